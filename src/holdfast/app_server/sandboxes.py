@@ -118,7 +118,7 @@ class _UnseenDisk:
     def leads_to_file(self, path: str) -> bool:
         return False
 
-    def is_blank(self, path: str) -> bool:
+    def is_empty(self, path: str) -> bool:
         return False
 
     def can_create(self, folder: str) -> bool:

@@ -20,7 +20,7 @@ from holdfast.errors import InvalidConfig
 from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location
 from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
 
 __all__ = ["Finding", "doctor", "findings"]
 
@@ -48,7 +48,7 @@ def doctor(options: argparse.Namespace) -> int:
     location = find_cgroup_location(os.getpid())
     ladder = probe_support()
     found = list(findings(ladder, location))
-    enforceable = ladder.rung is not Rung.NONE
+    enforceable = ladder.rung is not IsolationLevel.NONE
     if options.json:
         facts = {
             "version": __version__,
@@ -87,7 +87,7 @@ def _platform() -> Finding:
 
 
 def _isolation(ladder: SandboxSupport) -> Iterator[Finding]:
-    launcher, works = ladder.launcher, ladder.rung is not Rung.NONE
+    launcher, works = ladder.launcher, ladder.rung is not IsolationLevel.NONE
     problem = ladder.problem or ""
     if launcher is None:
         yield Finding("bubblewrap", "failed", _with_remedy(problem))
@@ -102,11 +102,10 @@ def _isolation(ladder: SandboxSupport) -> Iterator[Finding]:
     if not works and not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
         yield Finding("seccomp", "failed", "this kernel has no filters for system calls")
     if ladder.landlock_abi >= OLDEST_ABI:
-        told = ", and tells what it refuses" if ladder.logs else ""
-        yield Finding("landlock", "ok", f"ABI {ladder.landlock_abi}, applied{told}")
+        yield Finding("landlock", "ok", f"ABI {ladder.landlock_abi}, applied")
     else:
         yield Finding("landlock", "missing", "not in this kernel, off, or older than ABI 2")
-    if ladder.rung is Rung.FULL:
+    if ladder.rung is IsolationLevel.FULL:
         yield Finding("sandbox", "ok", f"profiles are enforced, rung {ladder.rung}")
     elif works:
         yield Finding("sandbox", "warning", f"rung {ladder.rung}: {problem}")

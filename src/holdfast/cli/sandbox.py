@@ -6,14 +6,14 @@ import os
 import sys
 
 from holdfast.cli.table import aligned
-from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
 from holdfast.errors import InvalidParams
 from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.bubblewrap.gaps import policy_gaps
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.explain import Row
 from holdfast.sandbox.policy.explain import explain as rows_of
 from holdfast.sandbox.policy.policy import Policy
@@ -33,7 +33,7 @@ def explain(options: argparse.Namespace) -> int:
     # Trying out a sandbox takes a moment; without isolation nothing has to be enforced.
     ladder = probe_support() if policy.isolates else None
     rows = rows_of(policy)
-    enforceable = ladder is None or ladder.rung is not Rung.NONE
+    enforceable = ladder is None or ladder.rung is not IsolationLevel.NONE
     if options.json:
         facts = {
             "profile": options.profile,
@@ -62,10 +62,10 @@ def _policy(profile: str, cwd: str) -> Policy:
         InvalidParams: There is no such profile, or it is invalid.
     """
     home = home_here()
-    context = place_sandbox(profile, Ground(folder=PathUri.from_path(cwd), home=home))
+    context = place_sandbox(profile, ProfileContext(folder=PathUri.from_path(cwd), home=home))
     if context is None:
         return Policy()
-    facts = Facts(
+    facts = PolicyInputs(
         cwd=cwd,
         tmpdir=os.environ.get("TMPDIR"),
         home=home.native,
@@ -77,7 +77,7 @@ def _policy(profile: str, cwd: str) -> Policy:
 
 def _gaps(ladder: SandboxSupport, policy: Policy) -> list[str]:
     """Return the known gaps of the sandbox; none if no sandbox is possible."""
-    if ladder.rung is Rung.NONE:
+    if ladder.rung is IsolationLevel.NONE:
         return []
     return [*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps]
 
@@ -100,7 +100,7 @@ def _enforcement_rows(
     if ladder is None:
         return []
     by = "nothing"
-    if ladder.launcher is not None and ladder.rung is not Rung.NONE:
+    if ladder.launcher is not None and ladder.rung is not IsolationLevel.NONE:
         by = f"bubblewrap {ladder.launcher.version}, {ladder.launcher.path}"
     landlock = ", Landlock" if ladder.landlock_abi >= OLDEST_ABI else ""
     why = ladder.problem or f"namespaces, mounts{landlock} and a filter on system calls"

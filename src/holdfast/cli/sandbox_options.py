@@ -4,7 +4,7 @@ import argparse
 
 from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.environments.limits import Limits
-from holdfast.environments.sandbox import Ground, home_here, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
 from holdfast.errors import InvalidParams
 from holdfast.events import Denial, DenialKind, LimitKind, Reason, Verdict
 from holdfast.protocol.handshake import EnvironmentInfo
@@ -38,7 +38,9 @@ def sandbox_of(
         return None
     home = _home_there(info) if remote else home_here()
     try:
-        return place_sandbox(options.sandbox, Ground(folder=cwd, home=home, here=not remote))
+        return place_sandbox(
+            options.sandbox, ProfileContext(folder=cwd, home=home, here=not remote)
+        )
     except InvalidParams as error:
         raise Ended(FAILED, str(error)) from error
 

@@ -1,1 +1,1 @@
-"""Collecting what a process writes: up to its end, and within a bound."""
+"""Collects the output of a process: up to its end, and within a bound."""

@@ -1,10 +1,10 @@
 """
-Reads the events of one process up to its end, and decides when that is.
+Reads the events of one process until its output has ended.
 
-After an exit, something that the process started may hold its output for ever. So the
-output is read until it is closed, or until it was quiet for a moment, or until a hard limit.
-Quiet means quiet where the process runs. Over a slow line nothing may have arrived here
-while bytes are on their way; so the far side is asked before anything is given up.
+After an exit, a child of the process may keep its output open for ever. So the output is read
+until it is closed, until nothing was written for a while, or until a hard limit. Over a slow
+connection, silence may only mean that bytes are in flight. So the server is asked before the
+rest is given up.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Closed, Exited, ProcessEvent, Verdict
 from holdfast.protocol.process import ReadResponse
 
-__all__ = ["DRAIN_LIMIT", "QUIET", "Drain", "Question"]
+__all__ = ["DRAIN_LIMIT", "QUIET", "Drain", "ReadInFlight"]
 
 QUIET = 0.25
 """Seconds without output, after an exit, that end the reading."""
@@ -26,27 +26,26 @@ DRAIN_LIMIT = 2.0
 
 class Drain:
     """
-    The events of one process, up to the end of its output as far as that is waited for.
+    Events of one process, until its output has ended.
 
-    An async iterator. One task may wait at a time, and a wait that is cancelled loses
-    nothing. Until the exit it waits as long as it takes. After it, the iteration ends:
+    An async iterator. One task may wait at a time, and cancelling a wait loses nothing. There
+    is no limit until the exit. After it, the iteration ends:
 
     - with `Closed`, the end of the output;
-    - else when nothing was written for `quiet` seconds, by the clock of the process. A remote
-      process is asked for that, with a `read` that waits so long. News in the answer are on
-      their way, and are waited for however slow the line is;
-    - at the latest `limit` seconds after the exit. Everything that was written until then
-      is still handed out.
+    - or when nothing was written for `quiet` seconds, by the clock of the server. A remote
+      server is asked by a `read` that waits so long. Output in its response is in flight, and
+      is waited for however slow the connection is;
+    - at the latest `limit` seconds after the exit. All output until then is still returned.
 
-    A line that is down is waited for: it never ends while bytes may be on their way.
+    While the connection is lost, the iteration waits for it.
 
     Raises (while iterating):
         OutputLost: As `ExecProcess.events`.
         ConnectionLost: As `ExecProcess.events`.
     """
 
+    # Bytes that the server is asked for: one is enough to know that there is more.
     _page: int | None = 1
-    """Bytes that the far side is asked for."""
 
     def __init__(
         self,
@@ -59,40 +58,40 @@ class Drain:
         stream_ends: bool = False,
     ) -> None:
         """
-        Begin to read; the process waits for this reader from here on.
+        Begin to read; from here on, the process waits for this reader.
 
         Args:
-            process: Whose events they are.
-            after_seq: The last number the caller has; before the exit of the process.
-            gaps: As for `ExecProcess.events`.
-            quiet: Seconds without output; `None` for no such window.
-            limit: Seconds after the exit; `None` for as long as it takes.
-            stream_ends: As for `ExecProcess.events`.
+            process: Process to read.
+            after_seq: Last `seq` that the caller has; before the exit of the process.
+            gaps: See `ExecProcess.events`.
+            quiet: Seconds without output after the exit; `None` for no such window.
+            limit: Seconds after the exit; `None` for no limit.
+            stream_ends: See `ExecProcess.events`.
         """
         self.quiet = quiet
         self.limit = limit
         self.verdict: Verdict | None = None
-        """The end of the process, once its exit was handed out."""
+        """Verdict of the process, once its exit was returned."""
         self.exit_time = 0.0
-        """The time of that by the clock of the event loop."""
+        """Time of the exit event, in seconds of the loop's clock."""
         self.closed = False
-        """True after the end of the output. False at the end: somebody still holds it."""
+        """True after `Closed`. False after the iteration: another process holds the output."""
         self.last_seq = after_seq
-        """The number of the last event that was handed out."""
+        """Number of the last event that was returned."""
         self._process = process
         self._stream_ends = stream_ends
         self._events: EventStream | None = process.events(
             after_seq, gaps=gaps, stream_ends=stream_ends
         )
         self._loop = asyncio.get_running_loop()
-        # Events up to this number exist where the process runs, and are waited for.
+        # Events up to this number exist on the server, and are waited for.
         self._promised = 0
-        # True if that number was asked for after the limit: nothing is read beyond it.
+        # True if the server was asked after the limit: nothing is read beyond its response.
         self._final = False
-        # Since when somebody waits and nothing comes.
+        # Start of the current wait without events.
         self._silent_since: float | None = None
-        # A question to the far side. It outlives a wait that is cancelled.
-        self._question: Question | None = None
+        # Running `read` request. It outlives a cancelled wait.
+        self._question: ReadInFlight | None = None
         self._shut = False
 
     def __aiter__(self) -> Self:
@@ -106,10 +105,10 @@ class Drain:
 
     async def next(self, *, quiet: float | None, limit: float | None) -> ProcessEvent | None:
         """
-        Return the next event, or `None` at the end by these windows.
+        Return the next event, or None at the end by these windows.
 
-        After `None` it can be called again, with the same windows or with longer ones: what
-        was written meanwhile is handed out then.
+        After None it can be called again, with the same or longer windows, and returns the
+        output since then.
         """
         while not (self.closed or self._shut):
             if self.verdict is None or self.last_seq < self._promised:
@@ -136,15 +135,15 @@ class Drain:
 
     @property
     def ready(self) -> bool:
-        """True if the next event is here already, or the end is."""
+        """True if `next` would return without waiting."""
         return self.closed or (self._events is not None and self._events.ready)
 
     def pause(self) -> None:
         """
-        Let the process go on without this reader, until the next call of `next`.
+        Stop reading until the next call of `next`; the process does not wait meanwhile.
 
-        That begins anew after the last number, with a `Gap` for what is kept nowhere by then.
-        Nobody may be waiting for an event, unless it is `close` that calls this.
+        Reading then continues after the last number, with a `Gap` for events that were evicted.
+        No task may be waiting for an event, except if `close` calls this.
         """
         if self._events is not None:
             self._events.close()
@@ -152,14 +151,14 @@ class Drain:
         self._drop_question()
 
     def close(self) -> None:
-        """Read no more; harmless a second time."""
+        """Stop reading; a second call does nothing."""
         self._shut = True
         self.pause()
 
     # -- one wait each
 
     async def _take(self) -> ProcessEvent | None:
-        """Wait for the next event; `None` if the stream has ended without one."""
+        """Wait for the next event; None if the stream has ended without one."""
         if self._events is None:
             self._events = self._process.events(
                 self.last_seq, gaps=True, stream_ends=self._stream_ends
@@ -167,11 +166,12 @@ class Drain:
         try:
             event = await anext(self._events)
         except StopAsyncIteration:
-            # It began behind the close, or was closed while somebody waited.
+            # The stream began after `Closed`, or `close` was called during the wait.
             self.closed = not self._shut
             return None
         except HoldfastError:
-            self.pause()  # the next call fails as well, or goes on behind what was lost
+            # The next call fails as well, or continues after the lost events.
+            self.pause()
             raise
         self._note_event(event)
         if type(event) is Exited:
@@ -191,16 +191,17 @@ class Drain:
         self.exit_time = self._loop.time()
 
     def _event_came(self) -> None:
-        """Drop a question whose answer would be about what was before this event."""
+        """Drop a running question: its response would describe the state before this event."""
         if self._question is not None and not self._question.final:
             self._drop_question()
 
     async def _event_or_silence(
         self, quiet: float | None, end: float | None
     ) -> ProcessEvent | None:
-        """Wait for an event, but not beyond the quiet window or the end."""
+        """Wait for an event, at most until the end of the quiet window or `end`."""
         if self._question is not None and not self._question.final:
-            return None  # somebody waited before, and has asked already
+            # A cancelled wait has already asked the server.
+            return None
         if self._silent_since is None:
             self._silent_since = self._loop.time()
         deadlines = [] if end is None else [end]
@@ -214,17 +215,17 @@ class Drain:
 
     async def _event_or_answer(self, wait: float, *, final: bool) -> ProcessEvent | None:
         """
-        Ask what there is after the last number, and return an event if one comes first.
+        Ask the server what exists after the last number; return an event if one comes first.
 
-        Otherwise the answer is noted as a promise. Events are handed out meanwhile: if they
-        were not, a full queue could hold up the connection that brings the answer.
+        Otherwise the response is stored in `_promised`. Events are returned meanwhile: a full
+        queue of events would block the connection, and with it the response.
         """
         if self._question is None or self._question.final is not final:
             self._drop_question()
-            # It belongs to this object, which cancels it when nobody needs the answer.
+            # Not awaited here: `_drop_question` cancels it if the response is not needed.
             task = self._loop.create_task(self._ask(wait, final))
             task.add_done_callback(_note_failure)
-            self._question = Question(task, final, self.last_seq, self._loop.time())
+            self._question = ReadInFlight(task, final, self.last_seq, self._loop.time())
         question = self._question
         task = question.task
         if not task.done():
@@ -232,7 +233,8 @@ class Drain:
             waiting = True
 
             def answered(_: object) -> None:
-                if waiting:  # an event may have come in the same turn of the loop
+                # An event may have arrived in the same iteration of the loop.
+                if waiting:
                     patience.reschedule(0)
 
             try:
@@ -249,8 +251,8 @@ class Drain:
         self._answered(question, task.result())
         return None
 
-    def _answered(self, question: "Question", answer: ReadResponse) -> None:
-        """Note what exists where the process runs: it is waited for."""
+    def _answered(self, question: "ReadInFlight", answer: ReadResponse) -> None:
+        """Store the number of the last event that exists on the server."""
         self._promised = answer.next_seq - 1
         if answer.closed:
             self._promised = max(self._promised, self.last_seq + 1)
@@ -258,12 +260,12 @@ class Drain:
 
     async def _ask(self, wait: float, final: bool) -> ReadResponse:
         if not self._process.remote:
-            # Quiet here is quiet there. But a busy event loop may see its timers before
-            # what is in the pipes: let it look at those first.
+            # A local process needs no question. But a busy loop may run this timer before it
+            # has polled the pipes, so it gets a few iterations.
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             wait = 0.0
-        # One chunk is enough to know that there is more; after the limit all counts.
+        # Before the limit, one chunk is enough to know that there is more.
         return await self._process.read(self.last_seq, None if final else self._page, wait)
 
     def _drop_question(self) -> None:
@@ -272,23 +274,23 @@ class Drain:
             question.task.cancel()
 
 
-class Question(NamedTuple):
-    """A `read` that is under way."""
+class ReadInFlight(NamedTuple):
+    """Running `read` request."""
 
     task: asyncio.Task[ReadResponse]
     final: bool
-    """True if it asks for the last time, after the limit."""
+    """True for the last request, after the limit."""
     after_seq: int
-    """The number after which it asks."""
+    """Number after which it asks for events."""
     asked: float
-    """The time of it by the clock of the event loop."""
+    """Time of the request, in seconds of the loop's clock."""
 
 
 def _note_failure(task: asyncio.Task[ReadResponse]) -> None:
-    """See a failure that nobody may ask for any more: the events fail for the same reason."""
+    """Retrieve an exception that may stay unread: the events fail for the same reason."""
     if not task.cancelled():
         task.exception()
 
 
+# Iterations of the event loop after which all descriptors have been polled.
 _TURNS = 2
-"""Turns of the event loop in which it has certainly looked at all descriptors."""

@@ -1,8 +1,8 @@
 """
-Keeps the beginning and the end of a byte stream, and counts what is left out between them.
+Keeps the beginning and the end of a byte stream, and counts the bytes between them.
 
-Pure: no event loop and no clock. Memory and time are bounded by the capacity, also for a
-process that writes a byte at a time. The rules are those of [unified.9.one-mebibyte].
+No event loop and no clock is used. Memory and time are bounded by the capacity, also for a
+process that writes one byte at a time. The rules are those of [unified.9.one-mebibyte].
 """
 
 import codecs
@@ -17,17 +17,18 @@ BYTES_LEFT_OUT = "\n[... {} bytes left out ...]\n"
 BYTES_OMITTED = "\n... {} bytes omitted ...\n"
 """The marker of unified exec [unified.9.one-mebibyte]."""
 
+# A chunk with fewer bytes is appended to a block: an object for each would cost more memory
+# than its content.
 _SMALL = 4 << 10
-"""Bytes below which a chunk is copied to its neighbours rather than kept as an object."""
 
+# Bytes of such a block.
 _BLOCK = 64 << 10
-"""Bytes that such neighbours grow to, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
     """
-    The kept parts of one stream.
+    Kept parts of one stream.
 
     `bytes()` and `text` have the marker between the two parts if bytes are missing there.
     """
@@ -48,10 +49,10 @@ class Captured:
 
     @property
     def text(self) -> str:
-        """As text; what is no UTF-8 becomes `\\ufffd`, but for letters cut in two by the cap."""
+        """Text of the stream; invalid UTF-8 becomes U+FFFD, and cut characters are dropped."""
         if not self.omitted:
             return self.head.decode(errors="replace")
-        # Not final: a letter that is cut at the end of the head is left out.
+        # Not final: a character that is cut at the end of the head is left out.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(self.head)
         return head + self._gap() + _from_a_letter(self.tail).decode(errors="replace")
 
@@ -65,7 +66,7 @@ class Captured:
 
 
 def _from_a_letter(data: bytes) -> bytes:
-    """Return `data` without the rest of a letter that was cut at its start."""
+    """Return `data` without the rest of a character that was cut at its start."""
     for at, byte in enumerate(data[:4]):
         if byte & 0xC0 != 0x80:
             return data[at:]
@@ -74,7 +75,7 @@ def _from_a_letter(data: bytes) -> bytes:
 
 class HeadTail:
     """
-    A buffer of bounded size that keeps the beginning and the end of what is appended.
+    Buffer of bounded size that keeps the beginning and the end of the appended bytes.
 
     Bytes fill the head first. The rest goes to the tail, whose oldest bytes make room for
     new ones and are counted as omitted.
@@ -83,9 +84,9 @@ class HeadTail:
     def __init__(self, size: int, *, head: int | None = None, marker: str = BYTES_LEFT_OUT) -> None:
         """
         Args:
-            size: Bytes to keep at most; 0 keeps nothing and only counts.
-            head: How many of them are for the beginning; half, rounded down, unless given.
-            marker: Stands for omitted bytes; `{}` in it becomes their number.
+            size: Bytes to keep; 0 only counts.
+            head: Bytes for the beginning; half of `size`, rounded down, unless given.
+            marker: Text in place of omitted bytes; `{}` in it becomes their number.
 
         Raises:
             ValueError: The size is negative, or the head is larger than it.
@@ -104,8 +105,8 @@ class HeadTail:
     def _clear(self) -> None:
         self._room = self._head_size
         self._head: list[bytes] = []
-        # Blocks in order; a `bytearray` is being filled with small neighbours. Up to one
-        # block more than fits is here: it is cut off when somebody looks.
+        # Blocks in order; a `bytearray` is being filled with small chunks. Up to one block
+        # more than fits is kept, and cut off in `captured`: cutting at each append would copy.
         self._tail: deque[bytes | bytearray] = deque()
         self._held = 0
         self._dropped = 0
@@ -118,7 +119,7 @@ class HeadTail:
         return self._dropped + max(0, self._held - self._tail_size)
 
     def append(self, data: bytes) -> None:
-        """Add what comes next."""
+        """Append bytes."""
         self.total += len(data)
         room = self._room
         if room:
@@ -136,7 +137,8 @@ class HeadTail:
     def _append_tail(self, data: bytes) -> None:
         most = self._tail_size
         if len(data) >= most:
-            # Nothing of what was there can stay, and a large chunk is not kept for its end.
+            # The chunk replaces the whole tail. Only its end is copied, so that a large chunk
+            # is not kept in memory.
             self._dropped += self._held + len(data) - most
             self._tail.clear()
             self._held = most
@@ -162,11 +164,11 @@ class HeadTail:
 
     def merge(self, later: "HeadTail") -> None:
         """
-        Add what a later buffer was given, which stays as it is.
+        Append the content of a later buffer, which is not changed.
 
-        The result equals appending everything that was appended to `later`, if that has
-        the same size and head. Of a smaller one the middle is unknown: what is before the
-        bytes that it omitted leaves the tail here, so that there is still only one gap.
+        The result equals appending all bytes of `later`, if that has the same size and head. A
+        smaller one lacks its middle. Bytes before that gap then leave the tail here, so that
+        there is still only one gap.
         """
         kept = later.captured()
         self.append(kept.head)
@@ -193,7 +195,7 @@ class HeadTail:
         return Captured(head, tail[surplus:], omitted, self.marker)
 
     def take(self) -> Captured:
-        """Return what is kept and begin anew: nothing was appended, nothing is omitted."""
+        """Return the kept parts, and empty the buffer."""
         kept = self.captured()
         self._clear()
         return kept

@@ -1,8 +1,8 @@
 """
-Reads the output of one process up to its end, where each stream has windows of its own.
+Reads the output of one process until its end, with time windows for each stream.
 
-Standard output may be over while standard error still drains. As in `holdfast.collect.drain`,
-quiet means quiet where the process runs: the far side is asked before a stream is given up.
+Stdout may have ended while stderr is still open. As in `holdfast.collect.drain`, the server is
+asked before a silent stream is given up.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.drain import Drain, Question
+from holdfast.collect.drain import Drain, ReadInFlight
 from holdfast.events import ProcessEvent, StreamEnded
 from holdfast.protocol.process import OutputChunk, OutputStream, ReadResponse
 
@@ -19,18 +19,17 @@ __all__ = ["StreamDrain"]
 
 class StreamDrain:
     """
-    The output of one process, as far as each of its streams is waited for.
+    Output of one process, until each of its streams has ended.
 
-    An async iterator over chunks. One task may wait at a time, and a wait that is cancelled
-    loses nothing. What came before the exit is always handed out. After the exit, a stream
-    is over:
+    An async iterator over chunks. One task may wait at a time, and cancelling a wait loses
+    nothing. Output before the exit is always returned. After the exit, a stream ends:
 
-    - at its end, or when `finish` was called for it;
-    - else when `quiet` seconds have passed without a byte of it;
+    - with its `StreamEnded`, or when `finish` was called for it;
+    - or when `quiet` seconds have passed without a byte of it;
     - at the latest `limit` seconds after the exit. Chunks that exist by then are still
-      handed out, `last_pass` of each stream at most.
+      returned, at most `last_pass` of each stream.
 
-    The iteration ends when every stream is over, and not before the exit.
+    The iteration ends when every stream has ended, and not before the exit.
 
     Raises (while iterating):
         OutputLost: As `ExecProcess.events`.
@@ -47,62 +46,61 @@ class StreamDrain:
         last_pass: int,
     ) -> None:
         """
-        Begin to read; the process waits for this reader from here on.
+        Begin to read; from here on, the process waits for this reader.
 
         Args:
-            process: Nobody else has asked for its events.
-            streams: The streams that it has.
-            quiet: Seconds without a byte; `None` for no such window.
+            process: Process whose events nobody else reads.
+            streams: Streams of the process.
+            quiet: Seconds without a byte after the exit; `None` for no such window.
             limit: Seconds after the exit.
-            last_pass: Chunks of each stream that are handed out after the limit.
+            last_pass: Chunks of each stream that are returned after the limit.
         """
         self._source = _Source(process)
         self._loop = asyncio.get_running_loop()
         self._quiet = quiet
         self._limit = limit
-        # The streams that are not over, with the chunks of each that the last pass may take.
+        # Streams that have not ended, each with the chunks that may still follow the limit.
         self._open = dict.fromkeys(streams, last_pass)
-        # The time of the last byte of each, or that of the exit, by the loop's clock.
+        # Time of the last byte of each stream, or of the exit, by the loop's clock.
         self._since: dict[OutputStream, float] = {}
         self._exit_time: float | None = None
-        # True in the last pass: the limit is over.
+        # True after the limit.
         self._past_limit = False
-        # The streams whose end has not come.
+        # Streams without a `StreamEnded` so far.
         self._unended = set(self._open)
         self.given_up: set[OutputStream] = set()
-        """Streams that were over before their end and before `finish`."""
+        """Streams that were given up before their end."""
 
     @property
     def exited(self) -> bool:
-        """True once the exit has come here, in its place among the output."""
+        """True once the exit event was read, after the output before it."""
         return self._source.verdict is not None
 
     @property
     def still_open(self) -> bool:
-        """True until the end of all streams has come, which a Codex server tells at the close."""
+        """True until all streams have ended; a Codex server reports that with `Closed` only."""
         return bool(self._unended) and not self._source.closed
 
     @property
     def last_seq(self) -> int:
-        """The number of the last event that was read."""
+        """Number of the last event that was read."""
         return self._source.last_seq
 
     def note_exit(self) -> None:
         """
-        Count the limit from now on: the process has exited.
+        Start the limit now, since the process has exited.
 
-        For a reader that may be far behind. Otherwise the limit counts from the moment at
-        which the exit is met among the output.
+        For a reader that may be far behind; otherwise the limit starts at the exit event.
         """
         if self._exit_time is None:
             self._exit_time = self._loop.time()
 
     def finish(self, stream: OutputStream) -> None:
-        """Drop what else comes of a stream, and do not wait for its end."""
+        """Ignore the rest of a stream, and do not wait for its end."""
         self._open.pop(stream, None)
 
     def close(self) -> None:
-        """Read no more; harmless a second time."""
+        """Stop reading; a second call does nothing."""
         self._source.close()
 
     def __aiter__(self) -> Self:
@@ -120,10 +118,10 @@ class StreamDrain:
         raise StopAsyncIteration
 
     def take_ready(self, most: int) -> OutputChunk | None:
-        """Return the next chunk if it is here already and has at most `most` bytes."""
+        """Return the next chunk if it has arrived and has at most `most` bytes, or None."""
         source = self._source
         while not source.over and not (self.exited and not self._open):
-            # At the limit it has to be asked first what else exists.
+            # At the limit, the server has to be asked first.
             if source.seen_all and self._loop.time() >= self._exit_seen() + self._limit:
                 return None
             chunk = source.take_ready(most)
@@ -146,7 +144,7 @@ class StreamDrain:
         return True
 
     async def _next_event(self) -> ProcessEvent | None:
-        """Return the next event, or `None` at the end."""
+        """Return the next event, or None at the end."""
         source = self._source
         while not source.over:
             if self.exited and not self._open:
@@ -166,15 +164,16 @@ class StreamDrain:
         return None
 
     def _exit_seen(self) -> float:
-        """Return the time of the exit; begins the windows when it is met among the output."""
+        """Return the time of the exit; the first call starts the quiet windows."""
         self.note_exit()
-        assert self._exit_time is not None  # by now
+        # `note_exit` has set it.
+        assert self._exit_time is not None
         if not self._since:
             self._since = dict.fromkeys(self._open, self._loop.time())
         return self._exit_time
 
     async def _within_windows(self, now: float, end: float) -> ProcessEvent | None:
-        """Wait for an event; `None` if a window has ended, or the far side has answered."""
+        """Wait for an event; None if a window has ended, or the server has responded."""
         due = end
         if self._quiet is not None:
             due = min(end, min(self._since[stream] for stream in self._open) + self._quiet)
@@ -185,20 +184,23 @@ class StreamDrain:
             self._judge(*answer)
         return event
 
-    def _judge(self, question: Question, answer: ReadResponse) -> None:
+    def _judge(self, question: ReadInFlight, answer: ReadResponse) -> None:
         """
-        Give up the streams that were quiet where the process runs.
+        Give up the streams that were silent on the server.
 
-        A byte is written before it arrives here. So a stream whose last byte came a whole
-        window before the question, and of which the answer has no later byte, was quiet there
-        for at least that long.
+        A byte is written before it arrives here. So a stream was silent for a whole window
+        under two conditions. Its last byte arrived that long before the question, and the
+        response has no later one.
         """
-        assert self._quiet is not None  # nothing is asked otherwise
+        # Without a quiet window the server is not asked.
+        assert self._quiet is not None
         if answer.closed:
-            return  # the rest, and the end, are on their way
+            # The rest of the output and its end are in flight.
+            return
         first = answer.chunks[0].seq if answer.chunks else answer.next_seq
         if first != question.after_seq + 1:
-            return  # the server has forgotten chunks that are on their way
+            # The server has evicted chunks that are in flight, so the response is incomplete.
+            return
         news = {chunk.stream for chunk in answer.chunks}
         for stream in [name for name in self._open if name not in news]:
             if self._since[stream] + self._quiet <= question.asked:
@@ -207,28 +209,28 @@ class StreamDrain:
 
 
 class _Source(Drain):
-    """The events, and questions to the far side that outlive the arrival of other events."""
+    """Events of a process; a running question survives the arrival of events."""
 
     _page = None
 
     def __init__(self, process: ExecProcess) -> None:
         super().__init__(process, quiet=None, limit=None, stream_ends=True)
-        self.answer: tuple[Question, ReadResponse] | None = None
-        """The last question and its answer."""
+        self.answer: tuple[ReadInFlight, ReadResponse] | None = None
+        """Last question and its response."""
 
     @property
     def over(self) -> bool:
-        """True after the close."""
+        """True after `Closed` or `close`."""
         return self.closed or self._shut
 
     @property
     def seen_all(self) -> bool:
-        """True after the exit, once all has come that is known to be on its way."""
+        """True after the exit, once all events have arrived that are known to exist."""
         return self.verdict is not None and self.last_seq >= self._promised
 
     @property
     def asked_finally(self) -> bool:
-        """True once the far side has answered for the last time."""
+        """True once the server has responded to the last question."""
         return self._final
 
     async def take(self) -> ProcessEvent | None:
@@ -236,14 +238,14 @@ class _Source(Drain):
         return await self._take()
 
     def take_ready(self, most: int) -> OutputChunk | None:
-        """Return the next event if it is here already, and output of at most `most` bytes."""
+        """Return the next event if it has arrived and is a chunk of at most `most` bytes."""
         chunk = None if self._events is None else self._events.take_output(most)
         if chunk is not None:
             self._note_event(chunk)
         return chunk
 
     async def take_until(self, deadline: float) -> ProcessEvent | None:
-        """Wait for the next event; `None` if the deadline passes."""
+        """Wait for the next event; None if the deadline passes."""
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._take()
@@ -251,14 +253,15 @@ class _Source(Drain):
             return None
 
     async def ask(self, *, final: bool) -> ProcessEvent | None:
-        """Ask what exists; return an event if one comes first, else `None` with the answer."""
+        """Ask the server; return an event if one comes first, else None and set `answer`."""
         self.answer = None
         return await self._event_or_answer(0.0, final=final)
 
     def _event_came(self) -> None:
-        # A stream that is written all the time must not keep another one from being asked for.
+        # Otherwise a stream that is written all the time would cancel every question about
+        # the other one.
         pass
 
-    def _answered(self, question: Question, answer: ReadResponse) -> None:
+    def _answered(self, question: ReadInFlight, answer: ReadResponse) -> None:
         super()._answered(question, answer)
         self.answer = question, answer

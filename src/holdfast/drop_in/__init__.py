@@ -1,9 +1,9 @@
 """
-`holdfast-sh`: a shell for agents that only know shells.
+`holdfast-sh`: a drop-in shell for agents that can only call a shell.
 
-The file that an agent calls is a small program without an interpreter (`launcher`). It asks
-a warm server of the same user what to do (`service`), and gets a list of system calls and a
-few descriptors (`tables`). It makes those calls itself. So the shell keeps the streams, the
-terminal, the umask, the limits and the place in the process tree that the agent gave, and
-the server never starts anything for anybody.
+The executable is a small program without an interpreter (`launcher`). It connects to a server of
+the same user (`service`), which sends a table of system calls and a few descriptors (`tables`).
+The launcher makes these calls itself. So the shell keeps the streams, the terminal, the umask,
+the rlimits and the parent process that the agent gave. The server never starts a process for a
+caller.
 """

@@ -1,10 +1,11 @@
-"""What the launcher runs to start a server, and the server itself; not for people."""
+"""Entry points of the launcher: start a server, and be the server. Not for people."""
 
 import os
 import sys
 from pathlib import Path
 
 from holdfast.drop_in.places import Places, UnusablePlace
+from holdfast.drop_in.start import ensure_server, run_server
 
 __all__ = ["main"]
 
@@ -13,8 +14,6 @@ def main(argv: list[str]) -> int:
     """Run `ensure LAUNCHER SOCKET LOCK` or `serve LAUNCHER SOCKET LOCK FD`."""
     what, launcher, where, lock, *rest = argv
     places = Places(launcher=Path(launcher), socket=Path(where), lock=Path(lock))
-    from holdfast.drop_in.start import ensure_server, run_server
-
     if what == "serve":
         given = os.environ.get("HOLDFAST_SH_IDLE", "")
         run_server(places, int(rest[0]), idle=float(given) if given else None)

@@ -1,8 +1,8 @@
 """
-Asks a person on the terminal of a caller.
+Asks for approval on the terminal of a caller.
 
-The server reads that terminal only while a question is open. When the caller is gone it has
-to let go at once: what is typed next is for somebody else.
+The server reads the terminal only while a question is open. When the caller has ended, it stops
+reading at once, since the next keys are for the shell of the person.
 """
 
 import os
@@ -16,17 +16,19 @@ from holdfast.approvals import TerminalApprover
 
 __all__ = ["approver_on"]
 
+# O_NOCTTY: the terminal must not become the controlling one of the server.
 _FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
 
+# Bytes of a line: the line discipline of a terminal delivers no longer ones.
 _MOST = 4096
-"""Bytes of a line; a terminal gives no longer ones."""
 
 
 class _TypedLines:
-    """Lines of a terminal, until `close`; what `TerminalApprover` needs of a file."""
+    """Lines of a terminal, until `close`; the part of a file that `TerminalApprover` needs."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, _FLAGS | os.O_NONBLOCK)
+        # A pipe wakes `select`: closing a descriptor in another thread would not.
         self._closed, self._close = os.pipe2(os.O_CLOEXEC)
         self._reading = threading.Lock()
 
@@ -37,7 +39,7 @@ class _TypedLines:
         return os.isatty(self._fd)
 
     def readline(self) -> str:
-        """Return the next line; nothing at the end, or once it is closed."""
+        """Return the next line; an empty text at the end, or after `close`."""
         with self._reading:
             if self._fd < 0:
                 return ""
@@ -47,10 +49,11 @@ class _TypedLines:
             try:
                 return os.read(self._fd, _MOST).decode("utf-8", "replace")
             except OSError:
-                return ""  # the terminal is gone
+                # The terminal was hung up.
+                return ""
 
     def close(self) -> None:
-        """Let go of the terminal; a thread that reads is woken."""
+        """Stop reading the terminal; wakes a thread that is reading."""
         os.write(self._close, b"x")
         with self._reading:
             for fd in (self._fd, self._closed, self._close):
@@ -61,10 +64,10 @@ class _TypedLines:
 @contextmanager
 def approver_on(pid: int, number: int) -> Iterator[TerminalApprover]:
     """
-    Return somebody to ask, at the terminal that a process has as a descriptor.
+    Yield an approver that asks on a terminal, given by a descriptor of another process.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The terminal cannot be opened.
     """
     path = f"/proc/{pid}/fd/{number}"
     lines = _TypedLines(path)

@@ -1,9 +1,8 @@
 """
-The process that called, as `/proc` shows it.
+Reads the state of a calling launcher from `/proc`.
 
-The launcher sends nothing: what it was started with can be read from outside, by the server
-of the same user only. It makes no call of its own until it is answered, so nothing changes
-meanwhile.
+The launcher sends nothing: a server of the same user can read its arguments, environment and
+descriptors from outside. The launcher waits for the response, so nothing changes meanwhile.
 """
 
 import os
@@ -20,33 +19,36 @@ _DELETED = " (deleted)"
 
 
 class CallerGone(Exception):
-    """The process has ended, or is one that this user may not look at."""
+    """The process has ended, or this user may not read its files in `/proc`."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """What is known of a process that called."""
+    """State of a launcher."""
 
     pid: int
     argv: Sequence[str]
     environ: Mapping[str, str]
     cwd: str
-    """As a path; see `cwd_exists`."""
+    """Path of its working directory; see `cwd_exists`."""
     cwd_exists: bool
+    """False if the working directory was removed."""
     descriptors: frozenset[int]
-    """The numbers that it has open, the socket to the server among them."""
+    """Open descriptors, the socket to the server among them."""
     signal_mask: int
-    """The signals that it blocks."""
+    """Blocked signals, as a bit mask."""
     group: int
+    """Process group."""
     terminal_device: int
-    """The device number of the controlling terminal; 0 if there is none."""
+    """Device number of the controlling terminal; 0 if there is none."""
     terminal_group: int
-    """The process group that has the terminal."""
+    """Foreground process group of the terminal."""
     namespaces: tuple[int, int]
+    """Inode numbers of its mount and pid namespaces."""
 
     @cached_property
     def terminal(self) -> int | None:
-        """The standard descriptor that is the controlling terminal, if one is."""
+        """Standard descriptor of the controlling terminal, or None."""
         if not self.terminal_device:
             return None
         for number in _STANDARD:
@@ -60,7 +62,7 @@ class Caller:
 
     @cached_property
     def empty_streams(self) -> tuple[int, ...]:
-        """The standard descriptors that are `/dev/null`, or closed, and then get it."""
+        """Standard descriptors that are `/dev/null`; closed ones are opened as that, too."""
         null = os.stat(os.devnull)
         found: list[int] = []
         for number in _STANDARD:
@@ -73,7 +75,7 @@ class Caller:
         return tuple(found)
 
     def free_numbers(self, count: int) -> list[int]:
-        """Return the numbers that the next descriptors get there, as the kernel gives them."""
+        """Return the numbers of its next descriptors: the kernel takes the lowest free ones."""
         numbers: list[int] = []
         number = 0
         while len(numbers) < count:
@@ -84,17 +86,17 @@ class Caller:
 
 
 def namespaces(pid: int | str) -> tuple[int, int]:
-    """Return what stands for the mount and the pid namespace of a process."""
+    """Return the inode numbers of the mount and pid namespaces of a process."""
     folder = f"/proc/{pid}/ns"
     return os.stat(f"{folder}/mnt").st_ino, os.stat(f"{folder}/pid").st_ino
 
 
 def read_caller(pid: int) -> Caller:
     """
-    Look at a process.
+    Return the state of a process.
 
     Raises:
-        CallerGone: It cannot be looked at.
+        CallerGone: The process has ended, or is another user's.
     """
     folder = f"/proc/{pid}"
     try:
@@ -102,7 +104,8 @@ def read_caller(pid: int) -> Caller:
         environ = dict(entry.split("=", 1) for entry in _words(f"{folder}/environ") if "=" in entry)
         cwd = os.readlink(f"{folder}/cwd")
         mask = _signal_mask(f"{folder}/status")
-        # Behind the name, which may have any letters: state, parent, group, session, terminal.
+        # The name may contain spaces and parentheses, so fields count from the last one:
+        # state, parent, group, session, terminal, foreground group.
         with open(f"{folder}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
         descriptors = frozenset(map(int, os.listdir(f"{folder}/fd")))
@@ -136,12 +139,13 @@ def _signal_mask(path: str) -> int:
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             if line.startswith("SigBlk:"):
+                # Without SIGCHLD: a shell with it blocked would never see its children end.
                 return int(line.split()[1], 16) & ~(1 << (signal.SIGCHLD - 1))
     return 0
 
 
 def _device(number: int) -> int:
-    """Return a device number as `stat` has it; `/proc` writes the kernel's own form."""
+    """Convert a device number of `/proc/PID/stat`, in the kernel's encoding, to `st_rdev`."""
     number &= 0xFFFFFFFF
     if not number:
         return 0

@@ -1,8 +1,8 @@
 """
-The command `holdfast-sh`: makes the launcher where it is missing, and becomes it.
+The command `holdfast-sh`: writes the launcher if it is missing, and executes it.
 
-An agent had better call the launcher itself, which starts without Python:
-`holdfast-sh --launcher` prints its path.
+Agents should call the launcher itself, which starts without Python. `holdfast-sh --launcher`
+prints its path.
 """
 
 import os
@@ -10,24 +10,24 @@ import platform
 import sys
 import tempfile
 
+from holdfast.drop_in.launcher import make_launcher
 from holdfast.drop_in.places import Places, UnusablePlace, find_places
 
 __all__ = ["main", "write_launcher"]
 
+# The exit status of a shell for a program that cannot be executed.
 _CANNOT_RUN = 126
 
 
 def write_launcher(places: Places) -> None:
     """
-    Make the launcher, unless it is there already as it has to be.
+    Write the launcher, unless the file is up to date.
 
     Raises:
-        OSError: It cannot be written.
-        KeyError: There is none for this processor.
+        OSError: The file cannot be written.
+        KeyError: The architecture is not supported.
         ValueError: The path of the socket is too long.
     """
-    from holdfast.drop_in.launcher import make_launcher
-
     starter = [sys.executable, "-EP", "-m", "holdfast.drop_in", "ensure"]
     starter += list(map(os.fspath, (places.launcher, places.socket, places.lock)))
     content = make_launcher(
@@ -38,7 +38,7 @@ def write_launcher(places: Places) -> None:
             return
     except OSError:
         pass
-    # One that runs is not overwritten: the new file takes its name.
+    # By a rename: a running launcher cannot be written to (ETXTBSY).
     fd, name = tempfile.mkstemp(dir=places.launcher.parent)
     try:
         with open(fd, "wb") as file:
@@ -51,7 +51,7 @@ def write_launcher(places: Places) -> None:
 
 
 def main() -> int:
-    """Run `holdfast-sh`; returns only if it cannot be run."""
+    """Run `holdfast-sh`; returns an exit status only if the launcher cannot be executed."""
     try:
         places = find_places(os.environ)
         write_launcher(places)

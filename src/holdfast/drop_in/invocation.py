@@ -1,32 +1,33 @@
-"""What a shell was called for, by its arguments, as bash reads them."""
+"""Parses the arguments of a shell as bash does, to find the script that it will run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 __all__ = ["Invocation", "read_invocation"]
 
+# Long options that take the next argument.
 _WITH_VALUE = ("--rcfile", "--init-file")
-"""Long options that take the next argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What is run: a line, a file, or what comes on standard input."""
+    """Script of a shell: a line, a file, or standard input."""
 
     line: str | None = None
-    """The script of `-c`."""
+    """Script of `-c`."""
     file: str | None = None
+    """Path of a script."""
     arguments: tuple[str, ...] = ()
-    """The positional arguments behind the file."""
+    """Positional arguments after the file."""
 
     @property
     def is_seen(self) -> bool:
-        """False if commands come from standard input, where nobody can look at them first."""
+        """False if the script comes from standard input, and cannot be checked before."""
         return self.line is not None or self.file is not None
 
 
 def read_invocation(argv: Sequence[str]) -> Invocation:
-    """Read the arguments of a shell, its own name first."""
+    """Parse the arguments of a shell, its own name first."""
     words = list(argv[1:])
     command = from_input = False
     while words:
@@ -35,7 +36,7 @@ def read_invocation(argv: Sequence[str]) -> Invocation:
             del words[0]
             break
         if word.startswith("--"):
-            # bash takes these before the short ones only; later ones end it with an error.
+            # bash accepts long options before short ones only, and fails on later ones.
             del words[: 2 if word in _WITH_VALUE else 1]
             continue
         if len(word) < 2 or word[0] not in "-+":
@@ -43,7 +44,7 @@ def read_invocation(argv: Sequence[str]) -> Invocation:
         del words[0]
         command = command or "c" in word[1:]
         from_input = from_input or "s" in word[1:]
-        # Each of these letters takes the next argument, if there is one.
+        # Each `o` and `O` takes one more argument.
         del words[: word[1:].count("o") + word[1:].count("O")]
     if command:
         return Invocation(line=words[0] if words else "")

@@ -1,4 +1,4 @@
-"""Decides whether a line may run, by the policy and the rules of its settings."""
+"""Decides by the approval policy and the rules whether a command line may run."""
 
 import asyncio
 import os
@@ -30,8 +30,8 @@ from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["Judge", "LineRefused"]
 
+# Seconds that a person has to answer; less than the launcher waits for the response.
 _ASK_LIMIT = 300.0
-"""Seconds that a person has to answer; the launcher waits longer."""
 
 _NOBODY = (
     "needs approval and there is no terminal to ask on;"
@@ -41,11 +41,11 @@ _UNSEEN = "a script on standard input cannot be looked at before it runs;"
 
 
 class LineRefused(Exception):
-    """The line may not run; the text says why."""
+    """The command line may not run; the text says why."""
 
 
 class Judge:
-    """Looks at lines; keeps the rules that it has read."""
+    """Decides about command lines, with a cache of the rules that were read."""
 
     def __init__(self) -> None:
         self._rules: dict[tuple[object, ...], RuleSet] = {}
@@ -54,15 +54,16 @@ class Judge:
         self, caller: Caller, settings: ShellSettings, sandbox: SandboxContext | None
     ) -> SandboxContext | None:
         """
-        Decide about a line and ask on the caller's terminal if need be.
+        Decide about a command line, and ask on the caller's terminal if need be.
 
         Returns:
-            The sandbox to run it in.
+            The sandbox to run the command line in.
 
         Raises:
-            LineRefused: It may not run.
+            LineRefused: The command line may not run.
         """
-        assert settings.policy is not None  # whoever calls has looked
+        # Without a policy, the caller of this method does not ask.
+        assert settings.policy is not None
         try:
             asks_always = settings.policy == "untrusted"
             policy = UNTRUSTED if asks_always else parse_policy(settings.policy)
@@ -88,7 +89,7 @@ class Judge:
             shell=settings.shell,
         )
         try:
-            # Rules are evaluated by a child process: other callers are served meanwhile.
+            # In a thread, since a child process evaluates the rules.
             rules = await asyncio.to_thread(self._load, settings, caller.environ)
             if caller.terminal is None:
                 _, judgement = judge(request, policy=policy, rules=rules)
@@ -109,6 +110,7 @@ class Judge:
         found = self._rules.get(key)
         if found is None:
             found = load_rules(home=Path(home), explicit=settings.rules)
+            # A user has a few sets of rules; the oldest goes first.
             while len(self._rules) >= 16:
                 del self._rules[next(iter(self._rules))]
             self._rules[key] = found
@@ -126,7 +128,7 @@ def _version(path: str) -> tuple[str, int, int, int]:
 async def _asked(
     caller: Caller, request: CommandRequest, approvals: Approvals
 ) -> SandboxContext | None:
-    """Let the flow decide, with the caller's terminal to ask on."""
+    """Run the approval flow, with the caller's terminal for questions."""
     with ExitStack() as stack:
         approver = None
         if caller.terminal is not None:

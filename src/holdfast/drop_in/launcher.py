@@ -1,11 +1,11 @@
 """
-Makes the file that an agent calls: a program of a few system calls.
+Builds the launcher: the executable that an agent calls as its shell.
 
-The program is made by `sandbox.bubblewrap.init.assembler`.
+The launcher is a program of `sandbox.bubblewrap.init.assembler`, a list of system calls.
 
-It connects to the server's socket, receives a table of system calls with descriptors, and
-goes on with that table. Where no server listens, it runs a command that starts one, once,
-and tries again. Pure: nothing is run here.
+It connects to the server's socket, receives a table of system calls with descriptors, and goes
+on with that table. If no server listens, it runs a command that starts one, and tries again
+once. Nothing is run here.
 """
 
 import errno
@@ -22,28 +22,29 @@ __all__ = ["FINAL", "FINAL_SIZE", "INBOX", "INBOX_SIZE", "SOCKET", "make_launche
 
 INBOX: Final = 0x600000
 INBOX_SIZE: Final = 8 << 20
-"""The address and the size in bytes of the memory for the server's first table."""
+"""Address and size of the launcher's memory for the first table of the server."""
 
 FINAL: Final = INBOX + INBOX_SIZE
 FINAL_SIZE: Final = 1 << 16
-"""The same for the last table, which says how a command in a sandbox ended."""
+"""Size of the memory for the last table, after a command in a sandbox has ended."""
 
 SOCKET: Final = At(FINAL + FINAL_SIZE)
-"""Where the number of the connected socket is."""
+"""Address of the descriptor number of the connected socket."""
 
 _MEMORY_END: Final = SOCKET.address + 8
 
+# SCM_MAX_FD: descriptors of one message.
 _MOST_FDS: Final = 253
-"""Descriptors that one message may carry."""
 
+# Lowest number for the socket: a caller may have closed its standard streams, whose numbers
+# must stay free.
 _FIRST_FD: Final = 3
-"""The socket is moved up to here: a caller may have closed its standard streams."""
 
+# F_DUPFD_CLOEXEC.
 _DUPLICATE: Final = 1030
-"""`F_DUPFD_CLOEXEC`."""
 
+# Seconds to wait for the response, longer than a person has to answer a question.
 _ANSWER_LIMIT: Final = 600
-"""Seconds to wait for the server's answer, for which a person may be asked."""
 
 _ONE: Final = 1
 _SIGINFO: Final = 128
@@ -54,18 +55,19 @@ _CANNOT_RUN: Final = 126
 
 def make_launcher(machine: str, *, socket_path: str, starter: Sequence[str]) -> bytes:
     """
-    Make the content of the file.
+    Return the launcher, an executable file.
 
     Args:
-        machine: The processor.
-        socket_path: Where the server listens.
-        starter: The command that starts a server and ends when it listens; a full path first.
+        machine: Architecture, as `uname -m` prints it.
+        socket_path: Path of the server's socket.
+        starter: Command that starts a server and exits when it listens; an absolute path first.
 
     Raises:
-        KeyError: Nothing is known of that processor.
+        KeyError: The architecture is not supported.
         ValueError: The path is too long for the address of a socket.
     """
     name = os.fsencode(socket_path)
+    # `sun_path` has 108 bytes, one of them for the NUL.
     if len(name) > 107:
         raise ValueError(f"{socket_path}: too long for the address of a socket")
     made = CallProgram(machine)
@@ -82,7 +84,7 @@ def make_launcher(machine: str, *, socket_path: str, starter: Sequence[str]) -> 
 
 
 def _ask(made: CallProgram, name: bytes, failed: Label) -> None:
-    """Connect, receive the table and go on there."""
+    """Add the calls that connect, receive a table and jump to it."""
     first, got = At(made.data(bytes(8))), At(made.data(bytes(8)))
     kind = socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC
     made.call("socket", socket.AF_UNIX, kind, 0, result=first.address, failed=failed)
@@ -98,7 +100,8 @@ def _ask(made: CallProgram, name: bytes, failed: Label) -> None:
     message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, size, 0))
     made.call("recvmsg", SOCKET, message, 0, result=got.address, failed=failed)
     made.go_if_zero(got, failed)
-    # The first descriptor is the table. The number is 4 bytes, of which the kernel takes 4.
+    # The first descriptor of the message is a memory file with the table. Its number has 4
+    # bytes in the message, and the kernel uses only 4 bytes of the argument.
     table = At(control + 16)
     made.call("read", table, INBOX, INBOX_SIZE, failed=failed)
     made.call("close", table)
@@ -106,7 +109,7 @@ def _ask(made: CallProgram, name: bytes, failed: Label) -> None:
 
 
 def _run(made: CallProgram, command: Sequence[str], failed: Label) -> None:
-    """Run a command and wait for its end."""
+    """Add the calls that run a command and wait for its exit."""
     child, started = At(made.data(bytes(8))), Label()
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     made.go_if_zero(child, started)

@@ -1,4 +1,4 @@
-"""Where the launcher, the socket and the lock are: in folders that only the user may enter."""
+"""Paths of the launcher, the socket and the lock, in directories with mode 0700."""
 
 import hashlib
 import os
@@ -14,18 +14,18 @@ __all__ = ["Places", "UnusablePlace", "find_places", "make_private"]
 
 
 class UnusablePlace(Exception):
-    """A folder cannot be used; the text names it and says why."""
+    """A directory cannot be used; the text names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The files of `holdfast-sh` for one user and one installation."""
+    """Files of `holdfast-sh` for one user and one installation."""
 
     launcher: Path
     """
-    The program that agents call.
+    Executable that agents call.
 
-    Claude Code takes a shell only if its path has `bash` or `zsh` in it, so this one has.
+    Its path contains `bash`, since Claude Code accepts a shell only with `bash` or `zsh` in it.
     """
     socket: Path
     lock: Path
@@ -33,12 +33,12 @@ class Places:
 
 def find_places(environ: Mapping[str, str]) -> Places:
     """
-    Find the places, and make the folders that are missing.
+    Return the paths, and make missing directories.
 
-    `HOLDFAST_SH_HOME` names another folder for all of it.
+    `HOLDFAST_SH_HOME` names another directory for all files.
 
     Raises:
-        UnusablePlace: A folder is not private, or cannot be made.
+        UnusablePlace: A directory is not private, or cannot be made.
     """
     home = environ.get("HOLDFAST_SH_HOME", "")
     if home:
@@ -54,7 +54,7 @@ def find_places(environ: Mapping[str, str]) -> Places:
 
 
 def _installation() -> str:
-    """Stands for this version in this place: servers of others are none of ours."""
+    """Return a hash of version and paths, so that each installation has its own server."""
     here = f"{__version__}\0{sys.executable}\0{os.path.dirname(__file__)}"
     return hashlib.sha256(os.fsencode(here)).hexdigest()[:12]
 
@@ -67,7 +67,7 @@ def _cache(environ: Mapping[str, str]) -> Path:
 
 
 def _runtime(environ: Mapping[str, str]) -> Path | None:
-    """Return our folder in the user's runtime directory, if that is one."""
+    """Return a path in the user's runtime directory, or None if that cannot be used."""
     given = environ.get("XDG_RUNTIME_DIR", "")
     if not os.path.isabs(given):
         return None
@@ -75,7 +75,7 @@ def _runtime(environ: Mapping[str, str]) -> Path | None:
         about = os.stat(given)
     except OSError:
         return None
-    # One of another user is left over in the variables of whoever used `su`.
+    # After `su`, the variable still names the directory of the other user.
     if about.st_uid != os.geteuid() or about.st_mode & 0o077:
         return None
     return Path(given) / "holdfast-sh"
@@ -83,13 +83,14 @@ def _runtime(environ: Mapping[str, str]) -> Path | None:
 
 def make_private(folder: Path) -> Path:
     """
-    Return a folder that only this user may enter; make it if it is missing.
+    Return a directory that only this user may enter; make it if it is missing.
 
     Raises:
-        UnusablePlace: It is not private, or cannot be made.
+        UnusablePlace: The directory is not private, or cannot be made.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # `lstat`, so that a link to a directory of another user is refused.
         about = folder.lstat()
     except OSError as error:
         raise UnusablePlace(f"{folder}: {error.strerror}") from error

@@ -1,8 +1,8 @@
 """
-What a command in a sandbox wrote to its stderr, where that is a file.
+Reads the stderr of a sandboxed command if it is a regular file, to find a denial.
 
-The streams are the caller's own, so nothing of them passes through here. Only a file can be
-read as well, afterwards: then a denial can be told from the words of the command.
+The command has the caller's own streams, so the server does not see its output. Only a regular
+file can be read afterwards.
 """
 
 import os
@@ -15,19 +15,19 @@ from holdfast.sandbox.policy.denial import find_denial
 
 __all__ = ["StderrFile"]
 
+# Bytes to read from the end of the file: the reason of a failure is in the last lines.
 _MOST_READ = 64 << 10
-"""Bytes of the end of the file that are looked at."""
 
 
 class StderrFile:
-    """The stderr of a process, if it is a regular file; a context manager."""
+    """Stderr of a process, if it is a regular file; a context manager."""
 
     def __init__(self, pid: int) -> None:
         self._fd: int | None = None
         self._from = 0
         with suppress(OSError):
             path = f"/proc/{pid}/fd/2"
-            # Only a file is opened: to open a FIFO or a device may mean something.
+            # The open of a FIFO or a device would have side effects.
             if not stat.S_ISREG(os.stat(path).st_mode):
                 return
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -41,7 +41,7 @@ class StderrFile:
             os.close(self._fd)
 
     def denial(self, status: int) -> str | None:
-        """Return a line about what was denied to a command that ended, as far as it shows."""
+        """Return a line about a denial that the output of a failed command shows, or None."""
         if self._fd is None or not status:
             return None
         try:

@@ -1,9 +1,9 @@
 """
-The warm server of `holdfast-sh`: one for a user, found by its socket.
+The server of `holdfast-sh`, one per user.
 
-It answers each launcher with a table of system calls. For a command in a sandbox it stays
-connected: it learns of signals, of network attempts and of the end, and says the last word.
-It ends after a while without callers.
+It responds to each launcher with a table of system calls. For a command in a sandbox it stays
+connected: it forwards signals, records network attempts, waits for the exit status and sends the
+last table. It exits after a while without callers.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from holdfast.drop_in.places import Places
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.environments.config.providers import holdfast_home
-from holdfast.environments.sandbox import Ground, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
@@ -49,30 +49,32 @@ __all__ = ["IDLE", "ShellServer", "serve"]
 logger = logging.getLogger(__name__)
 
 IDLE = 900.0
-"""Seconds without callers after which it ends."""
+"""Seconds without callers after which the server exits."""
 
+# Callers at a time; further ones wait for their response.
 _MOST_CALLERS = 512
-"""Callers at once; further ones wait for their answer."""
 
+# Seconds to wait while too many descriptors of this user are in flight.
 _SEND_LIMIT = 60.0
-"""Seconds to wait for others to take the descriptors that are on their way to them."""
 
+# `struct ucred` of SO_PEERCRED: pid, uid, gid.
 _CREDENTIALS = struct.Struct("=3i")
+# First fields of a `signalfd_siginfo`: ssi_signo, ssi_errno, ssi_code, ssi_pid.
 _SIGNAL = struct.Struct("=IiiI")
-"""Of a `signalfd_siginfo`: number, error, code, pid of the sender."""
 
+# SI_KERNEL: a terminal sent the signal, to its whole foreground group.
 _FROM_KERNEL = 0x80
-"""The code of a signal that a terminal sent, to all of its foreground group."""
 
+# SCM_MAX_FD: descriptors of one message.
 _MOST_FDS = 253
 
 
-class _Refused(Exception):
-    """Nothing is run; the text is for the caller."""
+class _LineNotRun(Exception):
+    """The command line is not run; the text is for the caller."""
 
 
 class ShellServer:
-    """Answers launchers of one user."""
+    """Server for the launchers of one user."""
 
     def __init__(self, files: Places, *, idle: float = IDLE) -> None:
         self._files = files
@@ -80,16 +82,17 @@ class ShellServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(_MOST_CALLERS)
         self._own = namespaces("self")
+        # PID namespaces of running sandboxes, by the pid of PID 1: shells in them may call.
         self._inside: dict[int, int] = {}
         # Imported with the first policy: most users have none.
         self._judge: object | None = None
 
     async def prepare(self) -> None:
-        """Find out what this machine can enforce, before the first caller wants to know."""
+        """Probe the sandbox support of this machine before the first caller needs it."""
         await shared_sandboxes().support()
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer callers until none came for a while and none is connected."""
+        """Serve callers until none has come for `idle` seconds and none is connected."""
         loop = asyncio.get_running_loop()
         while True:
             await self._places.acquire()
@@ -104,10 +107,11 @@ class ShellServer:
             self._take(connection)
 
     async def serve_left(self, listener: socket.socket) -> None:
-        """Answer those who are connected already, and return when all are gone."""
+        """Serve the callers that are already connected; return when all are done."""
+        # The listener does not block, so `accept` raises when its queue is empty.
         with suppress(OSError):
             while True:
-                connection, _ = listener.accept()  # does not wait
+                connection, _ = listener.accept()
                 await self._places.acquire()
                 self._take(connection)
         while self._tasks:
@@ -134,11 +138,13 @@ class ShellServer:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(raw)
         if uid != os.geteuid() or pid <= 0:
-            return  # the end of the line tells it
+            # Closing the connection tells the launcher.
+            return
+        # The launcher waits for the response, so its pid is not reused meanwhile.
         caller = read_caller(pid)
         try:
             await self._decide(connection, caller)
-        except (_Refused, InvalidSettings) as error:
+        except (_LineNotRun, InvalidSettings) as error:
             await self._send(connection, tables.refuse(f"holdfast-sh: {error}"), [])
         except tables.TooLarge as error:
             await self._send(connection, tables.refuse(f"holdfast-sh: {error}"), [])
@@ -147,8 +153,8 @@ class ShellServer:
         settings = read_settings(caller.environ)
         if caller.namespaces != self._own:
             if caller.namespaces[1] not in self._inside.values():
-                raise _Refused("called from another container than its server runs in")
-            # A shell inside of a sandbox that was made here stays as confined as it is.
+                raise _LineNotRun("called from another container than its server runs in")
+            # The caller is in a sandbox of this server. Its shell needs no other one.
             await self._send(connection, tables.become(settings.shell), [])
             return
         if settings.environment != "local":
@@ -179,12 +185,15 @@ class ShellServer:
         settings: ShellSettings,
         context: SandboxContext | None,
     ) -> SandboxContext | None:
+        # Imports all approvals, which only users with a policy need: a server starts while its
+        # first caller waits.
         from holdfast.drop_in.judging import Judge, LineRefused
 
         if not isinstance(self._judge, Judge):
             self._judge = Judge()
         asking = asyncio.create_task(self._judge.admit(caller, settings, context))
-        # It says nothing yet, so this is its end: by Ctrl-C at a question, for one.
+        # The launcher sends nothing yet, so a read returns only when it has ended, for
+        # example by Ctrl-C at a question.
         gone = asyncio.create_task(asyncio.get_running_loop().sock_recv(connection, 1))
         try:
             await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -192,7 +201,7 @@ class ShellServer:
                 raise CallerGone("while it was asked about")
             return asking.result()
         except LineRefused as error:
-            raise _Refused(f"denied by the policy: {error}") from error
+            raise _LineNotRun(f"denied by the policy: {error}") from error
         finally:
             for task in (asking, gone):
                 task.cancel()
@@ -219,7 +228,7 @@ class ShellServer:
                 stand_in=_stand_in(sandbox, settings, self._files),
             )
         except (SpawnFailed, OSError, InvalidParams) as error:
-            raise _Refused(f"the sandbox cannot be built: {error}") from error
+            raise _LineNotRun(f"the sandbox cannot be built: {error}") from error
         try:
             table = tables.enclose(
                 handed.program, handed.argv, handed.env, numbers, closed_stream=bool(closed)
@@ -240,7 +249,7 @@ class ShellServer:
         limits: ProcessLimits | None,
         stderr: StderrFile,
     ) -> None:
-        """Stay with a command until its end, or until its launcher is gone."""
+        """Follow a command until it exits, or until its launcher has ended."""
         listening = asyncio.create_task(_pass_signals(connection, caller, handed))
         running = asyncio.create_task(self._run(handed, limits))
         try:
@@ -265,7 +274,7 @@ class ShellServer:
     async def _run(
         self, handed: DelegatedStart, limits: ProcessLimits | None
     ) -> tuple[int, str | None]:
-        """Return the exit status of a command, and a line about what was denied."""
+        """Return the exit status of a command, and a line about a denial or None."""
         try:
             if not await handed.built():
                 # bubblewrap has said why, on the same stderr.
@@ -273,7 +282,8 @@ class ShellServer:
         except (SpawnFailed, OSError) as error:
             return tables.CANNOT_RUN, f"holdfast-sh: {error}"
         first = handed.init_pid
-        assert first is not None  # it is built
+        # Set when the sandbox is built.
+        assert first is not None
         with suppress(OSError):
             self._inside[first] = namespaces(first)[1]
         wall = None if limits is None else limits.wall_time_ms
@@ -288,7 +298,8 @@ class ShellServer:
         finally:
             self._inside.pop(first, None)
         if late:
-            assert wall is not None  # it was met
+            # Only a wall time can have timed out.
+            assert wall is not None
             return 128 + signal.SIGKILL, (
                 f"holdfast-sh: ended by a limit: it ran longer than {wall / 1000:g} s"
             )
@@ -308,13 +319,13 @@ class ShellServer:
         self, connection: socket.socket, table: bytes, fds: list[int], *, fillers: int = 0
     ) -> None:
         """
-        Send a table, as a file in memory, and descriptors.
+        Send a table, as a memory file, and descriptors.
 
         Args:
-            connection: To the launcher.
-            table: What it is to do.
-            fds: What it needs for that.
-            fillers: How many of `/dev/null` it gets before those.
+            connection: Socket to the launcher.
+            table: System calls for the launcher.
+            fds: Descriptors that the table uses.
+            fillers: Number of `/dev/null` descriptors before those, for closed streams.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _SEND_LIMIT
@@ -323,12 +334,12 @@ class ShellServer:
         try:
             every = [made, *[nothing] * fillers, *fds]
             if len(every) > _MOST_FDS:
-                raise _Refused("the profile hides more places than one sandbox can")
+                raise _LineNotRun("the profile hides more places than one sandbox can")
             while True:
                 try:
                     socket.send_fds(connection, [b"table\0\0\0"], every)
                 except OSError as error:
-                    # Of a user, only so many descriptors may be on their way at once.
+                    # The kernel limits the descriptors of a user that are in flight.
                     if error.errno != errno.ETOOMANYREFS or loop.time() > deadline:
                         raise
                     await asyncio.sleep(0.01)
@@ -341,10 +352,10 @@ class ShellServer:
 
 def _stand_in(sandbox: Sandbox, settings: ShellSettings, files: Places) -> tuple[str, str] | None:
     """
-    Let the shell stand in for the launcher inside.
+    Return the mount of the shell over the launcher for a sandbox, or None.
 
-    Whoever calls that there, by a link in `PATH` for one, is confined already, and could
-    reach no server.
+    A command that calls the launcher in a sandbox, for example by a link in `PATH`, could reach
+    no server and needs no second sandbox.
     """
     launcher, shell = os.path.realpath(files.launcher), os.path.realpath(settings.shell)
     if not (os.path.isfile(launcher) and os.path.isfile(shell)):
@@ -353,10 +364,10 @@ def _stand_in(sandbox: Sandbox, settings: ShellSettings, files: Places) -> tuple
 
 
 def _numbers(caller: Caller, count: int) -> tuple[list[int], int]:
-    """Return the numbers of what a sandbox needs, and how many standard streams are closed."""
+    """Return the descriptor numbers for a sandbox, and the number of closed streams."""
     free = caller.free_numbers(count + 4)
     closed = sum(number < 3 for number in free)
-    # The table has the first number, `/dev/null` those of other closed streams.
+    # The table gets the first free number, `/dev/null` those of other closed streams.
     behind = max(closed, 1)
     return free[behind : behind + count], closed
 
@@ -365,24 +376,24 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
     if settings.sandbox == "none":
         return None
     if not caller.cwd_exists:
-        raise _Refused(f"the working directory is gone: {caller.cwd}")
+        raise _LineNotRun(f"the working directory is gone: {caller.cwd}")
     home = caller.environ.get("HOME") or os.path.expanduser("~")
     try:
-        ground = Ground(
+        ground = ProfileContext(
             folder=PathUri.from_path(caller.cwd),
             home=PathUri.from_path(home) if os.path.isabs(home) else None,
         )
         return place_sandbox(settings.sandbox, ground)
     except (InvalidParams, ValueError) as error:
-        raise _Refused(f"sandbox: {error}") from error
+        raise _LineNotRun(f"sandbox: {error}") from error
 
 
 def _own_files(caller: Caller, settings: ShellSettings, places: Places) -> list[str]:
     """
-    Return what decides about the next shell, which no command may write to.
+    Return the files that decide about later shells, which no command may write.
 
-    A workspace may be the whole home of a user. A folder of settings that is missing is made,
-    as one that commands could make would be theirs.
+    The workspace may be the user's home. A missing settings directory is made, since a command
+    could otherwise make it with its own settings.
     """
     home = holdfast_home(caller.environ)
     with suppress(OSError):
@@ -400,17 +411,17 @@ def _own_files(caller: Caller, settings: ShellSettings, places: Places) -> list[
 
 
 def _check_folder(caller: Caller) -> None:
-    """Refuse a working directory whose path means another folder by now."""
+    """Refuse a working directory whose path leads to another directory by now."""
     try:
         same = os.path.samestat(os.stat(f"/proc/{caller.pid}/cwd"), os.stat(caller.cwd))
     except OSError as error:
-        raise _Refused(f"the working directory is gone: {caller.cwd}") from error
+        raise _LineNotRun(f"the working directory is gone: {caller.cwd}") from error
     if not same or os.path.realpath(caller.cwd) != caller.cwd:
-        raise _Refused(f"the working directory was replaced: {caller.cwd}")
+        raise _LineNotRun(f"the working directory was replaced: {caller.cwd}")
 
 
 async def _build(context: SandboxContext, caller: Caller, own: Sequence[str]) -> Sandbox | None:
-    """Make the sandbox for a profile; what is our own is never writable in it."""
+    """Return the sandbox for a profile, in which the files of `own` are read-only."""
     found = await _make(context, caller)
     if found is None:
         return None
@@ -442,20 +453,19 @@ async def _make(context: SandboxContext, caller: Caller) -> Sandbox | None:
     try:
         found = await shared_sandboxes().get(context, cwd=caller.cwd, env=caller.environ)
     except HoldfastError as error:
-        raise _Refused(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
+        raise _LineNotRun(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
     if isinstance(found, CannotEnforce):
-        raise _Refused(f"the sandbox cannot be kept: {found}")
+        raise _LineNotRun(f"the sandbox cannot be kept: {found}")
     return found
 
 
 def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
-    """The caller's, but for `SHELL`: inside it could reach no server, and needs none."""
+    """Return the caller's environment with the real shell in `SHELL`."""
     env = dict(caller.environ)
     if os.path.basename(env.get("SHELL", "")) == "holdfast-sh":
         env["SHELL"] = settings.shell
-    # bash reads the files of interactive shells if its input is a network connection and this
-    # is missing, or 0 as behind `exec`. It looks with `getpeername`, which a sandbox without a
-    # network refuses.
+    # bash reads `.bashrc` if its stdin is a network socket and SHLVL is missing or 0. It checks
+    # that by `getpeername`, which a sandbox without network refuses.
     level = env.get("SHLVL", "")
     if not level.isdecimal() or int(level) < 1:
         env["SHLVL"] = "1"
@@ -463,7 +473,7 @@ def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
 
 
 def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
-    """Set the limits of a shell without a sandbox, which has not begun yet."""
+    """Set the rlimits of the launcher, before it executes a shell without a sandbox."""
     if limits is None:
         return
     for name, value in (
@@ -472,7 +482,7 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
         ("processes", limits.processes),
     ):
         if value is not None:
-            raise _Refused(f"the limit {name} needs a sandbox")
+            raise _LineNotRun(f"the limit {name} needs a sandbox")
     if not has_kernel_limits(limits):
         return
     prepared = prepare_limits(limits)
@@ -480,13 +490,13 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
         try:
             resource.prlimit(caller.pid, kind, (soft, hard))
         except (OSError, ValueError) as error:
-            raise _Refused(f"a limit cannot be set: {error}") from error
+            raise _LineNotRun(f"a limit cannot be set: {error}") from error
 
 
 def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
-    """Run the line in another environment, by `holdfast run`."""
+    """Return a table that runs the command line in another environment by `holdfast run`."""
     if settings.policy not in (None, "off"):
-        raise _Refused("a policy needs the environment `local`")
+        raise _LineNotRun("a policy needs the environment `local`")
     words = [sys.executable, "-EP", "-m", "holdfast.cli", "run", "--on", settings.environment]
     if caller.terminal is not None:
         words.append("--tty")
@@ -511,7 +521,7 @@ _LIMIT_OPTIONS = {
 
 
 async def _pass_signals(connection: socket.socket, caller: Caller, handed: DelegatedStart) -> None:
-    """Pass on what the launcher gets, until it is gone."""
+    """Forward the signals of the launcher to the command, until the launcher ends."""
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -521,8 +531,8 @@ async def _pass_signals(connection: socket.socket, caller: Caller, handed: Deleg
         if len(told) < _SIGNAL.size:
             return
         number, _, code, _ = _SIGNAL.unpack_from(told)
-        # What is typed goes to the whole group, which a command on the terminal is in. But of
-        # its hang-up the kernel tells the leader of the session only, which may be the launcher.
+        # The terminal sends Ctrl-C to its whole foreground group, the command included. But it
+        # sends SIGHUP to the session leader only, which may be the launcher.
         typed = caller.terminal is not None and code == _FROM_KERNEL and number != signal.SIGHUP
         if not typed:
             handed.signal(number)
@@ -530,12 +540,12 @@ async def _pass_signals(connection: socket.socket, caller: Caller, handed: Deleg
 
 async def serve(places: Places, listener: socket.socket, *, idle: float = IDLE) -> None:
     """
-    Serve callers, and remove the socket when none came for a while.
+    Serve callers, and remove the socket after `idle` seconds without one.
 
     Args:
-        places: Of the socket.
-        listener: Bound to it.
-        idle: Seconds.
+        places: Paths of the server's files.
+        listener: Socket that is bound to `places.socket`.
+        idle: Seconds without callers.
     """
     server = ShellServer(places, idle=idle)
     await server.prepare()
@@ -544,5 +554,5 @@ async def serve(places: Places, listener: socket.socket, *, idle: float = IDLE) 
     finally:
         with suppress(OSError):
             os.unlink(places.socket)
-    # Whoever connected before that is answered.
+    # After the unlink no caller can connect any more; those that did before are served.
     await server.serve_left(listener)

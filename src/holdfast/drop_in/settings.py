@@ -1,8 +1,8 @@
 """
-What a shell is held to: a file, and variables of the caller that say otherwise.
+Reads the settings of `holdfast-sh` from a file and from the caller's environment.
 
-The file is `sh.toml` in the home of Holdfast, or the one that `HOLDFAST_SH_CONFIG` names.
-Each setting has a variable: `HOLDFAST_SH_SANDBOX` for `sandbox`, and so on.
+The file is `sh.toml` in the home of Holdfast, or the one that `HOLDFAST_SH_CONFIG` names. An
+environment variable overrides each setting: `HOLDFAST_SH_SANDBOX` for `sandbox`, and so on.
 """
 
 import os
@@ -17,39 +17,40 @@ from holdfast.errors import InvalidParams
 
 __all__ = ["InvalidSettings", "ShellSettings", "read_settings"]
 
+# Bytes of a settings file.
 _LARGEST_FILE = 1 << 20
-"""Bytes."""
 
 _LIMITS = {field.name for field in fields(Limits)}
 
 
 class InvalidSettings(Exception):
-    """A setting makes no sense; the text names it and where it comes from."""
+    """A setting is invalid; the text names it and its file or variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellSettings:
-    """What holds for one shell."""
+    """Settings of one shell."""
 
     shell: str = "/bin/bash"
-    """The shell that is really run."""
+    """Path of the real shell."""
     sandbox: str = "workspace-write"
-    """The name of a profile or the path of a file; `none` for no sandbox."""
+    """Name of a profile or path of a profile file; `none` for no sandbox."""
     environment: str = "local"
-    """Where commands run: `local`, or a name in `environments.toml`."""
+    """Environment of commands: `local`, or a name in `environments.toml`."""
     policy: str | None = None
-    """Who may be asked, and about what; None if commands are not looked at."""
+    """Approval policy; None if commands need no approval."""
     rules: tuple[str, ...] = ()
-    """Files with rules."""
+    """Paths of files with rules."""
     limits: Limits = Limits()  # noqa: RUF009 - frozen
+    """Limits of each command."""
 
 
 def read_settings(environ: Mapping[str, str]) -> ShellSettings:
     """
-    Read the settings for a caller with these variables.
+    Return the settings for a caller with these environment variables.
 
     Raises:
-        InvalidSettings: The file cannot be read, or something in it makes no sense.
+        InvalidSettings: The file cannot be read, or a setting is invalid.
     """
     named = environ.get("HOLDFAST_SH_CONFIG", "")
     if named and not os.path.isabs(named):
@@ -94,12 +95,12 @@ def _read_file(path: str, *, must_exist: bool) -> dict[str, object]:
     except OSError as error:
         raise InvalidSettings(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        # Without the decoder's words, which may quote the file.
+        # Without the decoder's message, which may quote secrets of another file.
         raise InvalidSettings(f"{path}: not a TOML file") from None
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for a writer of a FIFO, for whom all other callers would wait."""
+    """Open a file with O_NONBLOCK: a FIFO without a writer would block all other callers."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
@@ -135,7 +136,8 @@ def _checked(
         raise InvalidSettings("the limit `output` cannot be kept: the shell writes by itself")
     settings = ShellSettings(rules=tuple(rules), limits=made, **found)  # type: ignore[arg-type]
     is_file = "/" in settings.sandbox or settings.sandbox.endswith(".toml")
-    # The server has another working directory, and one of a command could be written to.
+    # Relative paths are refused: the server has another working directory, and a command
+    # could write a file in its own.
     for name, value in (("shell", settings.shell), *([("sandbox", settings.sandbox)] * is_file)):
         if not os.path.isabs(value):
             raise InvalidSettings(f"{name}: `{value}` must be a full path")

@@ -1,8 +1,8 @@
 """
-Starts the warm server, once for a user.
+Starts the server of `holdfast-sh`, one per user.
 
-The launcher runs this where nobody listens. Of many that come at once, one starts the
-server and the others wait for it, under a lock on a file.
+The launcher runs this if no server listens. If many launchers do so at once, a lock on a file
+lets one of them start the server, while the others wait.
 """
 
 import fcntl
@@ -20,20 +20,21 @@ from holdfast.drop_in.places import Places, make_private
 
 __all__ = ["ensure_server", "run_server", "server_listens"]
 
+# Seconds for a new server to listen, also on a busy machine.
 _START_LIMIT = 20.0
-"""Seconds for a server to listen."""
 
+# Connections that wait for `accept`; further callers wait in `connect`.
 _BACKLOG = 256
-"""Callers that have connected and were not looked at yet; further ones wait in `connect`."""
 
+# Variables that the server takes over from its first caller. None of them may decide about the
+# shells of other callers.
 _KEPT = ("LANG", "LC_ALL", "PATH", "TZ", "HOLDFAST_SH_IDLE")
-"""Variables of the first caller that the server has too; none of them says what a shell does."""
 
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def server_listens(path: Path) -> bool:
-    """Return True if somebody accepts connections there."""
+    """Return True if a server listens on a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         try:
             probe.connect(os.fspath(path))
@@ -44,14 +45,14 @@ def server_listens(path: Path) -> bool:
 
 def ensure_server(places: Places, environ: Mapping[str, str]) -> None:
     """
-    Return when a server listens; start one if none does.
+    Start a server unless one listens; return when it listens.
 
     Raises:
-        OSError: The lock cannot be made.
-        UnusablePlace: Its folder is not private.
+        OSError: The lock file cannot be opened.
+        UnusablePlace: The directory of the lock is not private.
         TimeoutError: The server does not listen in time.
     """
-    # A runtime directory comes and goes with the sessions of its user.
+    # systemd removes a runtime directory with the last session of its user.
     make_private(places.lock.parent)
     lock = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -70,7 +71,7 @@ def ensure_server(places: Places, environ: Mapping[str, str]) -> None:
 
 
 def _wait(ready: int) -> None:
-    """Wait for the one byte that a server writes once it listens."""
+    """Wait for the byte that a server writes when it listens."""
     with open(ready, "rb", buffering=0) as file:
         poll = select.poll()
         poll.register(file, select.POLLIN)
@@ -81,9 +82,10 @@ def _wait(ready: int) -> None:
 
 
 def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> None:
-    """In a child: leave the caller's session, and execute the server."""
+    """Execute the server in a forked child, in a session of its own; never returns."""
     try:
         os.setsid()
+        # A second fork: a session leader could acquire a controlling terminal.
         if os.fork():
             os._exit(0)
         os.chdir("/")
@@ -101,8 +103,11 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
                     os.close(fd)
         env = {name: environ[name] for name in _KEPT if name in environ}
         env.setdefault("PATH", _DEFAULT_PATH)
-        with suppress(KeyError):  # a user without an entry has no home either
+        # From the user database, since the first caller may have another HOME. Without an
+        # entry there, the server has none.
+        with suppress(KeyError):
             env["HOME"] = pwd.getpwuid(os.geteuid()).pw_dir
+        # Each caller in a sandbox needs dozens of descriptors.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -119,11 +124,13 @@ def _open_descriptors() -> list[int]:
 
 
 def run_server(places: Places, ready: int, *, idle: float | None = None) -> None:
-    """Be the server: listen, say so, and serve until nobody comes any more."""
-    import asyncio  # whoever only starts a server has no use for it
+    """Run the server: listen, report it, and serve until no callers come any more."""
+    # Not needed by a process that only starts a server, and the import takes 0.2 s.
+    import asyncio
 
     from holdfast.drop_in.service import IDLE, serve
 
+    # Left behind by a server that was killed: the lock guarantees that none listens.
     with suppress(FileNotFoundError):
         os.unlink(places.socket)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)

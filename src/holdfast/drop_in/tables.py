@@ -1,7 +1,7 @@
 """
-The lists of system calls that the server answers with, for the launcher to make.
+Builds the tables of system calls that the server sends to the launcher.
 
-Each is a `continuation` of the launcher's own list. Pure: nothing is run here.
+Each table is a `continuation` of the launcher's own list. Nothing is run here.
 """
 
 import errno
@@ -37,11 +37,12 @@ __all__ = [
 
 CANNOT_RUN: Final = 126
 NOT_FOUND: Final = 127
-"""How a shell ends that cannot execute a program, or does not find it."""
+"""Exit statuses of a shell for a program that cannot be executed, or is missing."""
 
 SIGNAL_SIZE: Final = 128
-"""Bytes of what the launcher sends for each signal: a `signalfd_siginfo`."""
+"""Size of a message of the launcher about a signal: a `signalfd_siginfo`."""
 
+# Signals that the launcher forwards. SIGCONT continues a shell that has stopped itself.
 _FORWARDED: Final = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -51,29 +52,28 @@ _FORWARDED: Final = (
     signal.SIGUSR2,
     signal.SIGCONT,
 )
-"""Signals that the launcher passes on. A shell that has stopped itself goes on with the last."""
 
 _ALL_BUT_CHILD: Final = 0xFFFFFFFFFFFFFFFF & ~(1 << (signal.SIGCHLD - 1))
 _SIGNALFD_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_IN: Final = 1
+# F_DUPFD_CLOEXEC.
 _DUPLICATE: Final = 1030
-"""`F_DUPFD_CLOEXEC`."""
+# Size of the kernel's `struct sigaction`; all zeros is SIG_DFL.
 _SIGACTION: Final = 32
-"""Bytes of what says how to take a signal; zeros are the default."""
+# AT_FDCWD, P_ALL of `waitid`, and the offset of si_status in a `siginfo_t`.
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
 _ALL: Final = 0
 _STATUS_AT: Final = 24
-"""Where a `siginfo_t` has how a process ended."""
 
 _MACHINE: Final = platform.machine()
 
 
 class TooLarge(ValueError):
-    """What the command is given does not fit into the launcher."""
+    """The arguments and variables of a command do not fit into the launcher's memory."""
 
 
 def refuse(text: str, status: int = CANNOT_RUN) -> bytes:
-    """Say a line on stderr and end."""
+    """Return a table that writes a line to stderr and exits."""
     made = CallProgram(_MACHINE, at=INBOX)
     _say(made, text)
     made.call("exit_group", status)
@@ -82,14 +82,14 @@ def refuse(text: str, status: int = CANNOT_RUN) -> bytes:
 
 @lru_cache(maxsize=16)
 def become(program: str) -> bytes:
-    """Execute a program with the arguments and the environment of the launcher."""
+    """Return a table that executes a program with the launcher's arguments and environment."""
     made = CallProgram(_MACHINE, at=INBOX)
     _execute(made, program, ARGUMENTS, ENVIRONMENT)
     return made.continuation()
 
 
 def run_instead(program: str, argv: Sequence[str]) -> bytes:
-    """Execute a program with other arguments and the environment of the launcher."""
+    """Return a table that executes a program with these arguments."""
     made = CallProgram(_MACHINE, at=INBOX)
     _execute(made, program, _list(made, argv), ENVIRONMENT)
     return _bounded(made.continuation())
@@ -104,24 +104,58 @@ def enclose(
     closed_stream: bool = False,
 ) -> bytes:
     """
-    Start a program, pass signals on, and go on with what the server sends at its end.
+    Return a table that starts a program, forwards signals and waits for the last table.
 
     Args:
-        program: The file to execute.
-        argv: Its arguments.
-        env: Its variables.
-        descriptors: The numbers that it needs and the launcher does not.
-        closed_stream: Whether a standard stream was closed, whose number the table had. What
-            bubblewrap opens must not get it, so `/dev/null` does.
+        program: Path to execute.
+        argv: Arguments of the program.
+        env: Environment of the program.
+        descriptors: Descriptors that the program needs and the launcher closes.
+        closed_stream: True if a standard stream was closed. The table had its number; it
+            becomes `/dev/null`, so that bubblewrap cannot get it for another file.
     """
     made = CallProgram(_MACHINE, at=INBOX)
     if closed_stream:
         made.call("openat", _HERE, made.text(os.devnull), os.O_RDWR)
-    failed, started, lost = Label(), Label(), Label()
-    forwarded = made.data(_mask(*_FORWARDED))
+    failed, started = Label(), Label()
     before = made.data(bytes(8))
+    waited = _watch_signals(made, before, failed)
+    child = At(made.data(bytes(8)))
+    # A caller may ignore SIGCHLD. Inherited, that would make the kernel reap all children, so
+    # that no exit status could be read.
+    made.call("rt_sigaction", signal.SIGCHLD, made.data(bytes(_SIGACTION)), 0, 8)
+    made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
+    made.go_if_zero(child, started)
+    for number in descriptors:
+        made.call("close", number)
+    _forward_signals(made, waited, before)
+
+    made.place(failed)
+    _say(made, "holdfast-sh: the command cannot be started")
+    made.call("exit_group", CANNOT_RUN)
+
+    made.place(started)
+    # Signals that a terminal sends to the whole group are for the command, not for bubblewrap.
+    made.call("rt_sigprocmask", signal.SIG_SETMASK, made.data(_WORD.pack(_ALL_BUT_CHILD)), 0, 8)
+    variables = [f"{name}={value}" for name, value in env.items()]
+    _execute(made, program, _list(made, argv), _list(made, variables))
+    return _bounded(made.continuation())
+
+
+def _watch_signals(made: CallProgram, before: int, failed: Label) -> int:
+    """
+    Add calls that block the forwarded signals and open a signalfd for them.
+
+    Args:
+        made: Table to add to.
+        before: Address for the signal mask as it was.
+        failed: Label for errors.
+
+    Returns:
+        The address of two `struct pollfd`: the socket, and the signalfd.
+    """
+    forwarded = made.data(_mask(*_FORWARDED))
     made.call("rt_sigprocmask", signal.SIG_BLOCK, forwarded, before, 8)
-    # poll's list: a descriptor, what is waited for, what came.
     waited = made.data(struct.pack("<iHHiHH", 0, _POLL_IN, 0, 0, _POLL_IN, 0))
     signals = At(waited + 8)
     made.call(
@@ -129,16 +163,15 @@ def enclose(
         result=signals.address,
         failed=failed,
     )
+    # A number gets into memory only as the result of a call, so the socket is duplicated.
     made.call("fcntl", SOCKET, _DUPLICATE, 3, result=waited, failed=failed)
-    child = At(made.data(bytes(8)))
-    # Inherited as ignored it would have the kernel reap the children of all, unseen.
-    made.call("rt_sigaction", signal.SIGCHLD, made.data(bytes(_SIGACTION)), 0, 8)
-    made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
-    made.go_if_zero(child, started)
-    for number in descriptors:
-        made.call("close", number)
+    return waited
 
-    again, nothing = Label(), Label()
+
+def _forward_signals(made: CallProgram, waited: int, before: int) -> None:
+    """Add the loop that forwards signals to the server until the last table arrives."""
+    again, nothing, lost = Label(), Label(), Label()
+    signals = At(waited + 8)
     told = made.data(bytes(SIGNAL_SIZE))
     got = At(made.data(bytes(8)))
     made.place(again)
@@ -151,38 +184,29 @@ def enclose(
     made.go_if_zero(got, lost)
     made.leave_to(FINAL)
 
-    # Without a server the command goes on. Signals end the launcher, and that the command.
+    # The server is gone, but the command goes on. With the old signal mask, a signal ends the
+    # launcher, and `--die-with-parent` then ends the command.
     made.place(lost)
     ended = made.data(bytes(SIGNAL_SIZE))
     made.call("rt_sigprocmask", signal.SIG_SETMASK, before, 0, 8)
     made.call("waitid", _ALL, 0, ended, os.WEXITED, failed={errno.EINTR: lost})
     made.call("exit_group", At(ended + _STATUS_AT))
 
-    made.place(failed)
-    _say(made, "holdfast-sh: the command cannot be started")
-    made.call("exit_group", CANNOT_RUN)
-
-    made.place(started)
-    # What a terminal or a caller sends to the group is for the command, not for bubblewrap.
-    made.call("rt_sigprocmask", signal.SIG_SETMASK, made.data(_WORD.pack(_ALL_BUT_CHILD)), 0, 8)
-    variables = [f"{name}={value}" for name, value in env.items()]
-    _execute(made, program, _list(made, argv), _list(made, variables))
-    return _bounded(made.continuation())
-
 
 def finish(
     status: int, text: str | None, *, terminal: int | None = None, group: int | None = None
 ) -> bytes:
     """
-    End the launcher, as the last table of `enclose`.
+    Return the table that ends the launcher, the last one after `enclose`.
 
     Args:
-        status: The exit status.
-        text: A line for stderr.
-        terminal: The descriptor of the terminal, if the command may have taken it.
-        group: The process group that had the terminal before.
+        status: Exit status.
+        text: Line for stderr, or None.
+        terminal: Descriptor of the terminal, if the command may have taken it.
+        group: Process group that had the terminal before.
     """
     made = CallProgram(_MACHINE, at=FINAL)
+    # SIGTTOU would stop a background process that sets the foreground group.
     if terminal is not None and group is not None:
         made.call("rt_sigprocmask", signal.SIG_BLOCK, made.data(_mask(signal.SIGTTOU)), 0, 8)
         made.call("ioctl", terminal, termios.TIOCSPGRP, made.data(struct.pack("<i", group)))
@@ -194,7 +218,8 @@ def finish(
     made.call("waitid", _ALL, 0, scrap, os.WEXITED, failed={errno.EINTR: again})
     made.call("exit_group", status)
     content = made.continuation()
-    assert len(content) <= FINAL_SIZE  # the line is bounded
+    # `_say` limits the length of the line.
+    assert len(content) <= FINAL_SIZE
     return content
 
 

@@ -21,7 +21,7 @@ from holdfast.environments.commands.running import Running, Starting
 from holdfast.environments.files import Files
 from holdfast.environments.limits import Limits
 from holdfast.environments.paths import AnyPath, below, folder_of_server
-from holdfast.environments.sandbox import AnySandbox, Ground, home_here, place_sandbox
+from holdfast.environments.sandbox import AnySandbox, ProfileContext, home_here, place_sandbox
 from holdfast.environments.shell import find_shell, shell_kind
 from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound
 from holdfast.process.variable_marks import FirstCommand
@@ -332,7 +332,7 @@ class Environment(ABC):
         wanted = self.sandbox if sandbox is None else sandbox
         if wanted is None or isinstance(wanted, SandboxContext):
             return wanted
-        ground = Ground(
+        ground = ProfileContext(
             folder=await self._folder(), home=await self._home(), here=not self.is_remote
         )
         return place_sandbox(wanted, ground)

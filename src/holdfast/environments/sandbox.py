@@ -34,14 +34,21 @@ from holdfast.protocol.sandbox import (
 from holdfast.sandbox.profile.builtin import ProfileName, named_profile
 from holdfast.sandbox.profile.file import parse_profile
 
-__all__ = ["AnySandbox", "Ground", "SandboxProfile", "as_profile", "home_here", "place_sandbox"]
+__all__ = [
+    "AnySandbox",
+    "ProfileContext",
+    "SandboxProfile",
+    "as_profile",
+    "home_here",
+    "place_sandbox",
+]
 
 _WILDCARD = re.compile(r"[*?\[\]]")
 _KINDS = get_args(SpecialKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ProfileContext:
     """The meaning of relative paths and `~` in one environment."""
 
     folder: PathUri
@@ -95,7 +102,7 @@ class SandboxProfile:
             raise InvalidParams(f"sandbox profile `{name}`: {reason}") from error
         return cls(profile, source=name if _names_home(text) else None)
 
-    def permissions(self, ground: Ground) -> PermissionProfile:
+    def permissions(self, ground: ProfileContext) -> PermissionProfile:
         """
         Return the profile for the wire, in one environment.
 
@@ -132,7 +139,7 @@ class SandboxProfile:
             return ManagedProfile(file_system=RestrictedFiles(entries=()), network="restricted")
         return named_profile(self.base) if isinstance(self.base, str) else self.base
 
-    def _rules(self, ground: Ground) -> Iterator[FileEntry]:
+    def _rules(self, ground: ProfileContext) -> Iterator[FileEntry]:
         access: Access
         for access, paths in (("read", self.read), ("write", self.write), ("deny", self.deny)):
             if isinstance(paths, str):
@@ -173,7 +180,7 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
         raise InvalidParams(f"{error}, or the path of a .toml file") from None
 
 
-def place_sandbox(sandbox: AnySandbox, ground: Ground) -> SandboxContext | None:
+def place_sandbox(sandbox: AnySandbox, ground: ProfileContext) -> SandboxContext | None:
     """
     Return the sandbox for the wire; None if it isolates nothing.
 
@@ -195,7 +202,7 @@ def place_sandbox(sandbox: AnySandbox, ground: Ground) -> SandboxContext | None:
     )
 
 
-def _entry_path(path: AnyPath, ground: Ground) -> EntryPath:
+def _entry_path(path: AnyPath, ground: ProfileContext) -> EntryPath:
     if isinstance(path, PathUri):
         return PlainPath(path=path)
     text = os.fspath(path)
@@ -232,7 +239,7 @@ def home_here() -> PathUri:
     return PathUri.from_path(os.path.expanduser("~"))
 
 
-def _home(ground: Ground) -> str:
+def _home(ground: ProfileContext) -> str:
     try:
         if ground.home is not None:
             return ground.home.native

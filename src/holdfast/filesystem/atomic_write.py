@@ -1,14 +1,13 @@
 """
-New content for a file that nobody ever sees half written.
+Replaces the content of a file in one step, so that no reader sees half of it.
 
-The content goes to a file without a name in the same folder, or with a hidden one
-where the file system cannot do that, and takes the place of the old file in one
-step. A file without a name is gone with its descriptor, so even a killed server
-leaves no trace. The real server truncates the file and writes into it.
+The content goes to an unnamed file (O_TMPFILE) in the same directory. Where the file system has
+none, the file has a hidden name. A rename then replaces the old file. An unnamed file vanishes
+with its descriptor, so even a killed server leaves nothing behind. The real server truncates the
+file and writes into it.
 
-Only a file that another can stand in for is replaced. One with several names,
-with attributes beyond owner and mode, in a folder that takes no new file, or that
-is a device or a FIFO, is written in place.
+A file is written in place if another one could not stand in for it: a file with several names or
+with extended attributes, in a directory that takes no new file, a device, a FIFO.
 """
 
 import errno
@@ -23,7 +22,7 @@ from holdfast.filesystem.nofollow import open_parent
 
 __all__ = [
     "OLD",
-    "Target",
+    "WriteTarget",
     "Writer",
     "find_target",
     "find_target_nofollow",
@@ -32,25 +31,26 @@ __all__ = [
 ]
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-# Without the last flag, a FIFO that nobody reads would hold up its thread for ever.
+# O_NONBLOCK: the open of a FIFO without a reader would block its thread for ever.
 OLD = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""How the file that is there is opened."""
+"""Flags for opening the existing file."""
 
+# The kernel's own limit (MAXSYMLINKS) for one path.
 _MAX_LINKS = 40
-"""Links the kernel follows in one path."""
 
+# Errors that writing in place would meet as well, but only after it has truncated the file.
 _GIVES_UP = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
-"""Errors that writing in place would meet as well, after the old content is gone."""
 
 
-class Target(NamedTuple):
-    """Where content is to go. Its descriptors belong to whoever has it."""
+class WriteTarget(NamedTuple):
+    """File to write: its directory, its name, and the existing file. The holder closes it."""
 
     folder: int
-    """Open for nothing but to name entries in it; -1 if it is of no use."""
+    """O_PATH descriptor of the directory; -1 if the file can only be written in place."""
     name: str
+    """Name in the directory."""
     old: int
-    """The file that is there, open to be written; -1 if there is none."""
+    """Descriptor of the existing file, open for writing; -1 if there is none."""
 
     def close(self) -> None:
         for descriptor in (self.folder, self.old):
@@ -59,57 +59,59 @@ class Target(NamedTuple):
 
 
 class Writer(Protocol):
-    """Takes content. Ends with `commit` or with `discard`, whichever comes first."""
+    """Writer of new content. It ends with the first `commit` or `discard`."""
 
     descriptor: int
+    """Descriptor to write to."""
     in_place: bool
-    """Whether the old content ends where the new one begins."""
+    """True if the old content is lost as soon as writing begins."""
 
     def begin(self) -> None:
-        """Let go of old content that is in the way; the first `write` does so too."""
+        """Truncate the file if it is written in place; the first `write` does so, too."""
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
-        """Write all of it there; a gap becomes zeros."""
+        """Write all data at an offset; a gap becomes zeros."""
 
     def commit(self, mode: int | None = None) -> None:
-        """Let it be seen, with other permission bits if they are given."""
+        """Make the content visible, with these permission bits unless None."""
 
     def discard(self) -> None:
-        """Forget it."""
+        """Drop the content, and close all descriptors."""
 
 
-def find_target(path: str) -> Target:
+def find_target(path: str) -> WriteTarget:
     """
-    Find what a path leads to, also through a link to nowhere.
+    Return the file that a path leads to, also through a dangling link.
 
     Raises:
-        OSError: It cannot be written, or its folder is not there.
+        OSError: The file cannot be written, or its directory is missing.
     """
     try:
         old = os.open(path, OLD)
     except FileNotFoundError:
         return _missing_target(path)
+    # A device or a FIFO can only be written in place.
     if not stat.S_ISREG(os.fstat(old).st_mode):
-        return Target(-1, "", old)
-    # Where it really is, links resolved, without a second look at the path.
+        return WriteTarget(-1, "", old)
+    # The real path of the open file; resolving `path` again could lead elsewhere.
     parent, _, name = os.readlink(f"/proc/self/fd/{old}").rpartition("/")
     try:
-        return Target(os.open(parent or "/", _FOLDER), name, old)
+        return WriteTarget(os.open(parent or "/", _FOLDER), name, old)
     except OSError:
-        return Target(-1, "", old)
+        return WriteTarget(-1, "", old)
 
 
-def _missing_target(path: str) -> Target:
-    """Follow links that lead nowhere to the folder in which a file would appear."""
+def _missing_target(path: str) -> WriteTarget:
+    """Follow dangling links to the directory in which the file would be created."""
     parent, _, name = path.rpartition("/")
     folder = os.open(parent or "/", _FOLDER)
     for _ in range(_MAX_LINKS):
         try:
             path = os.readlink(name, dir_fd=folder)
         except OSError:
-            # No link. It may have appeared as something else since, which is found
-            # out where the new file takes its name.
-            return Target(folder, name, -1)
+            # Not a link. If another file has appeared here since, the rename replaces it.
+            return WriteTarget(folder, name, -1)
+        # The kernel refuses to create a file by a link whose target ends with a slash.
         if path.endswith("/"):
             os.close(folder)
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -123,32 +125,33 @@ def _missing_target(path: str) -> Target:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def find_target_nofollow(path: str) -> Target:
+def find_target_nofollow(path: str) -> WriteTarget:
     """
-    Find a regular file, or where one would be, with no link on the way.
+    Return the file at a path that has no symbolic link in it.
 
     Raises:
-        InvalidRequest: It is not a regular file.
-        OSError: `ELOOP` if it is a link, `ENOTDIR` for one on the way.
+        InvalidRequest: The file is not a regular one.
+        OSError: `ELOOP` if the path is a link, `ENOTDIR` for one on the way.
     """
     with ExitStack() as undo:
         folder, name = undo.enter_context(open_parent(path))
         try:
             old = os.open(name, OLD | os.O_NOFOLLOW, dir_fd=folder)
         except FileNotFoundError:
-            return Target(os.dup(folder), name, -1)
+            return WriteTarget(os.dup(folder), name, -1)
         undo.callback(os.close, old)
+        # After the open, so that the checked file is the one that is written.
         if not stat.S_ISREG(os.fstat(old).st_mode):
             raise InvalidRequest("path is not a regular file")
-        return Target(os.dup(folder), name, os.dup(old))
+        return WriteTarget(os.dup(folder), name, os.dup(old))
 
 
-def start_writing(target: Target) -> Writer:
+def start_writing(target: WriteTarget) -> Writer:
     """
-    Make ready to write. From here on the writer has the descriptors of the target.
+    Return a writer for a file. It takes over the descriptors of the target.
 
     Raises:
-        OSError: There is no room, or the folder takes no new file.
+        OSError: The disk is full, or the directory takes no new file.
     """
     with ExitStack() as undo:
         undo.callback(target.close)
@@ -157,17 +160,18 @@ def start_writing(target: Target) -> Writer:
     return writer
 
 
-def write_pieces(target: Target, pieces: Iterable[bytes]) -> None:
+def write_pieces(target: WriteTarget, pieces: Iterable[bytes]) -> None:
     """
-    Write all content at once. The descriptors of the target are closed with it.
+    Write all content and commit it; the descriptors of the target are closed.
 
     Raises:
-        OSError: As for `start_writing`, or there is no more room.
+        OSError: The error of `start_writing`, or the disk is full.
     """
     writer = start_writing(target)
     try:
         if writer.in_place:
-            pieces = list(pieces)  # an error has to come while the old content is there
+            # Making a piece may fail (bad base64), which must not cost the old content.
+            pieces = list(pieces)
         offset = 0
         for piece in pieces:
             writer.write(piece, offset)
@@ -178,12 +182,13 @@ def write_pieces(target: Target, pieces: Iterable[bytes]) -> None:
     writer.commit()
 
 
-def _start(target: Target) -> Writer:
+def _start(target: WriteTarget) -> Writer:
     if target.old < 0:
         return _Replacement(target, None)
     old = os.fstat(target.old)
     if not (target.folder >= 0 and _can_be_replaced(target, old)):
         return _InPlace(target)
+    # The directory may take no new file, or the owner may not be copied.
     try:
         return _Replacement(target, old)
     except OSError as error:
@@ -192,8 +197,9 @@ def _start(target: Target) -> Writer:
         return _InPlace(target)
 
 
-def _can_be_replaced(target: Target, old: os.stat_result) -> bool:
-    """Whether another file could stand in for it, and nobody would notice."""
+def _can_be_replaced(target: WriteTarget, old: os.stat_result) -> bool:
+    """Return True if a rename over the file would lose nothing but its inode number."""
+    # A rename would separate a hard link from its other names.
     if not stat.S_ISREG(old.st_mode) or old.st_nlink != 1:
         return False
     try:
@@ -208,16 +214,16 @@ def _has_attributes(descriptor: int) -> bool:
         found = set(os.listxattr(descriptor))
     except OSError as error:
         return error.errno != errno.ENOTSUP
-    # The label of SELinux comes from the policy, for a new file as for the old one.
+    # SELinux's policy gives a new file the same label.
     return bool(found - {"security.selinux"})
 
 
 class _InPlace:
-    """Writes into the file itself."""
+    """Writer that truncates the existing file and writes into it."""
 
     in_place = True
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         self.descriptor = target.old
         self._target = target
         self._is_regular = stat.S_ISREG(os.fstat(target.old).st_mode)
@@ -230,7 +236,7 @@ class _InPlace:
         if self._is_regular:
             os.ftruncate(self.descriptor, 0)
         else:
-            # It is open, so somebody reads; and has to be waited for.
+            # The open succeeded, so a FIFO has a reader; writes wait for it.
             os.set_blocking(self.descriptor, True)
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
@@ -250,21 +256,22 @@ class _InPlace:
 
 
 class _Replacement:
-    """Writes into another file, which then takes the place of the old one."""
+    """Writer into a new file, which is then renamed over the old one."""
 
     in_place = False
 
-    def __init__(self, target: Target, old: os.stat_result | None) -> None:
+    def __init__(self, target: WriteTarget, old: os.stat_result | None) -> None:
         self._target = target
-        # The name it has, if it needs one.
+        # Temporary name of the new file; None as long as it is unnamed.
         self._named: str | None = None
         folder = target.folder
-        # O_TMPFILE wants a folder it can write to, which O_PATH does not give.
+        # By `/proc`, since O_TMPFILE needs the directory itself and not an O_PATH descriptor.
         try:
             self.descriptor = os.open(
                 f"/proc/self/fd/{folder}", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666
             )
         except OSError as error:
+            # The file system has no O_TMPFILE, or `/proc` is not mounted.
             if error.errno not in {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}:
                 raise
             self._named = _free_name()
@@ -272,19 +279,21 @@ class _Replacement:
             self.descriptor = os.open(self._named, flags, 0o666, dir_fd=folder)
         if old is not None:
             try:
-                self._dress_as(old)
+                self._copy_ownership(old)
             except OSError:
                 self._drop()
                 raise
 
-    def _dress_as(self, old: os.stat_result) -> None:
+    def _copy_ownership(self, old: os.stat_result) -> None:
+        """Give the new file the owner, the group and the permission bits of the old one."""
         now = os.fstat(self.descriptor)
         if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
             os.fchown(self.descriptor, old.st_uid, old.st_gid)
+        # After `fchown`, which clears the set-uid and set-gid bits.
         os.fchmod(self.descriptor, stat.S_IMODE(old.st_mode))
 
     def begin(self) -> None:
-        """Nothing is in the way."""
+        """Do nothing: the new file is empty."""
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
         _write_all(self.descriptor, data, offset)
@@ -297,8 +306,9 @@ class _Replacement:
         except OSError as error:
             if self._target.old < 0 or error.errno in _GIVES_UP:
                 raise
-            # A sticky folder, a mount point: the file may be written, not replaced.
-            self._pour(mode)
+            # In a sticky directory, or for a mount point, the file may be written but not
+            # replaced.
+            self._copy_in_place(mode)
         finally:
             self.discard()
 
@@ -307,11 +317,13 @@ class _Replacement:
         self._target.close()
 
     def _take_place(self) -> None:
+        """Give the new file its final name."""
         folder, name = self._target.folder, self._target.name
         if self._named is None and self._target.old < 0:
             with suppress(FileExistsError):
                 self._link(name)
                 return
+        # `link` cannot replace a file, so the new one gets a temporary name for `rename`.
         if self._named is None:
             free = _free_name()
             self._link(free)
@@ -327,9 +339,11 @@ class _Replacement:
             follow_symlinks=True,
         )
 
-    def _pour(self, mode: int | None) -> None:
+    def _copy_in_place(self, mode: int | None) -> None:
+        """Copy the new content into the old file."""
         old = self._target.old
         size = os.fstat(self.descriptor).st_size
+        # Opened again, since the descriptor is for writing only.
         source = os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(old, 0)
@@ -349,11 +363,12 @@ class _Replacement:
 
 
 def _free_name() -> str:
+    # Random, so that it neither collides with another writer nor can be guessed.
     return f".holdfast-{os.urandom(8).hex()}.tmp"
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, offset: int | None) -> None:
-    """Write until the end of the data; without an offset, to what has no positions."""
+    """Write all data; without an offset to a file that cannot seek, such as a FIFO."""
     view = memoryview(data)
     while view:
         if offset is None:

@@ -1,8 +1,8 @@
 """
-Copies of files, links and trees [fs.copy.*].
+Copies files, links and directory trees [fs.copy.*].
 
-The bytes are moved inside the kernel, which shares them where the file system can.
-A file that is copied onto itself stays as it is; the real server empties it.
+`copy_file_range` copies inside of the kernel, which shares blocks where the file system can. A
+file that is copied onto itself stays as it is; the real server empties it.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.errors import InvalidRequest
-from holdfast.filesystem.atomic_write import Target, find_target, start_writing
+from holdfast.filesystem.atomic_write import WriteTarget, find_target, start_writing
 from holdfast.filesystem.directories import create_directory
 from holdfast.filesystem.errno_mapping import about
 
@@ -21,19 +21,21 @@ NEEDS_RECURSIVE = "fs/copy requires recursive: true when sourcePath is a directo
 INTO_ITSELF = "fs/copy cannot copy a directory to itself or one of its descendants"
 OTHER_KIND = "fs/copy only supports regular files, directories, and symlinks"
 
+# Bytes for one `copy_file_range`, which may copy fewer.
 _PIECE = 1 << 30
-"""Bytes to ask the kernel for at once; it moves fewer if it likes."""
 
+# Bytes for one `read`, where the kernel cannot copy by itself.
 _BLOCK = 1 << 20
 
 
 def copy(source: str, destination: str, *, recursive: bool) -> None:
     """
-    Copy a file, a link or a folder.
+    Copy a file, a link or a directory.
 
     Raises:
-        InvalidRequest: It is none of these, or the destination does not fit.
-        OSError: As the kernel says.
+        InvalidRequest: The source is none of these, or is a directory without `recursive`, or
+            the destination is inside of it.
+        OSError: The error of the system call.
     """
     mode = os.lstat(source).st_mode
     if stat.S_ISDIR(mode):
@@ -56,7 +58,8 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _copy_tree(source: str, destination: str) -> None:
-    """Merge a folder into another one; what is neither file, link nor folder is left out."""
+    """Merge a directory into another one; sockets, FIFOs and devices are left out."""
+    # A list instead of recursion: a tree may be deeper than Python's stack.
     pending = [(source, destination)]
     while pending:
         source, destination = pending.pop()
@@ -75,30 +78,33 @@ def _copy_tree(source: str, destination: str) -> None:
 
 def _copy_file(source: str, destination: str) -> None:
     descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with about(destination):  # the source is open: what fails now is as good as always this
+    # The source is open, so an error from here on is nearly always that of the destination.
+    with about(destination):
         copy_content(descriptor, lambda: find_target(destination))
 
 
 def _copy_link(source: str, destination: str) -> None:
     text = os.readlink(source)
-    with about(destination):  # the error of the call would name the text of the link
+    # The error of `symlink` itself would name the target of the link.
+    with about(destination):
         os.symlink(text, destination)
 
 
-def copy_content(descriptor: int, find: Callable[[], Target]) -> None:
+def copy_content(descriptor: int, find: Callable[[], WriteTarget]) -> None:
     """
     Copy an open file, its permission bits included, and close it.
 
     Args:
-        descriptor: Of the file, open to be read.
-        find: Finds where it is to go.
+        descriptor: Descriptor of the source, open for reading.
+        find: Returns the file to write; called after the source has been looked at.
 
     Raises:
-        OSError: As the kernel says.
+        OSError: The error of the system call.
     """
     try:
         facts = os.fstat(descriptor)
         target = find()
+        # Writing in place would truncate the source before it is read.
         if target.old >= 0 and os.path.samestat(os.fstat(target.old), facts):
             target.close()
             return
@@ -119,11 +125,11 @@ def copy_content(descriptor: int, find: Callable[[], Target]) -> None:
 
 
 def _move(source: int, destination: int) -> bool:
-    """Let the kernel do it; `False` if some or all is left to be done by hand."""
+    """Copy inside of the kernel; return False if the rest has to be read and written."""
     moved = 0
     with suppress(OSError):
         while done := os.copy_file_range(source, destination, _PIECE):
             moved += done
-        # Files of /proc seem to be empty until they are read.
+        # Files of /proc have size 0 until they are read.
         return moved > 0
     return False

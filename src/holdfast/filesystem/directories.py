@@ -1,4 +1,4 @@
-"""Folders: making, listing and removing them, links followed as the kernel does."""
+"""Makes, lists and removes directories; symbolic links are followed."""
 
 import os
 import stat
@@ -20,11 +20,12 @@ __all__ = [
 ]
 
 MAX_ENTRIES = 50_000
-"""Entries one answer may list [fs.list]."""
+"""Entries of one response [fs.list]."""
 
 
 def lossy(name: str) -> str:
-    """A name as text, with a replacement character for what is not UTF-8."""
+    """Return a file name with U+FFFD in place of bytes that are not UTF-8."""
+    # Bytes that are not UTF-8 are surrogates in the text, which cannot be encoded.
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -34,10 +35,10 @@ def lossy(name: str) -> str:
 
 def create_directory(path: str, *, recursive: bool) -> None:
     """
-    Make a folder; with `recursive` also those above it, and one that is there is fine.
+    Make a directory; with `recursive` also its parents, and an existing one is no error.
 
     Raises:
-        OSError: As the kernel says.
+        OSError: The error of the system call.
     """
     if not recursive:
         os.mkdir(path)
@@ -49,16 +50,16 @@ def create_directory(path: str, *, recursive: bool) -> None:
             os.mkdir(missing[-1])
         except FileNotFoundError:
             parent = os.path.dirname(missing[-1])
-            # File systems such as /proc say so although the folder above is there. And where
-            # others remove it again, whoever asked gets the error rather than a race.
+            # /proc reports ENOENT although the parent exists. And if another process keeps
+            # removing the parent, an error is better than an endless loop.
             if missing[-1] in has_parent or parent == missing[-1]:
                 raise
             has_parent.add(missing[-1])
             missing.append(parent)
             continue
         except OSError:
-            # Whoever made it: what counts is that it is there. A read-only file
-            # system says so even of a folder that exists.
+            # EEXIST: another process made it, which is fine. A read-only file system reports
+            # EROFS even for a directory that exists.
             if not os.path.isdir(missing[-1]):
                 raise
         missing.pop()
@@ -66,11 +67,13 @@ def create_directory(path: str, *, recursive: bool) -> None:
 
 def read_directory(path: str) -> list[DirectoryEntry]:
     """
-    What is in a folder; a link counts as what it leads to, and one that leads nowhere not at all.
+    Return the entries of a directory; links have the kind of their target.
+
+    Dangling links are left out.
 
     Raises:
-        OperationFailed: There are more than `MAX_ENTRIES`.
-        OSError: As the kernel says.
+        OperationFailed: The directory has more than `MAX_ENTRIES` entries.
+        OSError: The error of the system call.
     """
     with os.scandir(path) as entries:
         return listed((entry.name, kind_of(entry)) for entry in entries)
@@ -78,10 +81,10 @@ def read_directory(path: str) -> list[DirectoryEntry]:
 
 def listed(entries: Iterable[tuple[str, str | None]]) -> list[DirectoryEntry]:
     """
-    Names and kinds as an answer lists them; those that are nothing are left out.
+    Return the entries of a response from names and kinds; those of kind None are left out.
 
     Raises:
-        OperationFailed: There are more than `MAX_ENTRIES`.
+        OperationFailed: There are more than `MAX_ENTRIES` entries.
     """
     found = [
         DirectoryEntry(
@@ -98,13 +101,13 @@ def listed(entries: Iterable[tuple[str, str | None]]) -> list[DirectoryEntry]:
 
 
 def kind_of(entry: "os.DirEntry[str]") -> str | None:
-    """What an entry is or leads to: `directory`, `file`, `other`, or `None` for nothing."""
+    """Return the kind of an entry or its target; None for a dangling link."""
     try:
         if entry.is_dir():
             return "directory"
         if entry.is_file():
             return "file"
-        # The two say "no" of a link to nowhere as well.
+        # Both tests are also False for a dangling link, for which `stat` raises.
         if entry.is_symlink():
             entry.stat()
     except OSError:
@@ -114,14 +117,15 @@ def kind_of(entry: "os.DirEntry[str]") -> str | None:
 
 def remove(path: str, *, recursive: bool, force: bool) -> None:
     """
-    Remove a file, a link itself, or a folder.
+    Remove a file, a link (not its target), or a directory.
 
     Args:
-        recursive: Also what is in the folder; if that fails half-way, the rest stays.
-        force: One that is not there is fine.
+        path: Absolute path.
+        recursive: Remove the content of a directory, too; after an error, the rest stays.
+        force: A missing path is no error.
 
     Raises:
-        OSError: As the kernel says.
+        OSError: The error of the system call.
     """
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -146,20 +150,21 @@ def remove_tree(
     check: Callable[[str, bool], None] | None = None,
 ) -> None:
     """
-    Empty a folder and remove it, following no link that somebody puts there meanwhile.
+    Remove a directory with its content, without following links that appear meanwhile.
 
-    Folders are open while what is in them goes, each relative to the one around it.
+    Each directory is opened relative to its parent, and stays open until it is empty.
 
     Args:
-        name: Of the folder; a path if there is no folder around it.
-        around: An open folder.
-        path: What `check` knows the folder by.
-        check: Called with the path of everything before it goes, and whether it is a
-            folder, to raise if it must not go.
+        name: Name of the directory in `around`; a path without it.
+        around: Descriptor of the parent directory.
+        path: Path of the directory for `check`.
+        check: Called with the path of each entry before its removal, and True for a directory.
+            It raises if the entry must stay.
 
     Raises:
-        OSError: As the kernel says.
+        OSError: The error of the system call.
     """
+    # A list instead of recursion: a tree may be deeper than Python's stack.
     open_folders: list[_OpenFolder] = []
     try:
         open_folders.append(_clear_folder(name, around, path, check))
@@ -171,6 +176,7 @@ def remove_tree(
                     _clear_folder(inner, folder.descriptor, f"{folder.path}/{inner}", check)
                 )
                 continue
+            # Closed before the removal, so that the kernel can free it at once.
             open_folders.pop()
             os.close(folder.descriptor)
             os.rmdir(folder.name, dir_fd=open_folders[-1].descriptor if open_folders else around)
@@ -180,7 +186,7 @@ def remove_tree(
 
 
 class _OpenFolder(NamedTuple):
-    """A folder whose files are gone; the folders in it are yet to go."""
+    """Open directory without files; the directories in it are still to be removed."""
 
     descriptor: int
     name: str
@@ -191,12 +197,13 @@ class _OpenFolder(NamedTuple):
 def _clear_folder(
     name: str, around: int | None, path: str, check: Callable[[str, bool], None] | None
 ) -> _OpenFolder:
-    """Open a folder and remove all but the folders in it."""
+    """Open a directory and remove all entries that are not directories."""
     descriptor = os.open(name, _FOLDER, dir_fd=around)
     inner: list[str] = []
     try:
         with os.scandir(descriptor) as entries:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        # All checks before the first removal: an entry that must stay leaves all others.
         if check is not None:
             for entry_name, is_folder in names:
                 check(f"{path}/{entry_name}", is_folder)

@@ -1,9 +1,8 @@
 """
-What the kernel said, in the words and the codes of the protocol [fs.errors.*].
+Maps an `OSError` to an exception of the protocol [fs.errors.*].
 
-This is the one place where an errno becomes a kind of refusal: what is not there is
-`NotFound`, what was asked wrongly or is not permitted is `InvalidRequest`, all else
-`OperationFailed`.
+This is the only place where an errno decides about the kind of exception. ENOENT is `NotFound`;
+EINVAL, EACCES and EPERM are `InvalidRequest`; all others are `OperationFailed`.
 """
 
 import errno
@@ -15,15 +14,16 @@ from holdfast.system_text import system_text
 
 __all__ = ["about", "native_path", "refusal"]
 
+# Errors that the real server blames on the request.
 _INVALID = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM})
 
 
 def native_path(uri: PathUri) -> str:
     """
-    The path on this machine, fit for a system call.
+    Return the path of a URI for a system call.
 
     Raises:
-        InvalidRequest: It is a path of another system, or has a NUL in it.
+        InvalidRequest: It is a path of another operating system, or contains a NUL.
     """
     try:
         path = uri.native
@@ -36,12 +36,12 @@ def native_path(uri: PathUri) -> str:
 
 def refusal(error: OSError, path: str | None = None) -> Refused:
     """
-    Return the exception to raise for what a system call raised.
+    Return the exception of the protocol for an error of a system call.
 
     Args:
-        error: What it raised.
-        path: What the caller asked for. Unless given, what the system call was given, if
-            that is an absolute path; a name inside of an open folder tells nothing.
+        error: Error of the system call.
+        path: Path that the client asked for. Unless given, the path of the error, if it is
+            absolute; a name relative to an open directory would be of no use.
     """
     number = error.errno
     if path is None and isinstance(error.filename, str) and error.filename.startswith("/"):
@@ -56,10 +56,9 @@ def refusal(error: OSError, path: str | None = None) -> Refused:
 
 class about:
     """
-    Gives errors of an operation on a path that path, unless they have one already.
+    Context manager that adds a path to errors without one, and maps an `OSError`.
 
-    A system call's own error becomes the refusal it means. The path is the one that was
-    asked for, also if the operation met the fault behind a link or below the path.
+    The path is the requested one, even if the error occurred behind a link or below it.
     """
 
     __slots__ = ("_path",)
@@ -71,7 +70,8 @@ class about:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, Refused):  # which may be an `OSError`, too
+        # First: some of these exceptions are also an `OSError`.
+        if isinstance(error, Refused):
             if error.path is None:
                 error.path = self._path
         elif isinstance(error, OSError):

@@ -1,9 +1,8 @@
 """
-Open files [fs.open.*].
+Open files, read and written in blocks [fs.open.*].
 
-The classes here make system calls and are for threads; `LocalFileHandle` is the
-seam in front of them. One operation on a handle comes after the other, in the
-order in which they were asked for.
+`LocalFileHandle` is the asyncio side. The other classes make system calls, and run in threads.
+Operations on one handle run one after the other, in the order of their requests.
 """
 
 import asyncio
@@ -16,10 +15,10 @@ from typing import Protocol
 
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
-from holdfast.filesystem.atomic_write import Target, Writer, find_target, start_writing
+from holdfast.filesystem.atomic_write import Writer, WriteTarget, find_target, start_writing
 from holdfast.filesystem.directories import lossy
 from holdfast.filesystem.errno_mapping import about
-from holdfast.filesystem.threads import Lane, Threads
+from holdfast.filesystem.threads import SerialQueue, Threads
 from holdfast.protocol.base import I64_MAX
 from holdfast.protocol.fs import OpenMode
 
@@ -39,21 +38,21 @@ __all__ = [
 ]
 
 MAX_BLOCK = 1 << 20
-"""Bytes of one block."""
+"""Largest number of bytes of one block."""
 
 MAX_FILE = 512 << 20
-"""Bytes of a file that is read as a whole."""
+"""Largest number of bytes of a file that is read as a whole."""
 
+# Bytes of one `read` where `fstat` reports size 0, as in `/proc`.
 _UNKNOWN_SIZE = 64 << 10
-"""Bytes to ask for where a file does not tell its size, as in `/proc`."""
 
 
 def check_read_length(size: int) -> None:
     """
-    Check the length of a block.
+    Check the length of a block to read.
 
     Raises:
-        InvalidRequest: It is out of range.
+        InvalidRequest: The length is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
         raise InvalidRequest(f"file read block length must be between 1 and {MAX_BLOCK}")
@@ -61,10 +60,10 @@ def check_read_length(size: int) -> None:
 
 def check_write_range(offset: int, size: int) -> None:
     """
-    Check where a block is to go.
+    Check the offset and the length of a block to write.
 
     Raises:
-        InvalidRequest: Its length or its place is out of range.
+        InvalidRequest: One of them is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
         raise InvalidRequest(f"file write block length must be between 1 and {MAX_BLOCK}")
@@ -73,33 +72,33 @@ def check_write_range(offset: int, size: int) -> None:
 
 
 class OpenFile(Protocol):
-    """A file that is open in one of the modes."""
+    """File that is open for reading or for replacing its content."""
 
     def read(self, offset: int, size: int) -> tuple[bytes, bool]:
-        """A block, and whether the file ends with it."""
+        """Return a block, and True if the file ends with it."""
 
     def write(self, offset: int, data: bytes) -> None:
         """Write a block."""
 
     def close(self) -> None:
-        """Finish: what was written is the file from here on."""
+        """Close the file, and make the written content visible."""
 
     def discard(self) -> None:
-        """Let go of it; what was written is forgotten, where that can still be."""
+        """Close the file, and drop the written content unless it was written in place."""
 
 
 def open_file(path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
     """
-    Open a regular file, links followed.
+    Open a regular file; links are followed.
 
     Args:
-        path: Where it is.
-        mode: To read it, or to replace its content.
-        permissions: The permission bits of one that is replaced; as they are unless given.
+        path: Absolute path.
+        mode: `read`, or `replace` for new content.
+        permissions: Permission bits of a replaced file; unchanged if None.
 
     Raises:
-        InvalidRequest: It is not a regular file.
-        OSError: As the kernel says.
+        InvalidRequest: The path is not a regular file.
+        OSError: The error of the system call.
     """
     if mode == "read":
         return reading(_open_to_read(path))
@@ -111,31 +110,31 @@ def open_file(path: str, mode: OpenMode, permissions: int | None = None) -> Open
 
 
 def reading(descriptor: int) -> OpenFile:
-    """A regular file that is open to be read; its descriptor goes with it."""
+    """Return an open file for reading; it takes over the descriptor."""
     return _ReadFile(descriptor)
 
 
-def replacing(target: Target, permissions: int | None = None) -> OpenFile:
+def replacing(target: WriteTarget, permissions: int | None = None) -> OpenFile:
     """
-    New content for a regular file; the descriptors of the target go with it.
+    Return an open file for new content; it takes over the descriptors of the target.
 
     Args:
-        target: The file.
-        permissions: Its permission bits at the end; as they are unless given.
+        target: File to replace.
+        permissions: Permission bits in the end; unchanged if None.
 
     Raises:
-        OSError: As for `start_writing`.
+        OSError: The error of `start_writing`.
     """
     return _ReplacedFile(start_writing(target), permissions)
 
 
 def read_file(path: str, *, follow_symlinks: bool) -> bytes:
     """
-    All of a regular file.
+    Return the content of a regular file.
 
     Raises:
-        InvalidRequest: It is not a regular file, or larger than `MAX_FILE`.
-        OSError: As the kernel says.
+        InvalidRequest: The path is not a regular file, or it is larger than `MAX_FILE`.
+        OSError: The error of the system call.
     """
     descriptor = _open_to_read(path) if follow_symlinks else nofollow.open_to_read(path)
     try:
@@ -145,7 +144,7 @@ def read_file(path: str, *, follow_symlinks: bool) -> bytes:
 
 
 def _open_to_read(path: str) -> int:
-    # Without O_NONBLOCK a FIFO would wait for its writer.
+    # Without O_NONBLOCK, the open of a FIFO would wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -155,23 +154,23 @@ def _open_to_read(path: str) -> int:
 
 
 def not_a_file(path: str) -> InvalidRequest:
-    """What is said of a path that leads to something else."""
+    """Return the error for a path that is not a regular file."""
     return InvalidRequest(f"path `{lossy(path)}` is not a file")
 
 
 def read_all(descriptor: int) -> bytes:
     """
-    All that is left of an open file.
+    Return the rest of an open file.
 
     Raises:
-        InvalidRequest: It is larger than `MAX_FILE`.
-        OSError: As the kernel says.
+        InvalidRequest: The file is larger than `MAX_FILE`.
+        OSError: The error of the system call.
     """
     size = os.fstat(descriptor).st_size
-    # One byte more than there seems to be: the usual file is then read at once.
     pieces: list[bytes] = []
     total = 0
     while total <= MAX_FILE and size <= MAX_FILE:
+        # At least one byte: only an empty read tells the end, whatever `fstat` reported.
         piece = os.read(descriptor, max(size - total, 0) + 1 if size else _UNKNOWN_SIZE)
         if not piece:
             return b"".join(pieces)
@@ -181,12 +180,16 @@ def read_all(descriptor: int) -> bytes:
 
 
 class _ReadFile:
+    """File that is open for reading."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def read(self, offset: int, size: int) -> tuple[bytes, bool]:
+        # The protocol allows unsigned offsets, which `pread` does not take.
         if offset > I64_MAX:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        # A read may be short without the end of the file, for example after a signal.
         data = os.pread(self._descriptor, size, offset)
         while 0 < len(data) < size:
             more = os.pread(self._descriptor, size - len(data), offset + len(data))
@@ -195,8 +198,8 @@ class _ReadFile:
             data += more
         if len(data) < size:
             return data, True
-        # The real server says so only with the next block, which is then empty.
-        # Files that do not tell their size say 0, which is no end of any block.
+        # The real server reports the end only with the next block, an empty one. Files in
+        # `/proc` have size 0, which never equals the end of a block.
         return data, os.fstat(self._descriptor).st_size == offset + size
 
     def write(self, offset: int, data: bytes) -> None:
@@ -209,10 +212,12 @@ class _ReadFile:
 
 
 class _ReplacedFile:
+    """File that is open for replacing its content."""
+
     def __init__(self, writer: Writer, permissions: int | None) -> None:
         self._writer = writer
         self._permissions = permissions
-        # Blocks that could not be written, and were not written again since.
+        # Errors by offset of blocks that failed and have not been written since.
         self._failed: dict[int, OSError] = {}
 
     def read(self, offset: int, size: int) -> tuple[bytes, bool]:
@@ -228,7 +233,7 @@ class _ReplacedFile:
 
     def close(self) -> None:
         if self._failed:
-            # Part of it is missing: the old file is worth more.
+            # A part is missing, so the old content is kept.
             self._writer.discard()
             raise next(iter(self._failed.values()))
         self._writer.commit(self._permissions)
@@ -239,25 +244,25 @@ class _ReplacedFile:
 
 class LocalFileHandle:
     """
-    An open file of this machine.
+    Open file of this machine.
 
-    It can be used before it is open: what is asked for waits for its turn. The
-    methods that are not `async` take their turn at once, awaited or not.
+    Operations may be called before the file is open, and wait for their turn. Methods that are
+    not `async` queue the operation at once, whether or not the caller awaits it.
     """
 
     def __init__(self, threads: Threads, opener: Callable[[], OpenFile], path: str) -> None:
         """
         Args:
-            threads: Do the work.
-            opener: Opens the file, in one of them.
-            path: Of the file, for errors.
+            threads: Threads for the system calls.
+            opener: Opens the file, in a thread.
+            path: Path for errors.
         """
-        self._lane = Lane(threads)
+        self._queue = SerialQueue(threads)
         self._path = path
-        # Touched in the lane only, so by one thread at a time.
+        # Used by operations of the queue only, so by one thread at a time.
         self._file: OpenFile | None = None
-        self.opened: asyncio.Future[None] = self._lane.run(partial(self._open, opener))
-        """Done once it is open, or could not be opened."""
+        self.opened: asyncio.Future[None] = self._queue.run(partial(self._open, opener))
+        """Future that is done when the file is open, or has the error."""
 
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
         """
@@ -272,43 +277,43 @@ class LocalFileHandle:
         return await self.start_reading(offset, size)
 
     def start_reading(self, offset: int, size: int) -> asyncio.Future[tuple[bytes, bool]]:
-        """As `read_block`."""
+        """Queue a `read_block`; return its future."""
         check_read_length(size)
-        return self._lane.run(partial(self._read, offset, size))
+        return self._queue.run(partial(self._read, offset, size))
 
     async def write_block(self, offset: int, data: bytes) -> None:
         """
-        Write there; a gap becomes zeros. It is seen once the file is closed.
+        Write a block; a gap before it becomes zeros. The content is visible after `aclose`.
 
         Raises:
-            NotFound: It is closed.
-            InvalidRequest: The range is not possible.
+            NotFound: The handle is closed.
+            InvalidRequest: The range is out of bounds.
         """
         await self.start_writing(offset, data)
 
     def start_writing(self, offset: int, data: bytes) -> asyncio.Future[None]:
-        """As `write_block`."""
+        """Queue a `write_block`; return its future."""
         check_write_range(offset, len(data))
-        return self._lane.run(partial(self._write, offset, data))
+        return self._queue.run(partial(self._write, offset, data))
 
     async def aclose(self) -> None:
         """
-        Let go of it; harmless a second time.
+        Close the file and make the written content visible; a second call does nothing.
 
         Raises:
-            OperationFailed: What was written could not take the place of the file.
+            OperationFailed: The new content could not replace the file.
         """
         await self.start_closing()
 
     def start_closing(self) -> asyncio.Future[None]:
-        """As `aclose`."""
-        return self._lane.run(self._close)
+        """Queue an `aclose`; return its future."""
+        return self._queue.run(self._close)
 
     def discard(self) -> None:
-        """Let go of it and forget what was written."""
-        self._lane.run(self._discard)
+        """Close the file in the background, and drop the written content."""
+        self._queue.run(self._discard)
 
-    # -- in the lane
+    # -- in the queue
 
     def _open(self, opener: Callable[[], OpenFile]) -> None:
         self._file = opener()
@@ -318,6 +323,7 @@ class LocalFileHandle:
             try:
                 return self._opened().read(offset, size)
             except OSError:
+                # As in the real server, a handle is closed after a failed read.
                 self._discard()
                 raise
 

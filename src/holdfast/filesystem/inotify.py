@@ -1,16 +1,15 @@
 """
-One inotify instance for many watches.
+Shares one inotify instance among many watches.
 
-The kernel grants a user 128 instances, for all programs together, but hundreds of thousands of
-watches. So each file system has one instance, whoever of its clients watches something.
+The kernel grants a user 128 instances for all programs together, but hundreds of thousands of
+watches. So each `LocalFileSystem` has one instance for all its clients.
 
-Watches are added in threads, because a look at a folder may take for ever. Events are read in
-the event loop. Watches for one folder share one number of the kernel, which goes with the last
-of them.
+Watches are added in threads, since a system call on a dead mount may never return. Events are
+read in the event loop. All watches of one directory share one watch descriptor of the kernel,
+which is removed with the last of them.
 
-This talks to inotify itself, by three calls through ctypes. Libraries for it watch whole trees
-from a thread and gather what they see for a while; here a few folders are watched for a few
-names, once, and the descriptor is in the event loop.
+Three calls through ctypes are enough. Libraries for inotify watch whole trees from a thread and
+collect events for a while. Here a few directories are watched once for a few names.
 """
 
 import asyncio
@@ -26,19 +25,22 @@ from typing import NamedTuple
 
 __all__ = ["Event", "Inotify"]
 
+# From `sys/inotify.h`. IN_MASK_ADD: a second watch of one file must not replace the events of
+# the first one.
 _MASK_ADD = 0x20000000
 _OVERFLOW = 0x4000
 _IGNORED = 0x8000
 
+# Ended watch descriptors to remember while a thread may just have got one of them.
 _MAX_ENDED = 4096
-"""Numbers of ended watches that are remembered for threads which may just have got them."""
 
+# Attempts to add a watch whose watch descriptor is removed at the same time.
 _TRIES = 3
-"""Tries to add a watch, if another one ends at that very moment."""
 
+# Bytes of one read: some hundred events.
 _READ = 16 << 10
-"""Bytes of events that are read at once, some hundreds."""
 
+# `struct inotify_event` without the name: wd, mask, cookie, len.
 _head = struct.Struct("iIII")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -46,24 +48,24 @@ _libc.inotify_add_watch.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
 
 
 class Event(NamedTuple):
-    """A change of something that is watched."""
+    """Event of a watch."""
 
     number: int
-    """Of the watch."""
+    """Watch descriptor."""
     mask: int
     name: bytes
-    """The name that changed in the folder; empty if it is the watched folder itself."""
+    """Name of the entry that changed; empty if the watched file itself did."""
 
 
 Listener = Callable[[Event | None], None]
-"""Called in the event loop with each event; with `None` if anything may have happened."""
+"""Callback in the event loop for each event; `None` means that any file may have changed."""
 
 
 class Inotify:
     """
-    The instance of one event loop, which is opened with the first watch.
+    Inotify instance of one event loop.
 
-    `open` and `close` are for the event loop, `add` and `remove` for any thread.
+    Call `open` and `close` in the event loop, `add` and `remove` in any thread.
     """
 
     def __init__(self) -> None:
@@ -71,21 +73,21 @@ class Inotify:
         self._descriptor = -1
         self._mounts = -1
         self._both: select.epoll | None = None
-        # Guards what follows. It is held for moments only: no system call waits under it.
+        # Guards the attributes below. No system call under it can block.
         self._lock = threading.Lock()
         self._listeners: dict[int, list[Listener]] = {}
-        # Threads that are adding a watch, and watches that have ended meanwhile. Where these
-        # were too many to remember, the generation changes.
+        # Threads that are adding a watch, and watch descriptors that have ended meanwhile. If
+        # these are too many to remember, the generation changes.
         self._adding = 0
         self._ended: set[int] = set()
         self._generation = 0
 
     def open(self) -> None:
         """
-        Be ready for `add`; harmless a second time.
+        Create the instance, before the first `add`; a second call does nothing.
 
         Raises:
-            OSError: The kernel has no instance left, or no descriptor.
+            OSError: The user has no instance left, or the process no descriptor.
         """
         if self._both is not None:
             return
@@ -95,7 +97,8 @@ class Inotify:
             if descriptor < 0:
                 raise OSError(ctypes.get_errno(), "inotify_init1")
             undo.callback(os.close, descriptor)
-            # A mount can make a file appear without a word from inotify.
+            # A mount can make a file appear without an inotify event. The kernel signals
+            # EPOLLPRI on mountinfo instead.
             mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
             undo.callback(os.close, mounts)
             both = select.epoll()
@@ -108,12 +111,13 @@ class Inotify:
         self._descriptor, self._mounts = descriptor, mounts
 
     def close(self) -> None:
-        """End all watches; nobody hears of anything any more."""
+        """Close the instance; no listener is called any more."""
         with self._lock:
             self._listeners.clear()
         if self._both is None:
             return
-        assert self._loop is not None  # it was opened
+        # `open` sets both.
+        assert self._loop is not None
         self._loop.remove_reader(self._both.fileno())
         self._both.close()
         self._both = None
@@ -122,20 +126,20 @@ class Inotify:
         self._descriptor = self._mounts = -1
 
     def __len__(self) -> int:
-        """The number of files and folders that are watched."""
+        """Return the number of watched files and directories."""
         return len(self._listeners)
 
     def add(self, descriptor: int, events: int, listener: Listener) -> int:
         """
-        Watch what is open; its file system may hold this up.
+        Watch an open file or directory; may block on its file system.
 
         Returns:
-            The number of the watch: every change from now on is told to the listener.
+            The watch descriptor. The listener is called for every event from now on.
 
         Raises:
-            OSError: The kernel refused, or this is closed.
+            OSError: The kernel refused, or the instance is closed.
         """
-        # By descriptor, so that it is the one that was looked at.
+        # By descriptor, since the path may lead to another file by now.
         path = f"/proc/self/fd/{descriptor}".encode()
         with self._lock:
             self._adding += 1
@@ -155,7 +159,7 @@ class Inotify:
                     self._ended.clear()
 
     def _register(self, number: int, generation: int, listener: Listener) -> bool:
-        """Listen to a watch; `False` if it may have ended since the kernel named it."""
+        """Add a listener; return False if the watch may have ended since the kernel made it."""
         with self._lock:
             if number in self._ended or generation != self._generation:
                 return False
@@ -165,11 +169,12 @@ class Inotify:
             return True
 
     def remove(self, numbers: Iterable[int], listener: Listener) -> None:
-        """Tell a listener of no more changes; what nobody listens to is not watched any more."""
+        """Remove a listener from watches; a watch without listeners is ended."""
         with self._lock:
             for number in numbers:
                 listeners = self._listeners.get(number, [])
-                if listener in listeners:  # or the kernel has ended the watch
+                # Not in the list if the kernel has ended the watch.
+                if listener in listeners:
                     listeners.remove(listener)
                     if not listeners:
                         del self._listeners[number]
@@ -188,6 +193,7 @@ class Inotify:
             return
         mounted = any(descriptor == self._mounts for descriptor, _ in self._both.poll(0))
         data = b""
+        # The descriptor has no events if only the list of mounts has changed.
         with suppress(BlockingIOError):
             data = os.read(self._descriptor, _READ)
         events = list(_parse(data))
@@ -195,6 +201,7 @@ class Inotify:
             told: list[tuple[Listener, Event | None]] = [
                 (one, event) for event in events for one in self._listeners.get(event.number, ())
             ]
+            # After an overflow events are lost, so every listener has to look for itself.
             if mounted or any(event.mask & _OVERFLOW for event in events):
                 everybody = {one for many in self._listeners.values() for one in many}
                 told = [(one, None) for one in everybody]
@@ -202,6 +209,7 @@ class Inotify:
                 if event.mask & _IGNORED:
                     self._listeners.pop(event.number, None)
                     self._note_end(event.number)
+        # Outside of the lock: a listener calls `remove`.
         for listener, seen in told:
             listener(seen)
 

@@ -1,9 +1,9 @@
 """
-The files of this machine, behind the seam.
+Implements the `FileSystem` seam for the files of this machine.
 
-System calls run in threads of their own, so that none of them holds up the event
-loop, and one that never ends holds up nothing else. The exception is what the kernel
-has in memory (see `cached`).
+System calls run in threads, so that none blocks the event loop, and one that never returns
+delays no other client. Only look-ups that the kernel answers from memory run in the event loop
+(`nowait`).
 """
 
 import asyncio
@@ -45,13 +45,14 @@ T = TypeVar("T")
 
 class LocalFileSystem:
     """
-    Files of this machine. Belongs to the event loop in which it is made.
+    Files of this machine, for the event loop in which the object is created.
 
-    It is a context manager; at its end its threads end.
+    An async context manager that ends its threads at the end.
     """
 
     def __init__(self) -> None:
         self._pool = FileThreads()
+        # Of one client: all threads for this object, a share of them after `for_client`.
         self._threads: Threads = self._pool
         self._inotify = Inotify()
 
@@ -59,15 +60,16 @@ class LocalFileSystem:
         """
         Return the same files for one of several clients.
 
-        A client whose calls do not come back waits for them, and no other does. The threads
-        are still ended by `aclose` of this object, and of no other.
+        A client whose system calls hang waits for them; other clients do not. Only `aclose` of
+        this object ends the threads.
         """
+        # A shallow copy: the thread pool and the inotify instance are shared.
         other = copy(self)
         other._threads = self._pool.share()  # noqa: SLF001 - one of the same class
         return other
 
     def leave(self) -> None:
-        """End the use by one client (`for_client`): nobody waits for what it asked for."""
+        """Give up the pending calls of one client (`for_client`), which has disconnected."""
         if isinstance(self._threads, ThreadShare):
             self._threads.leave()
 
@@ -78,28 +80,32 @@ class LocalFileSystem:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Let the threads end, after a bounded wait for what they do."""
+        """End the threads, after a bounded wait for their current calls."""
+        # First: its events would be delivered to a loop that is about to end.
         self._inotify.close()
         await self._pool.aclose()
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Do something in a thread, such as to encode what was read."""
+        """Run a function in a thread of this client, for example to encode content."""
         return self._threads.run(work)
 
-    def recall_file(
+    def read_file_nowait(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes | None:
-        """As `read_file`, if the file is small and at hand; otherwise `None`."""
+        """Return the content of a small file if the kernel has it in memory, or None."""
         native = native_path(path)
+        # Without following links, the error for a link depends on its position in the path,
+        # which only the slow way knows. A sandbox may show another file at the path.
         if not follow_symlinks or not _is_plain(native, sandbox):
             return None
+        # In a sandbox a link may lead to a hidden path, so only paths without links count.
         return cached_content(native, links=sandbox is None)
 
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
-        """All of a regular file, up to 512 MiB."""
-        found = self.recall_file(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
+        """Return the content of a regular file, up to 512 MiB."""
+        found = self.read_file_nowait(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
         if found is not None:
             return found
         native = native_path(path)
@@ -123,6 +129,7 @@ class LocalFileSystem:
         try:
             await handle.opened
         except asyncio.CancelledError:
+            # The open goes on in its thread; the descriptor is closed after it.
             handle.discard()
             raise
         return handle
@@ -135,7 +142,7 @@ class LocalFileSystem:
         permissions: int | None = None,
         sandbox: SandboxContext | None = None,
     ) -> LocalFileHandle:
-        """As `open`, but returns a handle that is yet to open; see its `opened`."""
+        """Return a handle at once, which opens in a thread; see `LocalFileHandle.opened`."""
         native = native_path(path)
         find = reading_operations if mode == "read" else operations
 
@@ -155,10 +162,10 @@ class LocalFileSystem:
         sandbox: SandboxContext | None = None,
     ) -> None:
         """
-        Create a file or replace its content; its folder must exist.
+        Create a file or replace its content; its directory must exist.
 
-        A regular file is replaced in one step where that is possible, while the
-        real server writes into it. A FIFO that nobody reads is refused at once.
+        A regular file is replaced in one step where that is possible; the real server writes
+        into it. A FIFO without a reader is refused at once.
         """
         await self.write_pieces(path, (data,), follow_symlinks=follow_symlinks, sandbox=sandbox)
 
@@ -170,7 +177,7 @@ class LocalFileSystem:
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """As `write_file`; the pieces are made in the thread, and an error in one is raised."""
+        """Write a file from pieces, which are produced in the thread; see `write_file`."""
         native = native_path(path)
         await self._operate(
             operations,
@@ -187,7 +194,7 @@ class LocalFileSystem:
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """Make a folder, with `recursive` also those above it."""
+        """Make a directory, with `recursive` also its parents."""
         native = native_path(path)
         await self._operate(
             operations,
@@ -198,10 +205,10 @@ class LocalFileSystem:
             ),
         )
 
-    def recall_metadata(
+    def get_metadata_nowait(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata | None:
-        """As `get_metadata`, if the answer is at hand; otherwise `None`."""
+        """Return the metadata of a path if the kernel has it in memory, or None."""
         native = native_path(path)
         if not follow_symlinks or not _is_plain(native, sandbox):
             return None
@@ -210,8 +217,8 @@ class LocalFileSystem:
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata:
-        """What kind of file it is, its size and its times."""
-        found = self.recall_metadata(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
+        """Return kind, size and times of a file."""
+        found = self.get_metadata_nowait(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
         if found is not None:
             return found
         native = native_path(path)
@@ -225,7 +232,7 @@ class LocalFileSystem:
     async def canonicalize(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> PathUri:
-        """The path with all links resolved; it must exist."""
+        """Return the real path of an existing file."""
         native = native_path(path)
         found = await self._operate(
             reading_operations, sandbox, native, lambda files: files.canonicalize(native)
@@ -235,7 +242,7 @@ class LocalFileSystem:
     async def read_directory(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
-        """What is in a folder, in no order."""
+        """Return the entries of a directory, in no order."""
         native = native_path(path)
         return await self._operate(
             reading_operations, sandbox, native, lambda files: files.read_directory(native)
@@ -244,7 +251,7 @@ class LocalFileSystem:
     async def walk(
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
-        """What is in a folder and below it, breadth first, within limits."""
+        """Return the files and directories below a directory, breadth first, within limits."""
         return await self.walk_into(Walked.response, path, options, sandbox=sandbox)
 
     async def walk_into(
@@ -255,7 +262,8 @@ class LocalFileSystem:
         *,
         sandbox: SandboxContext | None = None,
     ) -> T:
-        """As `walk`; what is found is turned into something else in the same thread."""
+        """Walk a directory, and convert the result in the same thread; see `walk`."""
+        # Before the path: the real server reports bad limits first.
         check_limits(options)
         native = native_path(path)
         return await self._operate(
@@ -274,7 +282,7 @@ class LocalFileSystem:
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """Remove a file or a folder; with `force` one that is not there is fine."""
+        """Remove a file or a directory; with `force`, a missing path is no error."""
         native = native_path(path)
         await self._operate(
             operations,
@@ -293,9 +301,9 @@ class LocalFileSystem:
         recursive: bool,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        """Copy a file, a link or, with `recursive`, a folder."""
+        """Copy a file, a link or, with `recursive`, a directory."""
         origin, target = native_path(source), native_path(destination)
-        # Which of the two is at fault, the system call tells, where it can.
+        # No path for errors: the operation knows whether source or destination is at fault.
         await self._operate(
             operations,
             sandbox,
@@ -304,12 +312,13 @@ class LocalFileSystem:
         )
 
     async def rename(self, source: PathUri, destination: PathUri) -> None:
-        """Give a file, a link or a folder another name."""
+        """Rename a file, a link or a directory."""
         origin, target = native_path(source), native_path(destination)
 
         def rename() -> None:
+            # `rename` does not tell which path is missing, so the source is checked first.
             with about(origin):
-                os.lstat(origin)  # after this it is the other name that is at fault
+                os.lstat(origin)
             with about(target):
                 os.rename(origin, target)
 
@@ -318,11 +327,13 @@ class LocalFileSystem:
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None
     ) -> LocalMissingWatch | None:
-        """Watch for files to appear; `None` if they cannot be watched."""
+        """Return a watch for missing files to appear; None if they cannot be watched."""
         try:
             paths = [native_path(path) for path in missing]
             present_path = None if present is None else native_path(present)
+            # In the event loop, which reads its events.
             self._inotify.open()
+        # The caller gets None, and has to look for the files by itself.
         except (InvalidRequest, OSError):
             return None
         return await self._threads.run(
@@ -339,14 +350,14 @@ class LocalFileSystem:
         work: Callable[[Operations], T],
     ) -> asyncio.Future[T]:
         """
-        Run an operation in a thread; its errors name the path.
+        Run an operation in a thread, and add the path to its errors.
 
         Args:
-            find: Finds the operations that the sandbox leaves. What it refuses is a fault
-                of the profile, so that error does not get the path.
-            sandbox: The profile, if there is one.
-            path: What the operation is about.
-            work: Does it.
+            find: Returns the operations for a sandbox. Its errors are about the profile, so
+                they do not get the path.
+            sandbox: Sandbox context of the request, or None.
+            path: Path for errors.
+            work: Operation.
         """
 
         def job() -> T:
@@ -363,9 +374,10 @@ def _cancel_watch(watch: LocalMissingWatch | None) -> None:
 
 
 def _is_plain(path: str, sandbox: SandboxContext | None) -> bool:
-    """Whether a sandbox, if there is one, shows what is at a path without links as it is."""
+    """Return True if the sandbox, if any, does not change what a path without links shows."""
     return sandbox is None or (
         reads_everything(sandbox)
+        # A sandbox has its own of these.
         and not path.startswith(("/dev", "/proc", "/sys"))
         and not shows_secrets(path)
     )

@@ -1,9 +1,8 @@
 """
-Operations that meet no symbolic link on their way [fs.no-follow.*].
+File operations that refuse symbolic links in a path [fs.no-follow.*].
 
-Each folder is opened relative to the one before it, and a link is refused by the
-call that would follow it. Nothing is checked first and used later, so nobody can
-put a link in between.
+Each directory is opened relative to its parent with O_NOFOLLOW, so the call that would follow a
+link refuses it. Nothing is checked first and used later, so no link can be put in between.
 """
 
 import errno
@@ -25,6 +24,7 @@ __all__ = [
     "remove",
 ]
 
+# O_PATH needs no permission to read the directory, only to pass it.
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"
@@ -32,14 +32,14 @@ _NO_ENTRY = "path must name an entry"
 
 def open_folder(path: str, *, create: bool = False) -> int:
     """
-    Open a folder by its absolute path, step by step from the root.
+    Return an O_PATH descriptor of a directory, opened component by component.
 
     Args:
-        path: Without `.`, `..` and surplus slashes.
-        create: Make the folders that are missing.
+        path: Absolute path without `.`, `..` and surplus slashes.
+        create: Make missing directories.
 
     Raises:
-        OSError: `ENOTDIR` for a link anywhere on the way.
+        OSError: `ENOTDIR` for a link anywhere in the path.
     """
     folder = os.open("/", _FOLDER)
     for name in filter(None, path.split("/")):
@@ -57,7 +57,8 @@ def _enter(folder: int, name: str, create: bool) -> int:
     except FileNotFoundError:
         if not create:
             raise
-    with suppress(FileExistsError):  # somebody was faster; the next call says what it is
+    # Another process may make the directory meanwhile, or a link, which the open refuses.
+    with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
     return os.open(name, _FOLDER, dir_fd=folder)
 
@@ -65,11 +66,11 @@ def _enter(folder: int, name: str, create: bool) -> int:
 @contextmanager
 def open_parent(path: str) -> Iterator[tuple[int, str]]:
     """
-    The folder of an entry, open, and the name of the entry in it.
+    Yield a descriptor of the parent directory, and the name of the entry in it.
 
     Raises:
-        InvalidRequest: The path is the root, which is no entry of anything.
-        OSError: As for `open_folder`.
+        InvalidRequest: The path is `/`, which has no parent.
+        OSError: The error of `open_folder`.
     """
     parent, _, name = path.rpartition("/")
     if not name:
@@ -83,12 +84,13 @@ def open_parent(path: str) -> Iterator[tuple[int, str]]:
 
 def open_to_read(path: str) -> int:
     """
-    Open a regular file.
+    Return a descriptor of a regular file, open for reading.
 
     Raises:
-        InvalidRequest: It is something else.
-        OSError: `ELOOP` if it is a link, `ENOTDIR` for one on the way.
+        InvalidRequest: The file is not a regular one.
+        OSError: `ELOOP` if the path is a link, `ENOTDIR` for one on the way.
     """
+    # Without O_NONBLOCK, the open of a FIFO would wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     with open_parent(path) as (folder, name):
         descriptor = os.open(name, flags, dir_fd=folder)
@@ -100,11 +102,11 @@ def open_to_read(path: str) -> int:
 
 def create_directory(path: str, *, recursive: bool) -> None:
     """
-    Make a folder.
+    Make a directory; with `recursive` also its parents.
 
     Raises:
-        OperationFailed: It is the root, which is there.
-        OSError: As the kernel says.
+        OperationFailed: The path is `/`, which exists.
+        OSError: The error of the system call.
     """
     if recursive:
         os.close(open_folder(path, create=True))
@@ -117,11 +119,11 @@ def create_directory(path: str, *, recursive: bool) -> None:
 
 def get_metadata(path: str) -> FileMetadata:
     """
-    The facts about an entry that is no link.
+    Return the metadata of a file that is not a link.
 
     Raises:
-        InvalidRequest: It is one.
-        OSError: As the kernel says.
+        InvalidRequest: The path is a link.
+        OSError: The error of the system call.
     """
     if path == "/":
         folder = open_folder(path)
@@ -138,12 +140,12 @@ def get_metadata(path: str) -> FileMetadata:
 
 def remove(path: str, *, recursive: bool, force: bool) -> None:
     """
-    Remove an entry that is no link, or an empty folder.
+    Remove a file that is not a link, or an empty directory.
 
     Raises:
-        OperationFailed: `recursive` was asked for, which the protocol does not have here.
-        InvalidRequest: It is a link.
-        OSError: As the kernel says.
+        OperationFailed: `recursive`, which the protocol does not support here.
+        InvalidRequest: The path is a link.
+        OSError: The error of the system call.
     """
     if recursive:
         raise OperationFailed("recursive no-follow removal is unsupported")
@@ -152,7 +154,7 @@ def remove(path: str, *, recursive: bool, force: bool) -> None:
             mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
             if stat.S_ISLNK(mode):
                 raise InvalidRequest(_LINK)
-            # Should it become a link now, it is the link that goes.
+            # If it becomes a link now, the link is removed and not its target.
             if stat.S_ISDIR(mode):
                 os.rmdir(name, dir_fd=folder)
             else:

@@ -1,12 +1,11 @@
 """
-Facts about a file, and the content of a small one, without waiting for them where the
-kernel has them at hand.
+Reads metadata and small files from the kernel's caches, without blocking.
 
-To ask a thread costs ten times what the question itself costs, and to ask in the
-event loop could stop everything on a dead mount. `holdfast.linux.kernel_cache` settles it, and
-`RWF_NOWAIT` takes what is in memory of a file's content. So `cached_metadata` and
-`cached_content` never wait, and their "don't know" sends the caller to a thread. A
-local path that is in use is nearly always known.
+A thread costs ten times as much as the system call, and a call on a dead mount would block the
+event loop. So `holdfast.linux.kernel_cache` looks paths up in the dentry cache only, and
+`RWF_NOWAIT` reads from the page cache only. `cached_metadata` and `cached_content` return None
+if the answer is not cached, and the caller then uses a thread. Local files that are in use are
+nearly always cached.
 """
 
 import os
@@ -35,11 +34,12 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CONTENT = CachedLookup(_READ)
 _NO_LINK_CONTENT = CachedLookup(_READ, links=False)
 
+# Bytes of a file to read in the event loop; copying more would delay other clients.
 _LARGEST = 1 << 16
-"""Bytes of a file that is read at once; the time to copy more would be missed elsewhere."""
 
 
 def _milliseconds(seconds: int, nanoseconds: int) -> int:
+    # 0 means "not known" on the wire, which has no times before 1970.
     return seconds * 1000 + nanoseconds // 1_000_000 if seconds > 0 else 0
 
 
@@ -58,10 +58,10 @@ def _wire(facts: StatxFields, is_symlink: bool) -> FileMetadata:
 
 def metadata(path: str) -> FileMetadata:
     """
-    What a path leads to, and whether it is a link itself. May wait for the file system.
+    Return the metadata of a path's target, and whether the path is a link. May block.
 
     Raises:
-        OSError: As the kernel says.
+        OSError: The error of the system call.
     """
     name = os.fsencode(path)
     itself = look(AT_FDCWD, name, AT_SYMLINK_NOFOLLOW)
@@ -72,10 +72,12 @@ def metadata(path: str) -> FileMetadata:
 
 def metadata_of(folder: int, name: str) -> FileMetadata:
     """
-    An entry of an open folder, itself and not what it leads to; an empty name is the folder.
+    Return the metadata of an entry of an open directory; a link is not followed.
+
+    An empty name stands for the directory itself.
 
     Raises:
-        OSError: As the kernel says.
+        OSError: The error of the system call.
     """
     facts = look(folder, os.fsencode(name), AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)
     return _wire(facts, stat.S_ISLNK(facts.mode))
@@ -83,17 +85,19 @@ def metadata_of(folder: int, name: str) -> FileMetadata:
 
 def cached_metadata(path: str, *, links: bool = True) -> FileMetadata | None:
     """
-    As `metadata`, from what the kernel remembers; `None` if it would have to look.
+    Return the metadata of a path from the kernel's caches; None if it is not cached.
 
     Args:
-        links: Whether links are followed; otherwise nothing is known of a path with one.
+        path: Absolute path.
+        links: Follow links; if False, the result for a path with a link is None.
 
     Raises:
-        NotFound: It remembers that there is no such file.
+        NotFound: The kernel has cached that there is no such file.
     """
     name = os.fsencode(path)
     facts = _recall(name, THE_LINK_ITSELF if links else NO_LINK)
     is_symlink = facts is not None and stat.S_ISLNK(facts.mode)
+    # The metadata of the target, with the flag of the path itself.
     if is_symlink:
         facts = _recall(name, WHAT_IT_LEADS_TO)
     return None if facts is None else _wire(facts, is_symlink)
@@ -101,28 +105,30 @@ def cached_metadata(path: str, *, links: bool = True) -> FileMetadata | None:
 
 def cached_content(path: str, *, links: bool = True) -> bytes | None:
     """
-    All of a small regular file, if the kernel has it in memory.
+    Return the content of a small regular file from the page cache; None if not cached.
 
     Args:
-        links: As for `cached_metadata`.
+        path: Absolute path.
+        links: Follow links; see `cached_metadata`.
 
     Raises:
-        NotFound: It remembers that there is no such file.
+        NotFound: The kernel has cached that there is no such file.
     """
     name = os.fsencode(path)
     facts = _recall(name, WHAT_IT_LEADS_TO if links else NO_LINK)
-    # Only now it is opened: to open a device, or a FIFO, does something.
+    # Opened only after this check: the open of a device or a FIFO has side effects.
     if facts is None or not stat.S_ISREG(facts.mode) or not 0 < facts.size <= _LARGEST:
         return None
     how = _CONTENT if links else _NO_LINK_CONTENT
     try:
         descriptor = open_cached(name, how)
     except FileNotFoundError:
-        return None  # it has gone meanwhile
+        # It was removed meanwhile; a thread finds the right error.
+        return None
     if descriptor is None:
         return None
     try:
-        # One byte more than there was: if that is read, the file has grown meanwhile.
+        # One byte more than the size, to notice a file that has grown meanwhile.
         room = bytearray(facts.size + 1)
         got = os.preadv(descriptor, [room], 0, os.RWF_NOWAIT)
     except OSError:

@@ -1,8 +1,8 @@
 """
-The operations on files as system calls: with everything in reach, or inside of a sandbox.
+File operations as system calls, with the server's own permissions or those of a sandbox.
 
-Both sorts have the same methods, so that the seam in front of them (`local`) does not
-care which one it has. They wait for the file system and are for threads.
+Both implementations have the same methods, so that `local` need not know which one it uses. The
+methods block, and run in threads.
 """
 
 import os
@@ -23,14 +23,14 @@ __all__ = ["DIRECT", "Operations"]
 
 class Operations(Protocol):
     """
-    What can be done with files, by absolute paths without dots.
+    File operations by absolute paths without dots.
 
-    All of them raise `OSError` as the kernel does, and `Refused` for what the
-    protocol words itself.
+    They raise `OSError` for errors of system calls, and `Refused` for errors whose text is part
+    of the protocol.
     """
 
     def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
-        """All of a regular file."""
+        """Return the content of a regular file."""
 
     def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
         """Open a regular file."""
@@ -39,29 +39,29 @@ class Operations(Protocol):
         """Create a file or replace its content."""
 
     def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
-        """Make a folder."""
+        """Make a directory."""
 
     def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
-        """What kind of file it is, its size and its times."""
+        """Return kind, size and times of a file."""
 
     def canonicalize(self, path: str) -> str:
-        """The path with all links resolved."""
+        """Return the real path of an existing file."""
 
     def read_directory(self, path: str) -> list[DirectoryEntry]:
-        """What is in a folder."""
+        """Return the entries of a directory."""
 
     def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
-        """What is in a folder and below it."""
+        """Return the files and directories below a directory."""
 
     def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
-        """Remove a file or a folder."""
+        """Remove a file or a directory."""
 
     def copy(self, source: str, destination: str, *, recursive: bool) -> None:
-        """Copy a file, a link or a folder."""
+        """Copy a file, a link or a directory."""
 
 
 class _Direct:
-    """Operations with everything in reach that the server itself can reach."""
+    """File operations with the permissions of the server process."""
 
     def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
         return read_file(path, follow_symlinks=follow_symlinks)
@@ -81,6 +81,7 @@ class _Direct:
         return metadata(path) if follow_symlinks else nofollow.get_metadata(path)
 
     def canonicalize(self, path: str) -> str:
+        # Strict: a missing file has no real path.
         return os.path.realpath(path, strict=True)
 
     def read_directory(self, path: str) -> list[DirectoryEntry]:
@@ -98,4 +99,4 @@ class _Direct:
 
 
 DIRECT: Operations = _Direct()
-"""Without a sandbox."""
+"""File operations without a sandbox."""

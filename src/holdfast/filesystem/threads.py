@@ -1,14 +1,13 @@
 """
-Threads for system calls that may take long, or for ever.
+Runs blocking system calls in threads, also those that never return.
 
-A call on a dead mount cannot be ended from outside. So the threads are daemons,
-which nobody waits for at the end, and one that does not come back is replaced.
-Otherwise there are few: what is read or walked goes through one interpreter
-anyway, and many threads would only keep the event loop from its turn.
+A call on a dead mount cannot be interrupted. So the threads are daemons, which the end of the
+process does not wait for, and a stuck thread is replaced. Otherwise there are few of them: they
+share the GIL, and many would only delay the event loop.
 
-Whoever asks for work has a share of the threads. Shares get their turns one after the other,
-however much one of them asks for. A share whose calls do not come back waits for them; the
-others do not. One that has ended no longer counts, and its threads are given up.
+Each client has a share of the threads. Shares take turns, however many calls one of them queues.
+A share whose calls hang waits for them; the others do not. When a client disconnects, its stuck
+calls no longer count.
 """
 
 import asyncio
@@ -24,31 +23,31 @@ from typing import Any, Protocol, TypeVar
 from holdfast.errors import Refused
 from holdfast.filesystem.errno_mapping import refusal
 
-__all__ = ["FileThreads", "Lane", "ThreadShare", "Threads"]
+__all__ = ["FileThreads", "SerialQueue", "ThreadShare", "Threads"]
 
 T = TypeVar("T")
 
 CORE = 4
-"""Threads that work side by side."""
+"""Threads that run at the same time, as long as none is stuck."""
 
 SHARE = 16
-"""Calls of one client that may be under way; its next ones wait for these."""
+"""Running calls of one client; further ones wait."""
 
 OWN_SHARE = 64
-"""The same for whoever has all threads for itself."""
+"""Running calls of an owner that does not share the threads."""
 
 LIMIT = 512
-"""Threads in all, the stuck ones included; beyond that, work waits."""
+"""Largest number of threads, stuck ones included; beyond that, calls wait."""
 
+# Seconds after which the tasks of a closed connection have been cancelled.
 _FAREWELL = 0.05
-"""Seconds after which the tasks of a connection that has ended have ended, too."""
 
 STUCK = 0.05
-"""Seconds after which a call no longer counts among the `CORE`, so that another may run."""
+"""Seconds after which a call counts as stuck, so that another thread may start."""
 
 
 class Threads(Protocol):
-    """The threads that do work on files."""
+    """Threads for blocking calls."""
 
     def run(
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None
@@ -57,7 +56,7 @@ class Threads(Protocol):
 
 
 class _Job:
-    """One piece of work, on its way to a thread and back."""
+    """Queued or running call."""
 
     __slots__ = ("error", "future", "last", "result", "share", "slow", "started", "undo", "work")
 
@@ -73,25 +72,25 @@ class _Job:
         self.work = work
         self.undo = undo
         self.started = 0.0
-        # Set by the loop: another thread may run in place of this one's.
+        # Set by the loop: the call is stuck, so another thread may run.
         self.slow = False
-        # Set by its thread, which then ends because of that.
+        # Set by its thread, which ends after this call since another one replaced it.
         self.last = False
         self.result: Any = None
         self.error: BaseException | None = None
 
 
 class ThreadShare:
-    """The work of one client. What one asks for holds up no other."""
+    """Queue and running calls of one client."""
 
     def __init__(self, threads: "FileThreads", limit: int = SHARE) -> None:
         self._threads = threads
         self.limit = limit
-        # These three are guarded by the lock of the threads.
+        # Guarded by the lock of `FileThreads`.
         self.waiting: deque[_Job] = deque()
         self.running = 0
         self.queued = False
-        """True while it stands in the line for its next turn."""
+        """True while the share is in the line of those that may start a call."""
 
     def run(
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None
@@ -101,31 +100,30 @@ class ThreadShare:
 
     def leave(self) -> None:
         """
-        Give the client's calls that do not come back up, since it has left.
+        Give up the stuck calls of a client that has disconnected.
 
-        What is still to be done for it is to let go of files that it had open. That does not
-        have to wait for these calls.
+        The files that it had open still have to be closed, without waiting for these calls.
         """
         self._threads.give_up(self)
 
 
 class FileThreads:
     """
-    Runs work in threads of its own, for one event loop.
+    Thread pool for blocking calls of one event loop.
 
-    Results that come together are handed over together: pipelined requests share
-    the wake-up of the loop, which is the larger part of what a thread costs.
+    Results that arrive together are delivered by one callback. Pipelined requests thus share the
+    wake-up of the loop, which is the larger part of a thread's cost.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # One entry for each job that waits, or `None` for a thread to end. An entry whose job
-        # has to wait for others of its share is taken out and counted, until one of them ends.
+        # One entry per waiting job, or `None` to end a thread. An entry that no thread may
+        # start, since its share is at its limit, is removed and counted in `_withheld`.
         self._tokens: SimpleQueue[bool | None] = SimpleQueue()
         self._withheld = 0
-        # Jobs that threads are at.
+        # Jobs that have a thread.
         self._running: set[_Job] = set()
-        # Shares whose turn is to come, each once; those that have enough under way are not there.
+        # Shares that may start a job, each once, in the order of their turns.
         self._line: deque[ThreadShare] = deque()
         self._lock = threading.Lock()
         self._own = ThreadShare(self, OWN_SHARE)
@@ -145,21 +143,21 @@ class FileThreads:
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None
     ) -> asyncio.Future[T]:
         """
-        Run something in a thread.
+        Run a function in a thread, and return a future of its result.
 
-        Work that nobody waits for any more when its turn comes is not begun.
+        A cancelled future whose function has not started yet does not start it.
 
         Args:
-            work: Takes nothing; what it raises is raised to who awaits, an `OSError`
-                as the refusal it means.
-            undo: Called with the result, in a thread, if nobody waits for it any more.
+            work: Function to run. The future gets its exception; an `OSError` is mapped to
+                an exception of the protocol.
+            undo: Called with the result, in a thread, if the future has been cancelled.
         """
         return self.run_for(self._own, work, undo)
 
     def run_for(
         self, share: ThreadShare, work: Callable[[], T], undo: Callable[[T], None] | None
     ) -> asyncio.Future[T]:
-        """As `run`, at the expense of a share."""
+        """Run a function in a thread as a call of a share; see `run`."""
         future: asyncio.Future[T] = self._loop.create_future()
         job = _Job(share, future, work, undo)
         self._jobs.add(job)
@@ -168,10 +166,11 @@ class FileThreads:
             self._stand_in_line(share)
         self._tokens.put(True)
         if self._closed:
-            # A file that was being opened is let go of after the end, too. The threads have
-            # been told to end: one more does this, and then ends as well.
+            # A file may still have to be closed after the end. All threads have been told to
+            # end, so one more runs this job and ends, too.
             self._tokens.put(None)
             self._start_thread()
+        # Threads start when they are needed: most clients never use files.
         elif self._threads < CORE and self._threads < len(self._jobs):
             self._start_thread()
         elif self._timer is None and len(self._jobs) > self._threads:
@@ -179,11 +178,12 @@ class FileThreads:
         return future
 
     async def aclose(self, grace: float = 2.0) -> None:
-        """Let the threads end; waits a bounded time for what is under way."""
+        """End the threads, after waiting `grace` seconds for running calls."""
         if self._jobs:
             self._idle.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace)
+        # After the wait: stuck threads are replaced until then.
         if self._timer is not None:
             self._timer.cancel()
         self._closed = True
@@ -197,7 +197,7 @@ class FileThreads:
         threading.Thread(target=self._work, name="holdfast-files", daemon=True).start()
 
     def _look_after(self) -> None:
-        """Replace threads that are stuck, while there is work for more."""
+        """Mark stuck jobs, and start threads in their place while jobs are waiting."""
         self._timer = None
         now = time.monotonic()
         with self._lock:
@@ -206,15 +206,17 @@ class FileThreads:
             if job.started and now - job.started >= STUCK:
                 job.slow = True
         slow = sum(job.slow for job in running)
-        # Not those that wait for others of their share: no thread could take them.
+        # Without withheld jobs, which no thread may start.
         waiting = self._tokens.qsize()
         for _ in range(min(waiting, LIMIT - self._threads, CORE + slow - self._threads)):
             self._start_thread()
+        # Look again, until a thread is free or all are replaced.
         if waiting:
             self._timer = self._loop.call_later(STUCK, self._look_after)
 
     def _settle(self) -> None:
-        # First this, then the look: a thread that finds it set has added its job before.
+        # Cleared before the queue is read: a thread that still finds it set has added its job
+        # before, so the loop below sees that job.
         self._waking = False
         while self._finished:
             job = self._finished.popleft()
@@ -235,10 +237,11 @@ class FileThreads:
 
     def _run_undo(self, job: _Job) -> None:
         undo, result = job.undo, job.result
-        assert undo is not None  # the caller looked
+        # The caller has checked.
+        assert undo is not None
         self.run_for(job.share, lambda: undo(result), None)
 
-    # -- turns, under the lock
+    # -- turns; callers hold the lock, or the method takes it
 
     def _stand_in_line(self, share: ThreadShare) -> None:
         if share.waiting and not share.queued and share.running < share.limit:
@@ -246,7 +249,7 @@ class FileThreads:
             self._line.append(share)
 
     def _take(self) -> _Job | None:
-        """Return the next job of the share whose turn it is; nothing if none may begin."""
+        """Return the next job of the share whose turn it is; None if no job may start."""
         with self._lock:
             if not self._line:
                 self._withheld += 1
@@ -260,8 +263,8 @@ class FileThreads:
             return job
 
     def give_up(self, share: ThreadShare) -> None:
-        """Forget what a share waits for, but for what has to be let go of."""
-        # By then nobody waits for what was asked for.
+        """Drop the waiting jobs of a client that has left, except those that close files."""
+        # Later, when the tasks of its connection have cancelled their futures.
         self._loop.call_later(_FAREWELL, self._forget_unwanted, share)
 
     def _forget_unwanted(self, share: ThreadShare) -> None:
@@ -272,6 +275,7 @@ class FileThreads:
                 share.queued = False
                 self._line.remove(share)
             self._withheld = max(self._withheld - len(unwanted), 0)
+            # Room for the closing of files beside the calls that are stuck.
             share.limit += SHARE
             self._stand_in_line(share)
             self._offer(len(share.waiting))
@@ -280,13 +284,13 @@ class FileThreads:
             self._idle.set()
 
     def _offer(self, jobs: int) -> None:
-        """Put back entries that were withheld."""
+        """Put back entries of withheld jobs, so that threads look for them."""
         for _ in range(min(jobs, self._withheld)):
             self._withheld -= 1
             self._tokens.put(True)
 
     def _give_back(self, job: _Job) -> None:
-        """Note the end of a job; what had to wait for it may begin."""
+        """Count a job as ended, and let a withheld job of its share start."""
         share = job.share
         with self._lock:
             self._running.discard(job)
@@ -306,24 +310,28 @@ class FileThreads:
             self._give_back(job)
             job.last = last = job.slow
             self._finished.append(job)
-            del job  # what it holds is not kept until the next one comes
+            # Otherwise the result would stay alive until the thread's next job.
+            del job
             if not self._waking:
                 self._waking = True
                 try:
                     self._loop.call_soon_threadsafe(self._settle)
                 except RuntimeError:
-                    return  # the loop is closed: whoever waited is gone
+                    # The loop is closed, so nobody waits for results.
+                    return
             if last:
                 return
 
     @staticmethod
     def _do(job: _Job) -> None:
         if job.future.done():
-            return  # its client has left
+            # Cancelled before its turn.
+            return
         job.started = time.monotonic()
         try:
             job.result = job.work()
-        except Refused as error:  # it may be an `OSError`, too
+        # First: some of these exceptions are also an `OSError`.
+        except Refused as error:
             job.error = error
         except OSError as error:
             job.error = refusal(error)
@@ -331,12 +339,12 @@ class FileThreads:
             job.error = error
 
 
-class Lane:
+class SerialQueue:
     """
-    Work that is done in order: one piece begins when the one before it has ended.
+    Queue of calls that run one after the other, in threads.
 
-    Whoever stops waiting for a piece that has begun does not stop it, and the next
-    one still comes after it: what a thread uses is not closed under its hands.
+    Cancelling the future of a running call does not stop the call, and the next one still waits
+    for it. So a file is never closed while a thread uses it.
     """
 
     def __init__(self, threads: Threads) -> None:
@@ -346,7 +354,7 @@ class Lane:
         self._busy = False
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """As `FileThreads.run`, after what came before."""
+        """Run a function in a thread after all earlier ones; see `FileThreads.run`."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append((work, future))
         if not self._busy:
@@ -374,5 +382,5 @@ class Lane:
 
 
 def _work_unless_cancelled(work: Callable[[], T], future: asyncio.Future[T]) -> T | None:
-    """Do a piece of a lane, unless nobody waits for it any more when its turn has come."""
+    """Run a function of a `SerialQueue`, unless its future has been cancelled."""
     return None if future.cancelled() else work()

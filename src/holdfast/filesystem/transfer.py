@@ -1,8 +1,8 @@
 """
-Whole files through open handles: in blocks, several on their way at once, in order.
+Transfers whole files through open handles, with several blocks in flight.
 
-One block after the other would cost a round trip each. Works on any handle, so what
-copies a file need not know on which side of a wire it is.
+One block at a time would cost a round trip each. The functions work with any `FileHandle`, local
+or remote.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from holdfast.errors import HoldfastError, OperationFailed
 __all__ = ["BLOCK", "WINDOW", "read_blocks", "write_blocks"]
 
 BLOCK = 1 << 20
-"""Bytes of a block: the most that one request takes [fs.read-block]."""
+"""Bytes of a block: the limit of one request [fs.read-block]."""
 
 WINDOW = 4
-"""Blocks on their way at once."""
+"""Blocks in flight."""
 
 
 async def read_blocks(
@@ -28,15 +28,16 @@ async def read_blocks(
     Read a file to its end.
 
     Args:
-        handle: Open for reading.
-        take: Gets the pieces in order; none is empty.
-        start: Where to begin.
+        handle: Handle that is open for reading.
+        take: Called with the blocks in order; none is empty.
+        start: Offset of the first block.
 
     Raises:
-        HoldfastError: As for `read_block`.
+        HoldfastError: The error of `read_block`.
     """
     offset = start
-    window = 1  # the first block tells whether there is a second: most files are small
+    # Most files fit into one block, so further ones are requested after the first.
+    window = 1
     reads: deque[asyncio.Task[tuple[bytes, bool] | HoldfastError]] = deque()
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -53,9 +54,10 @@ async def read_blocks(
                 if eof:
                     break
                 if len(chunk) < BLOCK:
-                    # [fs.read-block]: it would never end.
+                    # [fs.read-block]: such a file would never end.
                     raise OperationFailed("fs/readBlock returned an empty non-terminal block")
                 window = WINDOW
+            # Reads beyond the end of the file, which were started before it was known.
             for read in reads:
                 read.cancel()
     except ExceptionGroup as group:
@@ -63,7 +65,7 @@ async def read_blocks(
 
 
 async def _read(handle: FileHandle, offset: int) -> tuple[bytes, bool] | HoldfastError:
-    """A block, or why there is none: told in its turn, for what comes before it is still taken."""
+    """Return a block, or its error, which is raised after the blocks before it are taken."""
     try:
         return await handle.read_block(offset, BLOCK)
     except HoldfastError as error:
@@ -77,14 +79,14 @@ async def write_blocks(
     Write a file from its start.
 
     Args:
-        handle: Open for replacing.
-        give: The next piece, of at most `BLOCK` bytes; an empty one is the end. It is
-            asked in a thread, since it may have to wait.
-        gave: Told the size of each piece that has been written.
+        handle: Handle that is open for replacing.
+        give: Returns the next piece of at most `BLOCK` bytes; an empty one ends the file. It
+            is called in a thread, since it may block.
+        gave: Called with the size of each piece that has been written.
 
     Raises:
-        HoldfastError: As for `write_block`.
-        OSError: As for `give`.
+        HoldfastError: The error of `write_block`.
+        OSError: The error of `give`.
     """
     offset = 0
     writes: deque[tuple[asyncio.Task[None], int]] = deque()
@@ -100,6 +102,7 @@ async def write_blocks(
                     write = tasks.create_task(handle.write_block(offset, chunk))
                     writes.append((write, len(chunk)))
                     offset += len(chunk)
+                # In order, so that the first failed block is the one that is reported.
                 if writes:
                     write, size = writes.popleft()
                     await write
@@ -110,7 +113,7 @@ async def write_blocks(
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """What failed first; the others fail for the same reason."""
+    """Return the first exception of a group; the others have the same cause."""
     found: Exception = group.exceptions[0]
     while isinstance(found, ExceptionGroup):
         found = found.exceptions[0]

@@ -1,8 +1,8 @@
 """
-Whole folders between this machine and a place: what is in them, and a few files at once.
+Transfers directory trees between this machine and an environment.
 
-Nothing here follows a link. What a file system of the seam lists has no links in it; of
-this machine's own folders they are listed apart, for the caller to decide.
+No symbolic link is followed. A walk of a `FileSystem` lists no links; for directories of this
+machine they are listed separately, for the caller to decide.
 """
 
 import asyncio
@@ -34,33 +34,33 @@ __all__ = [
 ]
 
 FILES_AT_ONCE = 4
-"""Files on their way at once; each has a few blocks of 1 MiB in memory."""
+"""Files in flight; each has a few blocks of 1 MiB in memory."""
 
 EVERYTHING = WalkOptions(
     max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
 )
-"""As much as a server takes."""
+"""Options of a walk with the largest limits that a server accepts."""
 
 
 class LocalFolder(NamedTuple):
-    """One folder of a tree of this machine."""
+    """Directory of a tree of this machine."""
 
     parts: tuple[str, ...]
-    """Its path below the root of the tree."""
+    """Components of its path below the root of the tree."""
     files: list[str]
     """Names of its regular files."""
     links: list[str]
-    """Names of its symbolic links, whatever they lead to."""
+    """Names of its symbolic links, whatever their targets."""
     others: list[str]
     """Names of sockets, pipes and devices."""
 
 
 def local_folders(root: str) -> Iterator[LocalFolder]:
     """
-    Yield the folders below one, itself first.
+    Yield a directory and all directories below it.
 
     Raises:
-        OSError: One of them cannot be read.
+        OSError: A directory cannot be read.
     """
 
     def fail(error: OSError) -> None:
@@ -69,6 +69,7 @@ def local_folders(root: str) -> Iterator[LocalFolder]:
     for folder, below, names in os.walk(root, onerror=fail):
         relative = os.path.relpath(folder, root)
         parts = () if relative == "." else tuple(relative.split(os.sep))
+        # In place: `os.walk` visits the directories in the order of this list.
         below.sort()
         found = LocalFolder(parts, [], [], [])
         for name in sorted((*names, *below)):
@@ -83,7 +84,7 @@ def local_folders(root: str) -> Iterator[LocalFolder]:
 
 
 class ListedTree(NamedTuple):
-    """Folders and files below a folder of a place, each with its parts below that."""
+    """Directories and files below a root, each with the components of its relative path."""
 
     folders: list[tuple[PathUri, tuple[str, ...]]]
     files: list[tuple[PathUri, tuple[str, ...]]]
@@ -95,21 +96,23 @@ async def walk_tree(
     filesystem: FileSystem, root: PathUri, *, sandbox: SandboxContext | None = None
 ) -> ListedTree:
     """
-    List what is below a folder, folders before what is in them; links are left out.
+    Return the files and directories below a root, parents first; links are left out.
 
     Raises:
-        OperationFailed: There is more than one answer takes, or a path is not below the root.
-        ForeignPathUri: Paths of that machine cannot be spelled on this one.
+        OperationFailed: The tree exceeds the limits of one walk, or a path is not below the
+            root.
+        ForeignPathUri: The server has another kind of paths than this machine.
     """
     found = await filesystem.walk(root, EVERYTHING, sandbox=sandbox)
     tree = ListedTree([], [], [(error.path, error.message) for error in found.errors])
+    # A partial copy that looks complete would be worse than none.
     if found.truncated:
         raise OperationFailed(f"there is more below `{root.native}` than can be fetched")
     prefix = root.native.rstrip("/") + "/"
     for entry in found.entries:
         path = entry.path.native
         parts = tuple(path.removeprefix(prefix).split("/"))
-        # A server must not choose where on this machine a file is written.
+        # Otherwise a server could choose where on this machine a file is written.
         if not path.startswith(prefix) or not {"", ".", ".."}.isdisjoint(parts):
             raise OperationFailed(f"`{path}` was listed, which is not below `{root.native}`")
         if entry.kind == "file":
@@ -132,16 +135,16 @@ async def send_file(
     sent: Callable[[int], None] | None = None,
 ) -> None:
     """
-    Write all of an open file to a place; it is there as a whole or not at all.
+    Send an open file; the target has all of its content, or is unchanged.
 
     Args:
-        filesystem: Of the place.
-        file: From where it stands to its end.
-        target: Where it goes.
-        in_blocks: False if the place takes files only as a whole.
-        permissions: As for `FileSystem.open`; not set where files are taken as a whole only.
-        sandbox: As for `FileSystem.open`.
-        sent: Told the size of each piece that has been written.
+        filesystem: File system of the target.
+        file: File to read, from its position to its end.
+        target: Path to write.
+        in_blocks: False if the server accepts whole files only.
+        permissions: See `FileSystem.open`; ignored unless `in_blocks`.
+        sandbox: See `FileSystem.open`.
+        sent: Called with the size of each piece that has been written.
     """
     if not in_blocks:
         data = await asyncio.to_thread(file.read)
@@ -166,10 +169,11 @@ async def move(
     sandbox: SandboxContext | None = None,
 ) -> None:
     """
-    Give a file or a folder another name: in one step, or by a copy where that cannot be done.
+    Rename a file or a directory, or copy and remove it where it cannot be renamed.
 
-    A sandbox, a server that cannot rename and another file system need the copy.
+    The copy is needed in a sandbox, for a server without rename, and between file systems.
     """
+    # `rename` has no sandbox parameter, so it would ignore the restrictions.
     if sandbox is None:
         try:
             await filesystem.rename(source, destination)
@@ -191,8 +195,8 @@ def permissions_of(file: BinaryIO) -> int | None:
 
 
 def masked(permissions: int) -> int:
-    """Return the permission bits without those that new files of this process do not get."""
-    # Read without changing it: other threads make files, too.
+    """Return permission bits without those of the umask."""
+    # `os.umask` would change it for a moment, in which other threads may create files.
     with open("/proc/self/status") as status:
         for line in status:
             if line.startswith("Umask:"):
@@ -203,7 +207,7 @@ def masked(permissions: int) -> int:
 async def run_together(
     works: Iterable[Coroutine[object, object, None]], *, at_once: int = FILES_AT_ONCE
 ) -> None:
-    """Run a few at a time; the first that fails ends the others, and is raised."""
+    """Run coroutines, a few at a time; the first error cancels the others and is raised."""
     waiting = iter(works)
 
     async def work() -> None:
@@ -214,5 +218,6 @@ async def run_together(
         async with asyncio.TaskGroup() as tasks:
             for _ in range(at_once):
                 tasks.create_task(work())
+    # The others were cancelled because of the first one.
     except ExceptionGroup as group:
         raise group.exceptions[0] from None

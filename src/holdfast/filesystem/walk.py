@@ -1,9 +1,9 @@
 """
-Walks a tree, breadth first and within limits [fs.walk.*].
+Walks a directory tree, breadth first and within limits [fs.walk.*].
 
-What a folder lists tells the kind of nearly every entry, so that entries are not
-looked at one by one. The result is texts: to make an object of each of tens of
-thousands of paths takes longer than to find them.
+`scandir` returns the kind of nearly every entry, so entries need no `stat` each. The result has
+texts in place of objects: creating objects for tens of thousands of paths takes longer than
+finding the paths.
 """
 
 import errno
@@ -20,7 +20,7 @@ from holdfast.protocol.fs import WalkEntry, WalkError, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.system_text import system_text
 
-__all__ = ["Facts", "Tree", "Walked", "check_limits", "walk"]
+__all__ = ["WalkTree", "Walked", "WalkedPath", "check_limits", "walk"]
 
 Kind = Literal["file", "directory"]
 
@@ -29,22 +29,22 @@ MAX_DIRECTORIES = 10_000
 MAX_ENTRIES = 50_000
 
 BUDGET = 4 << 20
-"""Bytes an answer may take, counted as the real server counts them."""
+"""Bytes of a response, counted as the real server counts them."""
 
 ITEM_COST = 64
-"""What an item costs beside its texts."""
+"""Bytes that an item counts beside its texts."""
 
 
+# File names that need no escapes in a URI. Others are passed to `PathUri`, which is slower.
 _PLAIN = re.compile(r"[\w!$&'()*+,\-.:;=@\[\]^|~]+", re.ASCII)
-"""Names that a URI spells as they are; not all of them."""
 
 
 def check_limits(options: WalkOptions) -> None:
     """
-    Look at the limits, before the path is looked at.
+    Check the limits of a walk; call this before the path is checked, as the real server does.
 
     Raises:
-        InvalidRequest: One of them is out of range.
+        InvalidRequest: A limit is out of range.
     """
     if not options.max_directories or not options.max_entries:
         raise InvalidRequest("filesystem walk limits must be greater than zero")
@@ -60,14 +60,14 @@ def check_limits(options: WalkOptions) -> None:
 
 
 class Walked(NamedTuple):
-    """What a walk has found. Paths are the texts of URIs, so ASCII without quotes."""
+    """Result of a walk. Paths are texts of URIs, so they are ASCII without quotes."""
 
     entries: list[tuple[str, Kind]]
     errors: list[tuple[str, str]]
     truncated: bool
 
     def response(self) -> WalkResponse:
-        """The same as objects."""
+        """Return the result as objects of the protocol."""
         return WalkResponse(
             entries=[WalkEntry(path=PathUri.parse(uri), kind=kind) for uri, kind in self.entries],
             errors=[WalkError(path=PathUri.parse(uri), message=m) for uri, m in self.errors],
@@ -76,71 +76,74 @@ class Walked(NamedTuple):
 
 
 class _Folder(NamedTuple):
+    """Directory that is still to be listed."""
+
     path: str
     uri: str
     depth: int
 
 
-class _Found(NamedTuple):
-    """An entry of a folder, as far as a walk is interested; sorts by the bytes of its name."""
+class _ListedEntry(NamedTuple):
+    """Entry of a directory; sorts by the bytes of its name."""
 
     name: str
-    """Without what is not UTF-8, of which `is_lossy` tells."""
+    """Name as text; `is_lossy` if it has bytes that are not UTF-8."""
     kind: str
     is_link: bool
     is_lossy: bool
 
 
 class _Full(Exception):
-    """The answer takes no more."""
+    """The response has reached a limit."""
 
 
-class Facts(NamedTuple):
-    """What a path leads to."""
+class WalkedPath(NamedTuple):
+    """Target of a path."""
 
     is_folder: bool
+    """True if the target is a directory."""
     is_link: bool
-    """Whether the path is a link itself."""
+    """True if the path itself is a link."""
     identity: tuple[int, int]
-    """Device and number: the same for every path that leads there."""
+    """Device and inode number: the same for every path to the target."""
 
 
-class Tree(Protocol):
-    """Where a walk goes. Its methods raise `OSError` as the kernel does."""
+class WalkTree(Protocol):
+    """File tree that a walk reads. Its methods raise the `OSError` of the system call."""
 
-    def facts(self, path: str) -> Facts:
-        """What a path leads to."""
+    def facts(self, path: str) -> WalkedPath:
+        """Return facts about the target of a path."""
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
-        """What is in a folder: name, kind as `folders.kind_of` has it, whether it is a link."""
+        """Yield name, kind (see `directories.kind_of`) and whether it is a link, per entry."""
 
     def check(self, path: str) -> None:
-        """Look whether anything has that path, be it a link to nowhere."""
+        """Raise `FileNotFoundError` unless the path exists; a dangling link exists."""
 
 
-def walk(path: str, uri: PathUri, options: WalkOptions, *, tree: Tree | None = None) -> Walked:
+def walk(path: str, uri: PathUri, options: WalkOptions, *, tree: WalkTree | None = None) -> Walked:
     """
-    What is below a folder; the folder itself is not listed.
+    Return the files and directories below a directory.
 
     Args:
-        path: Of the folder.
-        uri: Of the folder, as paths below it are to be spelled.
-        options: The limits, which `check_limits` has seen.
-        tree: The files as they are, unless given.
+        path: Path of the directory.
+        uri: URI of the directory, the prefix of all paths in the result.
+        options: Limits, already checked by `check_limits`.
+        tree: Tree to read; the host's files unless given.
 
     Raises:
-        OSError: There is no such folder, or it cannot be read.
+        OSError: The directory is missing or cannot be read.
     """
-    return _Walk(tree or _Files(), uri, options).run(path)
+    return _TreeWalk(tree or _HostTree(), uri, options).run(path)
 
 
-class _Files:
-    """The files of this machine."""
+class _HostTree:
+    """Files of this machine, with the permissions of the server."""
 
-    def facts(self, path: str) -> Facts:
+    def facts(self, path: str) -> WalkedPath:
         found = os.stat(path)
         is_link = stat.S_ISLNK(os.lstat(path).st_mode)
-        return Facts(stat.S_ISDIR(found.st_mode), is_link, (found.st_dev, found.st_ino))
+        return WalkedPath(stat.S_ISDIR(found.st_mode), is_link, (found.st_dev, found.st_ino))
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
         with os.scandir(path) as entries:
@@ -151,8 +154,10 @@ class _Files:
         os.lstat(path)
 
 
-class _Walk:
-    def __init__(self, tree: Tree, root: PathUri, options: WalkOptions) -> None:
+class _TreeWalk:
+    """State of one walk."""
+
+    def __init__(self, tree: WalkTree, root: PathUri, options: WalkOptions) -> None:
         self._tree = tree
         self._root = root
         self._options = options
@@ -160,10 +165,11 @@ class _Walk:
         self._errors: list[tuple[str, str]] = []
         self._pending: deque[_Folder] = deque()
         self._left = BUDGET
+        # Entries and directories so far, for the limits of the request.
         self._examined = 0
         self._directories = 0
         self._truncated = False
-        # Folders that were entered, by what they are: links lead to the same one again.
+        # Directories that were entered, by device and inode: links may form loops.
         self._entered: set[tuple[int, int]] = set()
 
     def run(self, path: str) -> Walked:
@@ -182,6 +188,7 @@ class _Walk:
             try:
                 found = self._list(folder.path)
             except OSError as error:
+                # The real server reports an unreadable root as an item of the result.
                 if folder.depth == 0 and error.errno != errno.EACCES:
                     raise
                 self._fail(folder.uri, system_text(error.errno or 0))
@@ -195,16 +202,17 @@ class _Walk:
                 except ForeignPathUri as error:
                     self._fail(folder.uri, str(error))
 
-    def _examine(self, folder: _Folder, entry: _Found) -> None:
+    def _examine(self, folder: _Folder, entry: _ListedEntry) -> None:
         options = self._options
         uri = self._child(folder, entry.name)
         if entry.is_lossy:
-            # Its bytes have no place in the answer, so it is looked up by its
-            # listed name, where there usually is nothing.
+            # JSON cannot carry its bytes. As in the real server, it is looked up by its name
+            # as text, which usually does not exist.
             try:
                 self._tree.check(os.path.join(folder.path, entry.name))
             except OSError as error:
                 self._fail(uri, system_text(error.errno or 0))
+        # A link is listed only if it leads to a directory and such links are followed.
         elif entry.is_link and (entry.kind != "directory" or not options.follow_directory_symlinks):
             pass
         elif entry.kind == "file":
@@ -219,11 +227,12 @@ class _Walk:
     def _child(self, folder: _Folder, name: str) -> str:
         if folder.depth and _PLAIN.fullmatch(name):
             return f"{folder.uri}/{name}"
-        # Just below the root it shows whether the root is one that has children.
+        # Right below the root, `child` checks that the URI of the root can have children.
         parent = PathUri.parse(folder.uri) if folder.depth else self._root
         return str(parent.child(name))
 
     def _enter_later(self, folder: _Folder) -> None:
+        # Without links there are no loops, and no need for a `stat` of each directory.
         if self._options.follow_directory_symlinks:
             try:
                 identity = self._tree.facts(folder.path).identity
@@ -233,6 +242,7 @@ class _Walk:
             if identity in self._entered:
                 return
             self._entered.add(identity)
+        # Other directories of the queue are still listed, unlike after `_Full`.
         if self._directories >= self._options.max_directories:
             self._truncated = True
             return
@@ -248,17 +258,19 @@ class _Walk:
         self._errors.append((uri, message))
 
     def _pay(self, cost: int) -> None:
+        """Take the cost of an item off the budget of the response."""
         if cost > self._left:
             raise _Full
         self._left -= cost
 
-    def _list(self, path: str) -> list[_Found]:
-        """The entries of a folder by the bytes of their names, without links to nowhere."""
-        found: list[_Found] = []
+    def _list(self, path: str) -> list[_ListedEntry]:
+        """Return the entries of a directory, sorted by name, without dangling links."""
+        found: list[_ListedEntry] = []
         for name, kind, is_link in self._tree.entries(path):
             if kind is not None:
-                # The order of texts is that of their UTF-8 bytes.
+                # Code points sort like their UTF-8 bytes.
                 text = name if name.isascii() else lossy(name)
-                found.append(_Found(text, kind, is_link, text != name))
+                found.append(_ListedEntry(text, kind, is_link, text != name))
+        # Sorted, so that the limits cut off the same entries each time.
         found.sort()
         return found

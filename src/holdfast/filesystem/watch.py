@@ -1,9 +1,9 @@
 """
-Waits for a file to appear [fs.watch].
+Waits for a missing file to appear [fs.watch].
 
-A file that is missing can appear by itself or with the folders above it, so every
-folder on its way is watched for the next name, and for its own end. Each watch is
-set before the next name is looked up: what changes after the look is seen.
+A file can appear by itself or together with its parent directories. So every existing directory
+of its path has an inotify watch for the next name, and for its own removal. Each watch is set
+before the next name is looked up, so that no change after the look-up is missed.
 """
 
 import asyncio
@@ -17,11 +17,12 @@ from holdfast.filesystem.inotify import Event, Inotify
 __all__ = ["MAX_MISSING", "MAX_WATCHED", "LocalMissingWatch", "watch_missing"]
 
 MAX_MISSING = 64
-"""Paths one watch may be for."""
+"""Missing paths of one watch."""
 
 MAX_WATCHED = 1024
-"""Folders on the way to these paths, at most: the kernel counts them for all of the user."""
+"""Directories of one watch: the kernel limits the watches of all programs of a user."""
 
+# From `sys/inotify.h`.
 _MODIFY = 0x2
 _ATTRIB = 0x4
 _MOVED_FROM = 0x40
@@ -33,30 +34,32 @@ _MOVE_SELF = 0x800
 _UNMOUNT = 0x2000
 _IGNORED = 0x8000
 
+# A name appears, or the path above changes, so that the file may appear elsewhere.
 _FOLDER_EVENTS = _CREATE | _MOVED_TO | _DELETE | _MOVED_FROM | _DELETE_SELF | _MOVE_SELF
 _FILE_EVENTS = _MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF
+# Events after which the kernel watches no longer: anything may happen unseen.
 _ENDS = _UNMOUNT | _IGNORED | _DELETE_SELF | _MOVE_SELF
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Unsuitable(Exception):
-    """What is asked for cannot be watched, or is no longer so."""
+    """A path cannot be watched, or is not missing or present as expected."""
 
 
 def watch_missing(
     inotify: Inotify, missing: Sequence[str], present: str | None
 ) -> "LocalMissingWatch | None":
     """
-    Watch for the first of several files to appear; looks at folders, so not in the loop.
+    Return a watch for the first of several files to appear. May block, so call it in a thread.
 
     Args:
-        inotify: Open.
-        missing: Absolute paths at which there is nothing, with no link on their way.
-        present: A path at which there is something that must stay as it is.
+        inotify: Open instance.
+        missing: Absolute paths of missing files, without links.
+        present: Path of an existing file, whose change ends the watch as well.
 
     Returns:
-        `None` if it is not as the arguments say, or inotify has no more to give.
+        None if a path is not missing or present as given, or no inotify watch is left.
     """
     if not 1 <= len(missing) <= MAX_MISSING:
         return None
@@ -76,34 +79,34 @@ def watch_missing(
 
 class LocalMissingWatch:
     """
-    A watch that fires once.
+    Watch that fires once.
 
-    Made in any thread; `changed` belongs to the event loop.
+    Create it in any thread; call `changed` in the event loop.
     """
 
     def __init__(self, inotify: Inotify) -> None:
         self._inotify = inotify
-        # By the number of the watch: names that matter in a folder, and files that matter.
+        # Names to wait for by watch descriptor of their directory; descriptors of files.
         self._names: dict[int, set[bytes]] = {}
         self._files: set[int] = set()
         self._fired = False
         self._cancelled = False
         self._waiting: asyncio.Future[None] | None = None
 
-    # -- making it
+    # -- setting it up
 
     def add_missing(self, path: str) -> None:
-        """Watch for what is not there."""
+        """Watch for a missing file."""
         if self._descend(path):
             raise _Unsuitable
 
     def add_present(self, path: str) -> None:
-        """Watch what is there."""
+        """Watch an existing file for changes."""
         if not self._descend(path):
             raise _Unsuitable
 
     def _descend(self, path: str) -> bool:
-        """Watch the folders down to a path; whether it is there."""
+        """Watch the directories of a path; return True if the file exists, and watch it."""
         names = [os.fsencode(name) for name in path.split("/") if name]
         folder = os.open("/", _LOOK)
         try:
@@ -123,21 +126,22 @@ class LocalMissingWatch:
             os.close(folder)
 
     def _watch_folder(self, folder: int, name: bytes) -> None:
-        # `ENOTDIR` for a link and for a file: neither has entries.
+        # Fails with ENOTDIR for a link or a file, which an O_PATH descriptor may be.
         os.close(os.open(".", _LOOK | os.O_DIRECTORY, dir_fd=folder))
         if len(self._names) >= MAX_WATCHED:
             raise _Unsuitable
         number = self._inotify.add(folder, _FOLDER_EVENTS, self._see)
         self._names.setdefault(number, set()).add(name)
 
-    # -- waiting for it
+    # -- waiting
 
     async def changed(self) -> None:
         """
-        Wait until one of the missing files may have appeared; at once if one has.
+        Wait until one of the missing files may have appeared.
 
-        Never returns once the watch is cancelled.
+        Returns at once if one has, and never if the watch is cancelled.
         """
+        # The event may have come before this call, from the thread that set up the watch.
         self._waiting = asyncio.get_running_loop().create_future()
         if self._fired and not self._cancelled:
             self._waiting.set_result(None)
@@ -147,13 +151,13 @@ class LocalMissingWatch:
             self.cancel()
 
     def cancel(self) -> None:
-        """Watch no more; harmless a second time."""
+        """End the watch; a second call does nothing."""
         if not self._cancelled:
             self._cancelled = True
             self._inotify.remove([*self._names, *self._files], self._see)
 
     def _see(self, event: Event | None) -> None:
-        """Take note of a change, or that anything may have changed."""
+        """Take an event; None means that any file may have changed."""
         if self._cancelled or not (event is None or self._matters(event)):
             return
         self._fired = True

@@ -17,6 +17,15 @@ import struct
 from time import monotonic
 from typing import NamedTuple
 
+from holdfast.linux.openat2 import (
+    AT_FDCWD,
+    OPEN_HOW_BYTES,
+    OPENAT2,
+    RESOLVE_CACHED,
+    RESOLVE_NO_SYMLINKS,
+    OpenHow,
+)
+
 __all__ = [
     "AT_EMPTY_PATH",
     "AT_FDCWD",
@@ -34,7 +43,6 @@ __all__ = [
     "recall",
 ]
 
-AT_FDCWD = -100
 AT_SYMLINK_NOFOLLOW = 0x100
 AT_EMPTY_PATH = 0x1000
 AT_STATX_DONT_SYNC = 0x4000
@@ -43,11 +51,6 @@ _WANTED = 0x1FFF
 BIRTH = 0x800
 """Mask bit (STATX_BTIME): the time of birth is known."""
 _MOUNT = 0x1000
-# The number of the system call; the same on every architecture.
-_OPENAT2 = 437
-
-_RESOLVE_CACHED = 0x20
-_RESOLVE_NO_SYMLINKS = 0x04
 # A `struct statx`, as bytes.
 _Statx = ctypes.c_char * 256
 
@@ -62,32 +65,20 @@ _LOCAL = frozenset(
 _FRESH = 0.01
 
 
-class _CachedOpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
-class CachedLookup:
+class CachedLookup(OpenHow):
     """Prepared arguments of `openat2` for a cached look-up."""
 
-    __slots__ = ("_how", "reference")
+    __slots__ = ()
 
     def __init__(self, flags: int, *, links: bool = True) -> None:
         """`links` is False if the look-up fails at a symbolic link instead of following it."""
-        resolve = _RESOLVE_CACHED if links else _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS
-        self._how = _CachedOpenHow(flags | os.O_CLOEXEC, 0, resolve)
-        self.reference = ctypes.byref(self._how)
+        super().__init__(flags, RESOLVE_CACHED | (0 if links else RESOLVE_NO_SYMLINKS))
 
 
 # O_PATH: needs no permission on the file and touches no device.
 THE_LINK_ITSELF = CachedLookup(os.O_PATH | os.O_NOFOLLOW)
 WHAT_IT_LEADS_TO = CachedLookup(os.O_PATH)
 NO_LINK = CachedLookup(os.O_PATH, links=False)
-
-_HOW_BYTES = ctypes.sizeof(_CachedOpenHow)
 
 _statx = ctypes.CDLL(None, use_errno=True).statx
 # `PyDLL` keeps the GIL: these calls never block, and releasing it would cost more than the call.
@@ -134,7 +125,7 @@ def open_cached(name: bytes, how: CachedLookup) -> int | None:
     Raises:
         FileNotFoundError: The kernel remembers that there is no such file.
     """
-    descriptor: int = _openat2_at_once(_OPENAT2, AT_FDCWD, name, how.reference, _HOW_BYTES)
+    descriptor: int = _openat2_at_once(OPENAT2, AT_FDCWD, name, how.reference, OPEN_HOW_BYTES)
     if descriptor >= 0:
         return descriptor
     if ctypes.get_errno() == errno.ENOENT:

@@ -1,7 +1,7 @@
 """
-Patches in the format that models know, applied to the files of any environment.
+Applies patches in Codex's `apply_patch` format to the files of any environment.
 
-The package stands on the seam `FileSystem`. It starts no process and asks nobody.
+The package uses the `FileSystem` seam only. It starts no process and asks for no approval.
 """
 
 from holdfast.patching.apply import EmptyPatch, PatchResult, apply_patch, apply_plan, plan_patch

@@ -15,10 +15,10 @@ from holdfast.protocol.sandbox import SandboxContext
 __all__ = ["EmptyPatch", "PatchResult", "apply_patch", "apply_plan", "plan_patch", "read_patch"]
 
 CANCEL_LIMIT = 30.0
-"""Seconds that a cancelled call waits for the writes that have begun."""
+"""Seconds that a cancelled call waits for writes that have begun."""
 
+# Characters above which a patch is parsed in a thread, so that the event loop stays free.
 _LONG = 1 << 16
-"""Characters above which a patch is read in a thread."""
 
 # Writes that go on after their call was cancelled; the loop itself keeps weak references only.
 _under_way: set[asyncio.Task[None]] = set()
@@ -40,7 +40,7 @@ class PatchResult:
 
     @property
     def text(self) -> str:
-        """What the program `apply_patch` prints: a letter and a path for each file."""
+        """Output of the program `apply_patch`: a letter and a path for each file."""
         return summary_text(self.changes)
 
 
@@ -55,21 +55,20 @@ async def apply_patch(
     """
     Apply a patch: all of it, or nothing.
 
-    Every file is read and every chunk is placed before the first write. If a write fails, what
-    was written before is put back. A call that is cancelled has either written nothing or
-    writes everything.
+    Every file is read and every chunk is located before the first write. If a write fails, the
+    files before it are restored. A cancelled call has written nothing, or writes everything.
 
     Args:
-        text: The patch, from `*** Begin Patch` to `*** End Patch`.
-        files: Where the files are: the `filesystem` of an environment.
-        cwd: The directory that relative paths start from.
-        sandbox: What may be read and written; None for everything.
-        rules: What is accepted; see `Rules`.
+        text: Patch, from `*** Begin Patch` to `*** End Patch`.
+        files: File system, the `filesystem` of an environment.
+        cwd: Directory that relative paths start from.
+        sandbox: Sandbox context for file operations; None for no restriction.
+        rules: Accepted patches; see `Rules`.
 
     Raises:
-        InvalidPatch: The text is no patch.
-        EmptyPatch: It names no file.
-        PatchMismatch: It does not fit the files.
+        InvalidPatch: The text is not a patch.
+        EmptyPatch: The patch names no file.
+        PatchMismatch: The patch does not fit the files.
         PatchFailed: A file could not be changed.
     """
     plan = await plan_patch(
@@ -80,10 +79,10 @@ async def apply_patch(
 
 async def read_patch(text: str) -> Patch:
     """
-    Return what a patch says; a long one is read in a thread.
+    Parse a patch, a long one in a thread.
 
     Raises:
-        InvalidPatch: It is none.
+        InvalidPatch: The text is not a patch.
     """
     if len(text) < _LONG:
         return parse_patch(text)
@@ -99,11 +98,12 @@ async def plan_patch(
     rules: Rules = "tool",
 ) -> PatchPlan:
     """
-    Return what a patch would change, for whoever has to agree first; see `apply_patch`.
+    Return the changes of a patch without making them, for an approval; see `apply_patch`.
 
     Raises:
-        PatchError: It cannot be applied.
+        PatchError: The patch cannot be applied.
     """
+    # A valid patch, but Codex reports it as an error.
     if not patch.hunks:
         raise EmptyPatch
     folder = cwd if isinstance(cwd, PathUri) else _folder(cwd)
@@ -120,21 +120,23 @@ async def apply_plan(
     plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext | None = None
 ) -> PatchResult:
     """
-    Write what a plan says: all of it, or nothing.
+    Make the changes of a plan: all of them, or none.
 
     Raises:
         PatchMismatch: A file has changed since the plan was made.
         PatchFailed: A file could not be changed.
     """
+    # A task of its own, since a cancelled call must not stop between two files.
     writing = asyncio.get_running_loop().create_task(commit(plan, files=files, sandbox=sandbox))
     _under_way.add(writing)
     writing.add_done_callback(_under_way.discard)
     try:
         await asyncio.shield(writing)
     except asyncio.CancelledError:
-        # Half of a patch is worse than all of it: the writes that have begun go on.
+        # Half of a patch is worse than all of it, so writes that have begun go on.
         await asyncio.wait([writing], timeout=CANCEL_LIMIT)
         if writing.done() and not writing.cancelled():
-            writing.exception()  # seen: nobody waits for it any more
+            # Retrieved, so that asyncio does not log it as never retrieved.
+            writing.exception()
         raise
     return PatchResult(changes=plan.changes)

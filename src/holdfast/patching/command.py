@@ -1,9 +1,8 @@
 """
-Recognises a command that is nothing but a call of `apply_patch`.
+Recognises a command that only calls `apply_patch`.
 
-Taken over are `apply_patch PATCH` as two words of an argv, and for a shell a script that is
-one here document, with `cd DIRECTORY &&` before it or not. Whatever else is in a script, it is
-left to the shell.
+That is `apply_patch PATCH` as an argv of two words, or a shell script with one here document.
+`cd DIRECTORY &&` may stand before it. All other scripts are left to the shell.
 """
 
 import re
@@ -16,13 +15,16 @@ BARE_PATCH = (
     "apply_patch verification failed: patch detected without explicit call to apply_patch."
     ' Rerun as ["apply_patch", "<patch>"]'
 )
-"""What the model reads if its command is a patch, and no call of anything."""
+"""Error text for a model whose command is a patch without a call of `apply_patch`."""
 
+# Codex accepts both spellings.
 _NAMES = ("apply_patch", "applypatch")
 _SHELLS = frozenset({"bash", "sh", "zsh"})
 _FLAGS = frozenset({"-c", "-lc"})
 _FRAME = "*** Begin Patch"
 
+# Everything before the patch: `cd` with a literal directory, or assignments of variables, and
+# the call with a here document. Expansions such as `$HOME` are left to the shell.
 _HEAD = re.compile(
     r"""
     \s*
@@ -42,18 +44,18 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PatchCommand:
-    """A call of `apply_patch`."""
+    """Call of `apply_patch`."""
 
     patch: str
-    """The text of the patch."""
+    """Text of the patch."""
     workdir: str | None = None
-    """The directory it changes to first."""
+    """Directory of the `cd` before it."""
     bare: bool = False
-    """True if there is no call: a command that may be a patch, and then gets `BARE_PATCH`."""
+    """True for a patch without a call; if it is valid, the model gets `BARE_PATCH`."""
 
 
 def find_patch(argv: Sequence[str]) -> PatchCommand | None:
-    """Return the patch that a command applies, or None if it is to be run."""
+    """Return the patch that a command applies, or None for a command to run."""
     if len(argv) == 2 and argv[0] in _NAMES:
         return PatchCommand(argv[1])
     script: str | None = None
@@ -75,15 +77,19 @@ def _here_document(script: str) -> PatchCommand | None:
     if head is None:
         return None
     lines = script[head.end() :].split("\n")
+    # `<<-` strips leading tabs, also those of the patch.
     if head["dash"]:
         lines = [line.lstrip("\t") for line in lines]
     try:
         end = lines.index(head["mark"])
     except ValueError:
-        end = len(lines)  # a shell warns and takes it all
+        # Without an end mark, a shell warns and takes all lines.
+        end = len(lines)
+    # Another command follows, so the script has to run as a whole.
     if any(line.strip() for line in lines[end + 1 :]):
         return None
     workdir = head["single"] or head["double"] or head["bare"]
     if workdir is not None and (workdir == "-" or workdir.startswith("-")):
-        return None  # an option, or the directory before
+        # An option of `cd`, or the previous directory, which only the shell knows.
+        return None
     return PatchCommand("\n".join(lines[:end]), workdir)

@@ -1,8 +1,8 @@
 """
-Writes what a plan says: all of it, or nothing.
+Makes the changes of a plan: all of them, or none.
 
-Each file is replaced in one step. If one cannot be, those before it are put back. Links that
-are removed go last, for they cannot be put back.
+Each file is replaced in one step. If a step fails, the files before it are restored. Links are
+removed last, since they cannot be restored.
 """
 
 import logging
@@ -21,32 +21,33 @@ logger = logging.getLogger(__name__)
 
 async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext | None) -> None:
     """
-    Write and remove files.
+    Write and remove the files of a plan.
 
-    It must not be cancelled half-way: whoever may be cancelled runs it as a task and waits.
+    Run it as a task that is not cancelled: a cancellation would leave half of the changes.
 
     Raises:
-        PatchMismatch: A file is not what it was when the plan was made. Nothing was written.
-        PatchFailed: A file could not be changed. Those before it were put back.
+        PatchMismatch: A file has changed since the plan was made. Nothing was written.
+        PatchFailed: A file could not be changed. Those before it were restored.
     """
-    # Somebody may have thought about the patch for an hour.
+    # An approval may have taken an hour.
     changes: list[PlannedWrite | PlannedRemoval] = [*plan.writes, *plan.removals]
     for change in changes:
         if await _has_changed(change, files, sandbox):
             raise PatchMismatch(
                 f"{change.name} changed while the patch was being decided about", path=change.name
             )
-    done = _Done(files, sandbox)
+    rollback = _Rollback(files, sandbox)
+    # Writes before removals: a moved file exists twice for a moment, and is never lost.
     for write in plan.writes:
-        await done.write(write)
+        await rollback.write(write)
     for removal in plan.removals:
-        await done.remove(removal)
+        await rollback.remove(removal)
 
 
 async def _has_changed(
     change: PlannedWrite | PlannedRemoval, files: FileSystem, sandbox: SandboxContext | None
 ) -> bool:
-    """Return True if a file is not what the plan took it for, as far as that can be seen."""
+    """Return True if a file is known to differ from what the plan was made for."""
     try:
         if change.before is not None:
             data = await files.read_file(change.real, follow_symlinks=False, sandbox=sandbox)
@@ -57,12 +58,13 @@ async def _has_changed(
     except NotFound:
         return change.before is not None
     except Refused:
-        return False  # the write says why
+        # The write will fail with a better error.
+        return False
     return False
 
 
-class _Done:
-    """Changes that were made, for the case that the next one fails."""
+class _Rollback:
+    """Makes changes, and restores the files if a change fails."""
 
     def __init__(self, files: FileSystem, sandbox: SandboxContext | None) -> None:
         self._files = files
@@ -71,8 +73,9 @@ class _Done:
         self._changed: list[PlannedWrite | PlannedRemoval] = []
 
     async def write(self, write: PlannedWrite) -> None:
-        """Give a file its content, and make the directories above it."""
+        """Write a file, after making missing directories above it."""
         for folder in write.new_folders:
+            # Several files of a patch may share a new directory.
             if folder in self._folders:
                 continue
             try:
@@ -83,6 +86,7 @@ class _Done:
                 text = f"Failed to create parent directories for {write.name}"
                 raise await self._undone(text, write, error) from error
             self._folders.append(folder)
+        # An unchanged file keeps its inode and its times.
         if write.data == write.before:
             return
         try:
@@ -95,7 +99,7 @@ class _Done:
     async def remove(self, removal: PlannedRemoval) -> None:
         """Remove a file or a link."""
         try:
-            # Without following links, a link is refused instead of removed.
+            # With `follow_symlinks=False`, the removal of a link is refused.
             await self._remove(removal.real, follow_symlinks=removal.before is None)
         except HoldfastError as error:
             text = f"Failed to delete file {removal.name}"
@@ -105,20 +109,23 @@ class _Done:
     async def _undone(
         self, text: str, failed: PlannedWrite | PlannedRemoval, error: HoldfastError
     ) -> PatchFailed:
-        """Put back what was changed, and return the error to raise."""
+        """Restore the changed files, and return the error to raise."""
         left = []
         if isinstance(error, ConnectionLost):
-            left.append(failed.name)  # it may have been done, and the answer lost
+            # The change may have been made although its response was lost.
+            left.append(failed.name)
         for change in reversed(self._changed):
             try:
                 await self._put_back(change)
             except HoldfastError:
                 logger.warning("%s could not be put back", change.name, exc_info=True)
                 left.append(change.name)
+        # Innermost first; only directories that this patch has made.
         for folder in reversed(self._folders):
             try:
                 await self._remove(folder)
-            except HoldfastError:  # somebody else uses it by now
+            # Another process may have put files there.
+            except HoldfastError:
                 logger.debug("%s stays", folder, exc_info=True)
         return PatchFailed(text, path=failed.name, left=tuple(left))
 

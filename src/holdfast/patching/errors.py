@@ -1,4 +1,4 @@
-"""Errors of a patch: it is none, it does not fit the files, or a file cannot be changed."""
+"""Errors of patches: invalid text, a mismatch with the files, or a failed change."""
 
 from holdfast.errors import HoldfastError
 
@@ -6,11 +6,11 @@ __all__ = ["InvalidPatch", "PatchError", "PatchFailed", "PatchMismatch"]
 
 
 class PatchError(HoldfastError):
-    """A patch was not applied; the text says why, in the words of Codex's `apply_patch`."""
+    """A patch was not applied; the text is that of Codex's `apply_patch`."""
 
 
 class InvalidPatch(PatchError):
-    """A text is no patch, or one that is not accepted; `line` counts from 1 if it is known."""
+    """A text is not an accepted patch; `line` counts from 1, or is None."""
 
     def __init__(self, detail: str, *, line: int | None = None) -> None:
         where = "Invalid patch" if line is None else f"Invalid patch hunk on line {line}"
@@ -27,13 +27,14 @@ class PatchFailed(PatchError):
     """
     A file could not be written or removed.
 
-    What was changed before is put back. `left` names the files for which that failed too,
-    or whose state is not known because the line broke. It is empty almost always.
+    The files before it are restored. `left` names the files for which that failed, or whose
+    state is unknown because the connection was lost. It is empty almost always.
     """
 
     def __init__(
         self, message: str, *, path: str | None = None, left: tuple[str, ...] = ()
     ) -> None:
+        # For people: such files have to be repaired by hand.
         if left:
             message = f"{message}\nThese files could not be put back: {', '.join(left)}"
         super().__init__(message, path=path)

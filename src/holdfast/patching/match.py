@@ -1,13 +1,13 @@
 """
-Finds the chunks of an update in a file, and makes the new content.
+Finds the chunks of an update in a file, and returns the new content.
 
-Lines are compared in four ways, each looser than the one before: as they are, without blanks
-at the end, without blanks at both ends, and with typographic dashes, quotes and blanks made
-plain. The first way that finds a place counts.
+Lines are compared in four ways, each looser than the one before: exactly, without blanks at the
+end, without blanks at both ends, and with ASCII in place of typographic dashes, quotes and
+blanks. The first way with a match counts.
 
-A file is turned into a text with one character for each line, so a search is one `str.find`.
-What was not found is not looked for again, and the lines that are gone over for one file are
-counted: a patch made to be slow ends with an error.
+A file becomes a text with one character per line, so that a search is one `str.find`. Failed
+searches are cached, and the lines of all searches in one file are counted. So a patch that was
+made to be slow ends with an error.
 """
 
 import re
@@ -19,13 +19,15 @@ from holdfast.patching.whitespace import strip, strip_end
 __all__ = ["MOST_LINES", "ChunkNotFound", "TooMuchWork", "updated_text"]
 
 MOST_LINES = 1_000_000
-"""Lines that a file may have. There is a character for each of them."""
+"""Lines of a file: each different line needs a Unicode character."""
 
 MOST_STEPS = 250_000_000
-"""Lines that all searches in one file may go over, which takes a second or so."""
+"""Lines that all searches in one file may visit, which takes about a second."""
 
+# A line and its ending, also the carriage return alone of old files.
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
+# Typographic characters that models replace by ASCII, or the other way round.
 _PLAIN = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
@@ -73,6 +75,7 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
         TooMuchWork: The file has too many lines, or the chunks are hard to find.
     """
     lines, endings = _split(content)
+    # Files with mixed line endings keep theirs; only new lines follow the first one.
     ending = endings[0] if endings and endings[0] else "\n"
     if endings and not endings[-1]:
         endings[-1] = ending
@@ -84,17 +87,18 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
             found = searched.find([chunk.context], cursor)
             if found is None:
                 raise ChunkNotFound(chunk.context, ())
+            # The chunk has to be below its context line.
             cursor = found + 1
         old = chunk.old
         if not old:
-            # Nothing tells where: it goes to the end of the file.
+            # A chunk without old lines has no position, and goes to the end of the file.
             added = "".join(f"{line.text}{ending}" for line in chunk.lines)
             replacements.append((len(lines), len(lines), added))
             continue
         marked: Sequence[ChunkLine] = chunk.lines
         place = searched.find(old, cursor, at_end=chunk.at_end)
         if place is None and not old[-1]:
-            # Models like to end a chunk with a blank line that the file does not have.
+            # Models often end a chunk with an empty line that the file does not have.
             marked = _without_last_blank(chunk.lines)
             old = old[:-1]
             place = searched.find(old, cursor, at_end=chunk.at_end)
@@ -107,7 +111,8 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
                 pieces.append(f"{line.text}{ending}")
                 continue
             if line.mark == " ":
-                pieces.append(lines[at] + endings[at])  # as the file spells it
+                # From the file, since the match may have been a loose one.
+                pieces.append(lines[at] + endings[at])
             at += 1
         replacements.append((place, at, "".join(pieces)))
         cursor = at
@@ -118,8 +123,8 @@ def _without_last_blank(lines: Sequence[ChunkLine]) -> list[ChunkLine]:
     """
     Return the lines of a chunk without the last old one, which is blank.
 
-    If the last new line is blank as well, it goes too. A kept line that is old no longer is an
-    added one, and a kept line that is new no longer is a removed one.
+    An empty last new line is dropped as well. A kept line that is no longer old becomes an
+    added one. A kept line that is no longer new becomes a removed one.
     """
     last_old = max(index for index, line in enumerate(lines) if line.mark != "+")
     last_new = max((index for index, line in enumerate(lines) if line.mark != "-"), default=-1)
@@ -144,7 +149,8 @@ def _split(content: str) -> tuple[list[str], list[str]]:
     """
     if content.count("\n") + content.count("\r") > 2 * MOST_LINES:
         raise TooMuchWork(f"it has more than {MOST_LINES} lines")
-    if "\r" not in content:  # the usual file
+    # The usual file, for which `split` is much faster than the expression.
+    if "\r" not in content:
         lines = content.split("\n")
         endings = ["\n"] * len(lines)
         if lines[-1]:
@@ -164,7 +170,7 @@ def _replaced(
 ) -> str:
     pieces: list[str] = []
     done = 0
-    # What goes to the end of the file may have been asked for before other changes.
+    # Chunks for the end of the file may come before other chunks.
     for first, last, text in sorted(replacements, key=lambda one: one[0]):
         pieces.extend(map(str.__add__, lines[done:first], endings[done:first]))
         pieces.append(text)
@@ -174,23 +180,23 @@ def _replaced(
 
 
 class _Searched:
-    """The lines of a file, ready to be searched in each of the four ways."""
+    """Lines of a file, prepared for searches in each of the four ways."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
         self._coded: list[tuple[dict[str, str], str] | None] = [None] * len(_WAYS)
-        # Searches begin further and further down: what is not there stays not there.
+        # Failed searches. Later searches start further down, so they would fail, too.
         self._absent: set[tuple[int, str]] = set()
         self._steps = 0
 
     def find(self, wanted: Sequence[str], start: int, *, at_end: bool = False) -> int | None:
         """
-        Return the first place from `start` on where lines are found.
+        Return the index of the first match from `start` on, or None.
 
         Args:
-            wanted: The lines; none at all are found at `start`.
-            start: The first line that counts.
-            at_end: True if only the last lines of the file count.
+            wanted: Lines to find; an empty list is found at `start`.
+            start: Index of the first line to search.
+            at_end: True if the lines have to be the last ones of the file.
         """
         if at_end:
             last = len(self._lines) - len(wanted)
@@ -202,7 +208,8 @@ class _Searched:
             try:
                 pattern = "".join([codes[way(line)] for line in wanted])
             except KeyError:
-                continue  # a line that the file does not have
+                # A line that is nowhere in the file.
+                continue
             if (number, pattern) in self._absent:
                 continue
             place = text.find(pattern, start)
@@ -211,6 +218,7 @@ class _Searched:
                 raise TooMuchWork("it takes too long to find the chunks in it")
             if place >= 0:
                 return place
+            # At the end only one position was tried, so nothing is known about others.
             if not at_end:
                 self._absent.add((number, pattern))
         return None
@@ -219,7 +227,7 @@ class _Searched:
         coded = self._coded[number]
         if coded is None:
             codes: dict[str, str] = {}
-            # The codes begin behind NUL; surrogates are characters like others here.
+            # Codes start at 1. Surrogates are fine: the text is never encoded.
             text = "".join(
                 [codes.setdefault(way(line), chr(len(codes) + 1)) for line in self._lines]
             )

@@ -1,5 +1,5 @@
 """
-Reads the text of a patch.
+Parses the text of a patch.
 
     *** Begin Patch
     *** Add File: PATH          lines with `+` follow
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 LARGEST_PATCH = 8 << 20
-"""Bytes of UTF-8 that a patch may have."""
+"""Bytes of a patch as UTF-8."""
 
 MOST_PATCH_LINES = 500_000
-"""Lines that a patch may have."""
+"""Lines of a patch."""
 
 MOST_FILES = 2_000
 """Files that one patch may name."""
@@ -58,7 +58,7 @@ _HERE_DOCUMENTS = frozenset({"<<EOF", "<<'EOF'", '<<"EOF"'})
 
 @dataclass(frozen=True, slots=True)
 class ChunkLine:
-    """A line of a chunk: kept, removed or added."""
+    """Line of a chunk: kept, removed or added."""
 
     mark: Literal[" ", "-", "+"]
     text: str
@@ -66,23 +66,23 @@ class ChunkLine:
 
 @dataclass(frozen=True, slots=True)
 class UpdateChunk:
-    """One place of a file that changes."""
+    """Change of consecutive lines of a file."""
 
     context: str | None
-    """A line somewhere above it, from which on it is looked for."""
+    """Line above the chunk, after which the search starts."""
     lines: tuple[ChunkLine, ...]
     at_end: bool = False
-    """True if its last line is the last one of the file."""
+    """True if the chunk ends with the last line of the file."""
 
     @property
     def old(self) -> list[str]:
-        """The lines that the file is expected to have."""
+        """Lines that the file is expected to have."""
         return [line.text for line in self.lines if line.mark != "+"]
 
 
 @dataclass(frozen=True, slots=True)
 class AddFile:
-    """A file to create, or to replace."""
+    """File to create or replace."""
 
     path: str
     content: str
@@ -90,14 +90,14 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A file to remove."""
+    """File to remove."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateFile:
-    """A file to change, and the path it gets."""
+    """File to change, and perhaps to rename."""
 
     path: str
     chunks: tuple[UpdateChunk, ...]
@@ -109,7 +109,7 @@ Hunk: TypeAlias = AddFile | DeleteFile | UpdateFile
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A patch as it was written."""
+    """Parsed patch."""
 
     hunks: tuple[Hunk, ...]
     environment_id: str | None = None
@@ -117,12 +117,12 @@ class Patch:
 
 def parse_patch(text: str) -> Patch:
     """
-    Return what a patch says.
+    Parse a patch.
 
     Raises:
-        InvalidPatch: It is none, or too large; the text names the line.
+        InvalidPatch: The text is not a patch, or too large; the message names the line.
     """
-    # A character has at most four bytes: most patches need not be encoded to be measured.
+    # A character has at most four bytes, so a short text need not be encoded to be measured.
     if len(text) > LARGEST_PATCH // 4:
         size = len(text.encode(errors="surrogatepass"))
         if size > LARGEST_PATCH:
@@ -134,7 +134,7 @@ def parse_patch(text: str) -> Patch:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a patch; carriage returns at their ends are not part of them."""
+    """Return the lines of a patch without carriage returns at their ends."""
     if not text:
         return []
     return [line.rstrip("\r") for line in text.split("\n")]
@@ -147,6 +147,7 @@ def _framed(lines: list[str]) -> list[str]:
     Raises:
         InvalidPatch: The first or the last line is missing.
     """
+    # Models sometimes quote the whole here document, which Codex accepts.
     if len(lines) >= 4 and lines[0] in _HERE_DOCUMENTS and lines[-1].endswith("EOF"):
         lines = lines[1:-1]
     if lines and strip(lines[0]) != _BEGIN:
@@ -157,11 +158,12 @@ def _framed(lines: list[str]) -> list[str]:
 
 
 class _Parser:
-    """Walks over the lines of one patch."""
+    """Parser of the lines of one patch."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
-        self._at = 1  # the line after the first; its number is one more
+        # Index of the next line, after the first one; the number of a line is one more.
+        self._at = 1
 
     def parse(self) -> Patch:
         environment_id = self._environment()
@@ -170,6 +172,7 @@ class _Parser:
             hunks.append(hunk)
             if len(hunks) > MOST_FILES:
                 raise InvalidPatch(f"it names more than {MOST_FILES} files")
+        # After the end of the patch only blank lines may follow.
         if any(strip(line) not in ("", _END) for line in self._lines[self._at :]):
             raise InvalidPatch(_NO_END)
         return Patch(tuple(hunks), environment_id)
@@ -186,7 +189,7 @@ class _Parser:
         return found
 
     def _hunk(self) -> Hunk | None:
-        """Return what the next header says, or None at the end of the patch."""
+        """Parse the next file of the patch; return None at its end."""
         number = self._at + 1
         line = strip(self._lines[self._at])
         if line == _END:
@@ -212,6 +215,7 @@ class _Parser:
 
     def _update(self, path: str, number: int) -> UpdateFile:
         move_to: str | None = None
+        # Not `strip`: a line that begins with a blank is a context line.
         line = strip_end(self._lines[self._at])
         if line.startswith(_MOVE):
             move_to = line[len(_MOVE) :]
@@ -219,7 +223,8 @@ class _Parser:
         chunks: list[UpdateChunk] = []
         while not self._at_header():
             if chunks and not self._lines[self._at]:
-                self._at += 1  # a blank line after the end of a file's last chunk
+                # An empty line after the last chunk of a file is allowed.
+                self._at += 1
                 continue
             chunks.append(self._chunk(first=not chunks))
         if not chunks:
@@ -238,6 +243,7 @@ class _Parser:
         elif line.startswith(f"{_AT} "):
             context = line[len(_AT) + 1 :]
             self._at += 1
+        # Only the first chunk of a file may lack its `@@`.
         elif not first:
             raise InvalidPatch(
                 f"Expected update hunk to start with a @@ context marker, got: '{line}'",
@@ -253,6 +259,7 @@ class _Parser:
             mark = line[:1]
             if mark in (" ", "-", "+"):
                 found.append(ChunkLine(mark, line[1:]))  # type: ignore[arg-type]  # one of them
+            # Editors strip trailing blanks, so an empty line stands for an empty context line.
             elif not mark:
                 found.append(ChunkLine(" ", ""))
             elif found and strip_end(line) == _END_OF_FILE:
@@ -270,7 +277,7 @@ class _Parser:
         Refuse a chunk without lines.
 
         Raises:
-            InvalidPatch: Always; the text depends on what stands there instead.
+            InvalidPatch: Always; the message depends on the line in its place.
         """
         number = self._at + 1
         if strip_end(line) in (_END, _END_OF_FILE):

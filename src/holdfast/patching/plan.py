@@ -1,9 +1,9 @@
 """
-Works out what a patch changes, without changing anything.
+Plans the changes of a patch, without making them.
 
-Every file is read and every chunk is placed before the first write. Later parts of a patch
-see what earlier ones do. Two paths that lead to one file by a link are one file here, so a file
-that is moved onto itself is not lost.
+Every file is read and every chunk is located before the first write. Later parts of a patch see
+the changes of earlier ones. Two paths of one file, by a link, count as one file. So a file that
+is moved onto itself is not lost.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ __all__ = [
 ]
 
 LARGEST_FILE = 32 << 20
-"""Bytes that a file may have to be updated or removed."""
+"""Bytes of a file that is updated or removed."""
 
 LARGEST_TOTAL = 256 << 20
-"""Bytes of all files together, before and after, that one patch may hold in memory."""
+"""Bytes of all files of one patch in memory, before and after."""
 
+# Size above which the chunks of a file are searched in a thread.
 _LONG = 1 << 16
-"""Bytes of a file above which its chunks are placed in a thread."""
 
+# Bytes that a chunk counts for this size: each takes a search.
 _CHUNK_COST = 100
-"""Bytes that a chunk counts as, to judge how long its search takes."""
 
 _MISSING = "No such file or directory (os error 2)"
 
@@ -54,69 +54,72 @@ ChangeKind = Literal["add", "update", "delete"]
 
 Rules = Literal["tool", "program"]
 """
-What is accepted: what Codex's tool accepts, or what its program `apply_patch` accepts.
+Accepted patches: those of Codex's tool, or those of its program `apply_patch`.
 
-The tool wants each file named once, and files that are removed to be text.
+The tool requires that each file is named once, and that removed files are UTF-8.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file that a patch names, as the model wrote it and as it is meant."""
+    """Change of one file that a patch names."""
 
     kind: ChangeKind
     name: str
-    """The path as the patch has it; of a file that is moved, the new one."""
+    """Path as written in the patch; of a moved file, the new one."""
     path: PathUri
-    """The file that is added, changed or removed."""
+    """File that is added, changed or removed."""
     move_to: PathUri | None = None
+    """New path of a moved file."""
     old: bytes | None = None
-    """Its content before; None if it is new."""
+    """Content before; None for a new file."""
     new: str | None = None
-    """Its content afterwards; None if it is removed."""
+    """Content afterwards; None for a removed file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWrite:
-    """A file that gets a content."""
+    """File to write."""
 
     name: str
-    """Its path as the patch means it, for texts."""
+    """Absolute path for messages."""
     real: PathUri
-    """The same with links resolved: no link that is put there later is followed."""
+    """Real path: a link that appears later is not followed."""
     data: bytes
+    """New content."""
     before: bytes | None
-    """What it had; None if there was no such file."""
+    """Content before; None for a new file."""
     new_folders: tuple[PathUri, ...] = ()
-    """Directories above it that are missing, the uppermost first."""
+    """Missing directories above it, parents first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRemoval:
-    """A name that goes away."""
+    """File or link to remove."""
 
     name: str
+    """Absolute path for messages."""
     real: PathUri
-    """The name itself in its directory, whose links are resolved."""
+    """Path with the real path of its directory; a link itself is not resolved."""
     before: bytes | None
-    """What it had; None for a link, which cannot be put back."""
+    """Content before; None for a link, which cannot be restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchPlan:
-    """All that a patch does."""
+    """Changes, writes and removals of a patch."""
 
     changes: tuple[FileChange, ...]
-    """One for each part of the patch, in its order."""
+    """One change for each part of the patch, in its order."""
     writes: tuple[PlannedWrite, ...]
     removals: tuple[PlannedRemoval, ...]
 
     @property
     def touched(self) -> tuple[PathUri, ...]:
         """
-        The paths that are written or removed, each once.
+        Paths that are written or removed, each once.
 
-        A path that leads elsewhere by a link is there twice: as it is named, and as it is.
+        A path with a link is listed twice: as written in the patch, and as a real path.
         """
         named = (path for change in self.changes for path in (change.path, change.move_to) if path)
         written = (one.real for one in self.writes)
@@ -133,15 +136,16 @@ async def make_plan(
     rules: Rules,
 ) -> PatchPlan:
     """
-    Return what a patch does to the files as they are.
+    Return the plan of a patch for the files as they are now.
 
     Raises:
-        InvalidPatch: It names a path that cannot be, or one file twice if that is not accepted.
-        PatchMismatch: It does not fit the files.
-        PatchFailed: A file cannot be written where it is to be.
+        InvalidPatch: The patch names an impossible path, or one file twice against the rules.
+        PatchMismatch: The patch does not fit the files.
+        PatchFailed: A file cannot be written at its path.
     """
     maker = _PlanMaker(files, cwd, sandbox, rules)
     hunks = [(hunk, maker.locate(hunk.path)) for hunk in patch.hunks]
+    # Before any file is read: the answer depends on the patch alone.
     if rules == "tool":
         _refuse_repeated([path for _, path in hunks])
     for hunk, path in hunks:
@@ -158,21 +162,22 @@ def _refuse_repeated(paths: Sequence[PathUri]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why an operation on a file failed, as the side of the file says it."""
+    """Return the reason of a failed file operation, in the words of the server."""
     cause = error.__cause__
     return cause.message if isinstance(cause, RemoteError) else str(error)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Spot:
-    """A path of the patch as it was found on disk."""
+    """State of a path of the patch on disk."""
 
     path: PathUri
     real: PathUri
-    """The file behind it; of a missing one, where it would be."""
+    """Real path of the file, or the one that a missing file would have."""
     entry: PathUri
-    """The name itself in its directory, whose links are resolved."""
+    """Path with the real path of its directory; a link itself is not resolved."""
     found: FileMetadata | None
+    """Metadata; None for a missing file."""
     new_folders: tuple[PathUri, ...] = ()
     before: bytes | None = None
 
@@ -182,11 +187,11 @@ class _Spot:
 
 
 class _NotText(Exception):
-    """A file is no UTF-8."""
+    """A file is not UTF-8."""
 
 
 class _PlanMaker:
-    """Looks at files, and keeps what becomes of them."""
+    """Reads the files of a patch, and collects their new contents."""
 
     def __init__(
         self, files: FileSystem, cwd: PathUri, sandbox: SandboxContext | None, rules: Rules
@@ -196,18 +201,18 @@ class _PlanMaker:
         self._sandbox = sandbox
         self._rules = rules
         self._spots: dict[PathUri, _Spot] = {}
-        # What the patch makes of files, by the path with links resolved; None for removed ones.
+        # New contents by real path; None for removed files.
         self._contents: dict[PathUri, bytes | None] = {}
         self._owners: dict[PathUri, _Spot] = {}
+        # Removed links, by their entry.
         self._links: dict[PathUri, _Spot] = {}
-        """Links that are removed, by their entry."""
         self._directories: dict[str, tuple[str, list[str]]] = {}
         self._changes: list[FileChange] = []
         self._total = 0
 
     def locate(self, name: str) -> PathUri:
         """
-        Return the path that a name in the patch means.
+        Return the absolute path of a name in the patch.
 
         Raises:
             PatchMismatch: No file can have that name.
@@ -221,7 +226,7 @@ class _PlanMaker:
         return PathUri.from_path(posixpath.join(self._cwd.native, name))
 
     def finish(self) -> PatchPlan:
-        """Return everything that was noted, with the least that has to be written."""
+        """Return the plan, with one write or removal per file."""
         writes: list[PlannedWrite] = []
         removals: list[PlannedRemoval] = []
         for real, data in self._contents.items():
@@ -248,7 +253,7 @@ class _PlanMaker:
     # -- the parts of a patch
 
     async def take(self, hunk: Hunk, path: PathUri) -> None:
-        """Note what one part of the patch does."""
+        """Add one part of the patch to the plan."""
         match hunk:
             case AddFile():
                 old = await self._write(path, hunk.content)
@@ -264,6 +269,7 @@ class _PlanMaker:
             if self._rules == "tool":
                 _decoded(source)
         except (HoldfastError, _NotText) as error:
+            # The tool and the program have different texts for the same error.
             text = f"Failed to read {path.native}: {reason_of(error)}"
             if self._rules == "program":
                 text = f"Failed to delete file {path.native}"
@@ -288,6 +294,7 @@ class _PlanMaker:
         target = self.locate(hunk.move_to)
         await self._write(target, new)
         spot = self._spots[path]
+        # A file that is moved onto itself, perhaps by a link, must not be removed.
         if spot.is_link or spot.real != self._spots[target].real:
             self._take_away(spot)
         self._note("update", hunk.move_to, path, move_to=target, old=source, new=new)
@@ -296,7 +303,7 @@ class _PlanMaker:
         try:
             if len(old) + _CHUNK_COST * len(chunks) < _LONG:
                 return updated_text(old, chunks)
-            # Other calls go on meanwhile.
+            # In a thread, so that the event loop stays free.
             return await asyncio.to_thread(updated_text, old, chunks)
         except ChunkNotFound as error:
             if error.context is not None:
@@ -336,11 +343,12 @@ class _PlanMaker:
         spot = await self._look(path)
         if spot.entry not in self._links:
             if self._rules == "tool" and spot.found is None:
-                # The tool checks against the disk alone.
+                # Codex's tool checks the disk only, not earlier parts of the patch.
                 raise NotFound(_MISSING)
             if spot.real not in self._contents and spot.found is not None:
                 await self._load(spot)
-                assert spot.before is not None  # just read
+                # `_load` has set it.
+                assert spot.before is not None
                 return spot.before
             content = self._contents.get(spot.real)
             if content is not None:
@@ -349,20 +357,22 @@ class _PlanMaker:
 
     async def _write(self, path: PathUri, text: str) -> bytes | None:
         """
-        Note the new content of a file, and return the one before.
+        Store the new content of a file, and return the one before.
 
         Raises:
-            PatchFailed: There can be no file.
+            PatchFailed: No file can be written at the path.
         """
         failure = f"Failed to write file {path.native}"
         try:
             spot = await self._look(path)
-        except Refused as error:  # below a file, too long, or a loop of links
+        # The path is below a file, too long, or a loop of links.
+        except Refused as error:
             raise PatchFailed(failure, path=path.native) from error
         if spot.found is not None and not spot.found.is_file:
             raise PatchFailed(failure, path=path.native)
         if spot.found is None and await self._is_broken_link(spot):
             raise PatchFailed(f"{failure}: it is a link that leads nowhere", path=path.native)
+        # The order of removal and write could not be kept: links are removed last.
         if spot.entry in self._links:
             raise PatchFailed(f"{failure}: the patch removes this link", path=path.native)
         if spot.real in self._contents:
@@ -375,6 +385,7 @@ class _PlanMaker:
                     raise PatchFailed(failure, path=path.native) from error
             before = spot.before
             self._owners[spot.real] = spot
+        # A patch may contain half a surrogate pair, which JSON allows.
         data = text.encode(errors="surrogatepass")
         self._count(len(data))
         self._contents[spot.real] = data
@@ -384,14 +395,17 @@ class _PlanMaker:
         if spot.is_link:
             self._links[spot.entry] = spot
             return
+        # The first path of a file knows its content before the patch.
         self._owners.setdefault(spot.real, spot)
         self._contents[spot.real] = None
 
     async def _load(self, spot: _Spot) -> None:
-        """Read a file that is on disk, once."""
+        """Read a file from disk, unless it has been read."""
         if spot.before is not None:
             return
-        assert spot.found is not None  # the caller has looked
+        # Callers have checked that the file exists.
+        assert spot.found is not None
+        # By the metadata, before the content takes memory and time on the connection.
         if spot.found.is_file and spot.found.size > LARGEST_FILE:
             raise PatchMismatch(
                 f"it has {spot.found.size} bytes, the most are {LARGEST_FILE}",
@@ -411,7 +425,7 @@ class _PlanMaker:
     # -- the disk
 
     async def _look(self, path: PathUri) -> _Spot:
-        """Return what is at a path, which is looked at once."""
+        """Return the state of a path, which is looked up once."""
         spot = self._spots.get(path)
         if spot is None:
             found = await self._metadata(path)
@@ -436,6 +450,7 @@ class _PlanMaker:
         return spot
 
     async def _is_broken_link(self, spot: _Spot) -> bool:
+        # In a missing directory there can be no link.
         if spot.new_folders:
             return False
         try:
@@ -445,7 +460,8 @@ class _PlanMaker:
         return True
 
     async def _nearest(self, folder: str) -> tuple[str, list[str]]:
-        """Return the nearest directory above that exists, and the names that are missing."""
+        """Return the nearest existing directory above, and the missing names below it."""
+        # Cached: files of one patch are often in the same new directory.
         found = self._directories.get(folder)
         if found is None:
             found = self._directories[folder] = await self._find_nearest(folder)
@@ -473,7 +489,7 @@ def _decoded(data: bytes) -> str:
     Return the text of a file.
 
     Raises:
-        _NotText: It is no UTF-8; the text is the one of the original.
+        _NotText: The file is not UTF-8; the message is that of Codex.
     """
     try:
         return data.decode()

@@ -1,4 +1,4 @@
-"""The texts about a patch: what the program prints, and what a model reads."""
+"""Texts about a patch: the output of the program, and the result for a model."""
 
 from collections.abc import Iterable
 
@@ -16,6 +16,7 @@ __all__ = [
 EMPTY_PATCH = "patch rejected: empty patch"
 PATCH_DECLINED = "patch rejected by user"
 
+# The order of the list, and the letters of `git status`.
 _LETTERS = (("add", "A"), ("update", "M"), ("delete", "D"))
 
 
@@ -32,12 +33,13 @@ def summary_text(changes: Iterable[FileChange]) -> str:
 
 
 def result_text(output: str, *, exit_code: int, seconds: float) -> str:
-    """Return what the tool tells a model about a patch that was tried."""
+    """Return the tool's result text for a patch that was tried."""
     return f"Exit code: {exit_code}\nWall time: {round(seconds, 1):g} seconds\nOutput:\n{output}"
 
 
 def tool_error_text(error: PatchError, *, seconds: float = 0.0) -> str:
-    """Return what the tool tells a model about a patch that was not applied."""
+    """Return the tool's result text for a patch that was not applied."""
+    # The patch was tried, so the result looks like that of a program.
     if isinstance(error, PatchFailed):
         return result_text(f"{error}\n", exit_code=1, seconds=seconds)
     if isinstance(error, InvalidPatch):

@@ -1,6 +1,5 @@
 """
-The prompt of `holdfast shell`: the tools of a model, for a person.
+The prompt of `holdfast shell`: a model's tools, used by a person.
 
-It stands on `unified_exec` alone, so it shows what a model would see: the same sessions, the
-same waits, the same texts.
+It uses `unified_exec` only, so a person sees the same sessions, waits and texts as a model.
 """

@@ -1,7 +1,8 @@
 """
-The loop of the prompt: a line in, a call of a tool, what came of it out.
+The loop of the prompt: reads a line, calls a tool and shows the result.
 
-One task shows live output of the command in front; others are only announced when they end.
+One task shows the live output of the foreground command. Other commands are announced when they
+end.
 """
 
 import asyncio
@@ -34,25 +35,27 @@ from holdfast.unified_exec.manager import new_call_id
 
 __all__ = ["Attach", "Console"]
 
+# The byte that a terminal turns into SIGINT.
 _CTRL_C: Final = "\x03"
+# Milliseconds to wait for output after an interrupt or a line of input.
 _INTERRUPT_WAIT: Final = 1_000
-"""Milliseconds to wait for what an interrupt leads to."""
 
+# Lines that `:read` shows by default.
 _READ_LINES: Final = 200
-"""Lines that `:read` shows unless told otherwise."""
 
+# Seconds that `:wait` and `:poll` accept.
 _LONGEST_WAIT: Final = 3_600.0
 
+# Notes that wait for the next prompt; further ones are dropped, since a person may be away.
 _MOST_NOTES: Final = 1_000
-"""Notes that wait for the next prompt; further ones are not told."""
 
 Attach = Callable[[SessionInfo, ExecProcess], Awaitable[None]]
-"""Passes keys to a command until a person wants to come back."""
+"""Function that passes keys to a command until a person types Ctrl-]."""
 
 
 @dataclass(slots=True)
 class _Last:
-    """The last answer."""
+    """Arguments and result of the last call."""
 
     arguments: dict[str, object]
     text: str
@@ -60,7 +63,7 @@ class _Last:
 
 
 class Console:
-    """A prompt over one set of tools."""
+    """Prompt for one `UnifiedExec`."""
 
     def __init__(
         self,
@@ -75,13 +78,13 @@ class Console:
     ) -> None:
         """
         Args:
-            tools: What runs the commands; closed by whoever made it.
-            reader: Where lines come from.
-            screen: Where all is shown.
-            attach: Passes keys on; without it, commands are only followed.
-            wait: Seconds until a command goes on in the background.
-            login: Whether commands run in a login shell.
-            model_text: Show what a model reads after each call, instead of live output.
+            tools: Tools that run the commands; the caller closes them.
+            reader: Source of lines.
+            screen: Output for the person.
+            attach: Passes keys to a command; without it, `:attach` only shows output.
+            wait: Seconds until a command continues in the background.
+            login: True to run commands in a login shell.
+            model_text: True to show the text for a model after each call, instead of live output.
         """
         self._tools = tools
         self._reader = reader
@@ -90,24 +93,25 @@ class Console:
         self._wait = wait
         self._login = login
         self._model_text = model_text
+        # Id of the call whose command is in the foreground.
         self._front: str | None = None
-        """The call whose command is shown live."""
         self._ended: dict[str, asyncio.Event] = {}
         self._calls: dict[int, str] = {}
         self._call: asyncio.Task[ExecResult] | None = None
+        # Set by Ctrl-C while a person is attached to a command.
         self._interrupted = asyncio.Event()
-        """Set by Ctrl-C while a person is attached to a command."""
         self._latest: int | None = None
+        # Texts about background commands, to be shown before the next prompt.
         self._notes: list[str] = []
-        """What happened behind the prompt, to be told before the next one."""
         self._last: _Last | None = None
 
     async def run(self) -> None:
-        """Read and obey lines until `:quit` or the end of input."""
+        """Read and execute lines until `:quit` or the end of input."""
         listener = self._tools.listen()
         showing = asyncio.create_task(self._show_events(listener))
         try:
             while True:
+                # Only between two prompts: output in between would tear the line being typed.
                 for note in self._notes:
                     self._screen.line(note, "dim")
                 self._notes.clear()
@@ -120,6 +124,7 @@ class Console:
                     if line.command == "quit":
                         return
                     await self._obey(line)
+                # An error ends the line, not the prompt.
                 except LineError as error:
                     self._screen.line(str(error), "bad")
                 except HoldfastError as error:
@@ -130,7 +135,7 @@ class Console:
             await asyncio.gather(showing, return_exceptions=True)
 
     def interrupt(self) -> bool:
-        """Interrupt the command in front, as Ctrl-C does; False if there is none."""
+        """Interrupt the foreground command, as Ctrl-C does; return False if there is none."""
         if self._call is not None:
             self._call.cancel()
         elif self._front is not None:
@@ -159,12 +164,13 @@ class Console:
             ended = self._ended.pop(event.call_id, None)
             if ended is not None:
                 ended.set()
+            # The result of the foreground command is shown by `_report`.
             if event.call_id != self._front and event.session_id is not None:
                 how = "killed" if event.exit_code < 0 else f"exit {event.exit_code}"
                 self._note(f"[{event.session_id}] ended, {how}")
 
     def _note(self, text: str) -> None:
-        """Tell something later: at the prompt a person may be typing."""
+        """Add a text for the next prompt: a person may be typing at this one."""
         if len(self._notes) < _MOST_NOTES:
             self._notes.append(text)
 
@@ -194,6 +200,7 @@ class Console:
             "json": self._show_json,
             "wait": self._set_wait,
         }
+        # `parse_line` returns names of `HELP` only, so each has its function here.
         await obey[line.command](line)
 
     async def _run(self, command: str, *, tty: bool) -> None:
@@ -228,7 +235,7 @@ class Console:
         front: str,
         failure: Callable[[UnifiedExecError], str],
     ) -> None:
-        """Wait for a call, with live output of a command; Ctrl-C interrupts that."""
+        """Wait for a call, and show live output; Ctrl-C interrupts the command."""
         self._front = front
         self._call = asyncio.ensure_future(call)
         try:
@@ -239,6 +246,7 @@ class Console:
             self._screen.line(text, "bad")
             return
         except asyncio.CancelledError:
+            # Ctrl-C cancels only the call. If this task is cancelled, the prompt ends.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -247,13 +255,14 @@ class Console:
             return
         finally:
             self._call = None
+            # Events of the call may still be in the queue: they belong to the foreground.
             await _settle()
             if self._front == front:
                 self._front = None
         self._report(result, arguments)
 
     async def _after_interrupt(self, call_id: str) -> None:
-        """The call was given up by Ctrl-C: pass it on to the command, which is still there."""
+        """Pass Ctrl-C to the command of a cancelled call, which is still running."""
         found = [one for one in self._tools.sessions() if one.call_id == call_id]
         if not found:
             self._screen.line("interrupted before it ran", "dim")
@@ -265,6 +274,7 @@ class Console:
         if self._model_text:
             self._screen.line(result.text())
             return
+        # One line after the live output, which has shown the rest.
         seconds = f"{result.wall_time:.1f} s"
         if result.session_id is not None:
             self._latest = result.session_id
@@ -304,6 +314,7 @@ class Console:
 
     async def _send(self, line: TypedLine) -> None:
         number, _, text = line.text.partition(" ")
+        # With a line end, as a person would type it.
         session = self._session([number])
         await self._write(session, f"{text}\n", _INTERRUPT_WAIT)
 
@@ -314,6 +325,7 @@ class Console:
         words = line.words(1)
         if not words:
             raise LineError(":kill takes the number of a command, or `all`")
+        # The events of all commands follow as notes.
         if words == ["all"]:
             self._tools.clean()
             return
@@ -331,6 +343,7 @@ class Console:
         first = numbers[1] if len(numbers) > 1 else 1
         last = numbers[2] if len(numbers) > 2 else first + _READ_LINES - 1
         call = self._calls.get(key)
+        # By the call if it is known: a call id stands for one command only.
         page = await self._tools.read_output(key if call is None else call, lines=(first, last))
         self._screen.output(page.output.encode("utf-8", "replace"))
         self._screen.line(
@@ -347,8 +360,9 @@ class Console:
         self._front = info.call_id
         ended = self._ended.setdefault(info.call_id, asyncio.Event())
         self._screen.line(f"attached to {session}; Ctrl-] comes back", "note")
+        # An interrupt from before must not end the attachment at once.
         self._interrupted.clear()
-        # The end of a command is only told once somebody asks, as a model has to.
+        # `CommandEnded` comes only with the next call, so the exit of the process counts, too.
         waits: list[Awaitable[object]] = [ended.wait(), process.wait(), self._interrupted.wait()]
         if self._attach_keys is not None:
             waits.append(self._attach_keys(info, process))
@@ -392,6 +406,7 @@ class Console:
         """Return the session that is named, or the latest one."""
         if words:
             return _number(words[0])
+        # The command that a person dealt with last, if it still runs.
         running = self._tools.sessions()
         if self._latest is not None and any(one.session_id == self._latest for one in running):
             return self._latest
@@ -403,7 +418,8 @@ class Console:
 
 
 async def _settle() -> None:
-    """Let the events be shown that were told of already."""
+    """Let the task that shows events catch up."""
+    # An event passes a queue and two tasks, each of which takes an iteration of the loop.
     for _ in range(4):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""What a person types at the prompt: commands of the prompt, and lines to run. Pure."""
+"""Parses lines of the prompt: commands with a colon, and shell commands to run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,28 +21,28 @@ HELP: dict[str, tuple[str, str]] = {
     "help": ("", "show this"),
     "quit": ("", "end all commands and leave; so does Ctrl-D"),
 }
-"""Arguments and meaning of each command of the prompt."""
+"""Arguments and description of each command of the prompt."""
 
 
 class LineError(ValueError):
-    """A line that makes no sense; the text says why."""
+    """An invalid line; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedLine:
-    """One line that a person typed."""
+    """Parsed line."""
 
     command: str
-    """One of `HELP`; empty for a line without anything."""
+    """Name in `HELP`; empty for an empty line."""
     text: str = ""
-    """What stands behind the command, as it was typed."""
+    """Text after the command, as it was typed."""
 
     def words(self, most: int) -> list[str]:
         """
-        Return the words behind the command.
+        Return the words after the command.
 
         Raises:
-            LineError: There are more than `most`.
+            LineError: There are more than `most` words.
         """
         words = self.text.split()
         if len(words) > most:
@@ -52,10 +52,10 @@ class TypedLine:
 
 def parse_line(typed: str) -> TypedLine:
     """
-    Read a line. What does not begin with `:` is run.
+    Parse a line; without a leading `:` it is a shell command to run.
 
     Raises:
-        LineError: There is no such command.
+        LineError: There is no such command of the prompt.
     """
     text = typed.strip()
     if not text:
@@ -63,6 +63,7 @@ def parse_line(typed: str) -> TypedLine:
     if not text.startswith(":"):
         return TypedLine("run", text)
     name, _, rest = text[1:].partition(" ")
+    # A unique prefix is enough, but a full name wins over longer ones.
     found = [one for one in HELP if one.startswith(name)] if name else []
     if name in HELP:
         found = [name]
@@ -74,13 +75,14 @@ def parse_line(typed: str) -> TypedLine:
 
 
 def completions(typed: str, sessions: Iterable[int]) -> Sequence[str]:
-    """Return what the last word of a line may become: a command, or the number of a session."""
+    """Return completions of the last word: commands of the prompt, or session numbers."""
     if not typed.startswith(":"):
         return []
     name, blank, rest = typed[1:].partition(" ")
     if not blank:
         return [f":{one}" for one in HELP if one.startswith(name)]
     arguments = HELP.get(name, ("", ""))[0]
+    # Only the first argument of a command is a session.
     if "ID" not in arguments or " " in rest:
         return []
     known = [str(one) for one in sessions] + (["all"] if name == "kill" else [])

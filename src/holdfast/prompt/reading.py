@@ -1,4 +1,4 @@
-"""Reads lines from a person: plainly, or with history and completion (`prompt_toolkit`)."""
+"""Reads lines of the prompt: plainly, or with history and completion (`prompt_toolkit`)."""
 
 import asyncio
 import threading
@@ -12,20 +12,20 @@ __all__ = ["LineReader", "PlainReader", "make_reader"]
 
 
 class LineReader(Protocol):
-    """Gives one line at a time."""
+    """Reader of lines."""
 
     async def read(self, prompt: str) -> str | None:
         """Return the next line, or None at the end of input. Ctrl-C returns an empty one."""
 
 
 class PlainReader:
-    """Reads lines as the terminal, or a file, gives them."""
+    """Reader of plain lines from a terminal or a file."""
 
     def __init__(self, source: TextIO, target: TextIO) -> None:
         """
         Args:
-            source: Where lines come from.
-            target: Where the prompt is written, if lines come from a terminal.
+            source: Stream to read.
+            target: Stream for the prompt, which is shown only if `source` is a terminal.
         """
         self._source = source
         self._target = target
@@ -41,7 +41,7 @@ class PlainReader:
 
 
 async def _in_thread(read: Callable[[], str]) -> str:
-    """Call in a daemon thread: one that waits for a key must not hold up the end."""
+    """Call a function in a daemon thread: a wait for a key must not delay the exit."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[str] = loop.create_future()
 
@@ -57,7 +57,8 @@ async def _in_thread(read: Callable[[], str]) -> str:
         try:
             loop.call_soon_threadsafe(settle, line)
         except RuntimeError:
-            return  # the loop is closed: nobody wants it any more
+            # The loop is closed, so nobody waits for the line.
+            return
 
     threading.Thread(target=work, daemon=True).start()
     return await found
@@ -74,20 +75,22 @@ def make_reader(
     Return a reader with history and completion, if there is a terminal and the extra `shell`.
 
     Args:
-        source: Where lines come from.
-        target: Where the prompt is written.
-        history: The file that remembers lines.
-        sessions: Returns the numbers that can be completed.
+        source: Stream to read.
+        target: Stream for the prompt.
+        history: File for the history; None to keep it in memory.
+        sessions: Returns the session numbers for completion.
     """
     if source.isatty() and target.isatty():
         try:
             return _rich_reader(history, sessions)
+        # The extra is not installed; plain lines will do.
         except ImportError:
             pass
     return PlainReader(source, target)
 
 
 def _rich_reader(history: Path | None, sessions: Callable[[], Iterable[int]]) -> LineReader:
+    # An optional dependency (extra `shell`), which takes 0.1 s to import.
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document

@@ -1,4 +1,4 @@
-"""What a person sees: colours where there is a terminal, tables, and output as it is."""
+"""Writes lines, tables and raw output of commands to the terminal of a person."""
 
 import codecs
 from collections.abc import Callable, Mapping, Sequence
@@ -7,24 +7,25 @@ from typing import BinaryIO, Final, TextIO, TypeAlias
 __all__ = ["Screen", "Table", "wants_colours"]
 
 Table: TypeAlias = Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]
-"""Makes the lines of a table from its head and its rows."""
+"""Function that returns the lines of a table from its head and its rows."""
 
+# SGR parameters: faint, green, red, cyan, bold.
 _CODES: Final = {"dim": "2", "good": "32", "bad": "31", "note": "36", "head": "1"}
 
 
 def wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return True if a stream is a terminal that shows colours, and nobody minds."""
+    """Return True if a stream is a terminal with colours, and `NO_COLOR` is not set."""
     if environ.get("NO_COLOR") or environ.get("TERM", "dumb") == "dumb":
         return False
     return stream.isatty()
 
 
 class Screen:
-    """Writes to a person."""
+    """Output for a person."""
 
     def __init__(self, stream: TextIO, *, colours: bool, table: Table) -> None:
         self._stream = stream
-        # Bytes of a command go out as they are.
+        # Output of commands is written as bytes, without decoding.
         self._raw: BinaryIO | None = getattr(stream, "buffer", None)
         self._colours = colours
         self._table = table
@@ -32,7 +33,7 @@ class Screen:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def fresh_line(self) -> None:
-        """End the line that a command has begun, if it has."""
+        """Write a line end if the output of a command does not end with one."""
         if not self._at_start:
             self._stream.write("\n")
             self._stream.flush()
@@ -52,10 +53,11 @@ class Screen:
             self.line(line)
 
     def output(self, data: bytes) -> None:
-        """Write what a command wrote."""
+        """Write output of a command."""
         if not data:
             return
         if self._raw is not None:
+            # Text before it is in the buffer of the text layer.
             self._stream.flush()
             self._raw.write(data)
             self._raw.flush()
@@ -64,7 +66,7 @@ class Screen:
         self._at_start = data.endswith(b"\n")
 
     def _painted(self, text: str, style: str | None) -> str:
-        # A command may have any text in it: nothing of that is for the terminal.
+        # The text may quote a command with escape sequences, which the terminal must not see.
         text = "".join([one if one.isprintable() or one == "\n" else "\ufffd" for one in text])
         if style is None or not self._colours:
             return text

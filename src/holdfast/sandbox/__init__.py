@@ -1,1 +1,1 @@
-"""What a command may touch, and how the kernel is made to keep it to that."""
+"""Sandboxes: permission profiles, the policies made from them, and their enforcement."""

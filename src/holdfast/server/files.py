@@ -103,7 +103,7 @@ def _follows(follow_symlinks: bool | None) -> bool:
 def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Awaitable[Encoded]:
     follow = _follows(params.follow_symlinks)
     # A small file in the page cache is answered at once, without a thread.
-    found = client.filesystem.recall_file(
+    found = client.filesystem.read_file_nowait(
         params.path, follow_symlinks=follow, sandbox=params.sandbox
     )
     if found is None:
@@ -240,7 +240,9 @@ def _get_metadata(
 ) -> FileMetadata | Awaitable[FileMetadata]:
     filesystem = client.filesystem
     follow = _follows(params.follow_symlinks)
-    known = filesystem.recall_metadata(params.path, follow_symlinks=follow, sandbox=params.sandbox)
+    known = filesystem.get_metadata_nowait(
+        params.path, follow_symlinks=follow, sandbox=params.sandbox
+    )
     if known is None:
         return _look(client, params, follow)
     return known if client.acknowledges else _as_codex(known)

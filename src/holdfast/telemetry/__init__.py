@@ -1,10 +1,9 @@
 """
-What server and client measure of themselves, behind small interfaces (docs/telemetry.md).
+Interfaces for the telemetry of server and client (docs/telemetry.md).
 
-The interfaces are all that the others know. Without a recorder there is no object,
-so a server that nobody watches does not pay for being watchable: OpenTelemetry is
-not even imported. `otel` implements them, `configure` decides for a server with a
-process of its own.
+Other packages use these interfaces only. Without telemetry there is no object, no cost, and no
+import of OpenTelemetry. `otel` implements the interfaces; `configure` sets up a server that runs
+in its own process.
 """
 
 from typing import Literal, Protocol
@@ -23,22 +22,22 @@ __all__ = [
 ]
 
 Preparation = Literal["sandbox", "shell_snapshot"]
-"""What may take its time before a process is spawned."""
+"""Steps before a process is spawned that may take long."""
 
 
 class ServerRecord(Protocol):
-    """One server under way."""
+    """Record of a running server."""
 
     def finish(self) -> None:
-        """It ended, and everything it started."""
+        """Record the end of the server and of all its processes."""
 
 
 class RequestRecord(Protocol):
     """
-    One request under way.
+    Record of a running request.
 
-    As a context manager it is the current one for what runs in the block, and for
-    the tasks that are made there.
+    As a context manager it is the current request for the code of the block, and for tasks that
+    are created there.
     """
 
     def __enter__(self) -> object: ...
@@ -46,56 +45,56 @@ class RequestRecord(Protocol):
     def __exit__(self, *exc: object) -> None: ...
 
     def finish(self, result: str) -> None:
-        """Its answer is on the way, or never will be: `success`, `error` or `disconnected`."""
+        """Record the end of the request: `success`, `error` or `disconnected`."""
 
 
 class ProcessRecord(Protocol):
-    """One process under way."""
+    """Record of a running process."""
 
     def finish(self, result: str, exit_code: int | None) -> None:
-        """It ended: `success`, `error`, `terminated` or `unknown`."""
+        """Record the end of the process: `success`, `error`, `terminated` or `unknown`."""
 
 
 class StartRecord(Protocol):
-    """One start under way. One that is refused before the spawn is simply forgotten."""
+    """Record of a start. A start that is refused before the spawn is not recorded."""
 
     def prepared(self, what: Preparation) -> None:
-        """This part is done. It began where the part before it ended."""
+        """Record the end of a step, which began at the end of the step before it."""
 
     def started(self, sandbox_type: str = "none") -> ProcessRecord:
-        """There is a process; `sandbox_type` as on the wire."""
+        """Record the spawn of a process; `sandbox_type` as on the wire."""
 
     def failed(self, sandbox_type: str = "none") -> None:
-        """The system refused to spawn it."""
+        """Record that the system refused the spawn."""
 
 
 class Telemetry(Protocol):
-    """What happens in a server. Every method returns at once and never raises."""
+    """Telemetry of a server. No method blocks or raises."""
 
     def server(self) -> ServerRecord:
-        """A server begins to serve."""
+        """Record the start of a server."""
 
     def now(self) -> float:
-        """A clock for `queued` of `request`."""
+        """Return the time for `queued` of `request`."""
 
     def connection_opened(self, transport: str) -> None: ...
 
     def connection_closed(self, transport: str) -> None: ...
 
     def request(self, method: str, trace: Trace | None, queued: float | None) -> RequestRecord:
-        """A request begins to run; `queued` is when it came, if it had to wait."""
+        """Record the start of a request; `queued` is its arrival, if it had to wait."""
 
     def start(self, params: StartParams) -> StartRecord:
-        """A process is about to be started by the current request."""
+        """Record that the current request is about to start a process."""
 
 
 class ClientTelemetry(Protocol):
-    """What happens in a client."""
+    """Telemetry of a client."""
 
     def client_request(self, method: str) -> Trace | None:
         """
-        A request is about to be sent; counted however it ends.
+        Count a request that is about to be sent.
 
         Returns:
-            The trace it belongs to, to be sent along.
+            The trace context to send along, or None.
         """

@@ -1,9 +1,8 @@
 """
-Telemetry for a server with a process of its own: on when the environment asks for it.
+Sets up the telemetry of a server process by environment variables.
 
-The variables are OpenTelemetry's own; most of them are read by its SDK. This module
-looks at those that say whether there is anything to do, and imports OpenTelemetry
-only if there is.
+The variables are OpenTelemetry's own, and its SDK reads most of them. This module reads those
+that select exporters, and imports OpenTelemetry only if one is selected.
 """
 
 import logging
@@ -22,19 +21,21 @@ logger = logging.getLogger(__name__)
 
 _SIGNALS = ("TRACES", "METRICS", "LOGS")
 _KNOWN = ("otlp", "console")
+# The only protocol of the exporters in the extra; gRPC would need a large dependency.
 _PROTOCOL = "http/protobuf"
 
 
 def configure_telemetry() -> "Exporting | None":
     """
-    Set up telemetry if the environment asks for it.
+    Return the telemetry that environment variables ask for, or None.
 
-    A problem never keeps a server from starting: it is one line in the log.
+    An error does not prevent the start of the server: it is one line in the log.
     """
     wanted = wanted_exporters(os.environ)
     if not any(wanted.values()):
         return None
     try:
+        # Here, since OpenTelemetry is an optional dependency (extra `otel`).
         from holdfast.telemetry.sdk import export
 
         return export(traces=wanted["TRACES"], metrics=wanted["METRICS"], logs=wanted["LOGS"])
@@ -52,12 +53,13 @@ def configure_telemetry() -> "Exporting | None":
 
 def wanted_exporters(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """
-    The exporters the environment asks for, by signal.
+    Return the exporters that environment variables ask for, by signal.
 
-    An endpoint alone asks for the signals it is for. Without endpoint or exporter
-    there is none, unlike in OpenTelemetry's own defaults: a server must not look for
-    a collector that nobody told it of.
+    An endpoint alone selects `otlp` for its signals. Without endpoint and exporter there is
+    none, unlike OpenTelemetry's default: a server must not connect to a collector that nobody
+    has configured.
     """
+    # The SDK would check this too, but only after it is imported.
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}
     return {signal: _exporters(signal, environ) for signal in _SIGNALS}
@@ -65,13 +67,14 @@ def wanted_exporters(environ: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _exporters(signal: str, environ: Mapping[str, str]) -> list[str]:
     variable = f"OTEL_{signal}_EXPORTER"
-    # An empty variable is as good as none, by OpenTelemetry's rules.
+    # OpenTelemetry treats an empty variable as unset.
     names = [name.strip().lower() for name in environ.get(variable, "").split(",") if name.strip()]
     if not names:
         endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
         names = ["otlp"] if any(environ.get(name) for name in endpoints) else []
     if "none" in names:
         return []
+    # An unknown exporter is logged, and the others still work.
     for name in names:
         if name not in _KNOWN:
             logger.error("telemetry: %s=%s is not one of otlp, console, none", variable, name)

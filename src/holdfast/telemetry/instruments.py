@@ -1,8 +1,8 @@
 """
-What is measured, by name (docs/telemetry.md).
+Metrics, spans and log events by name (docs/telemetry.md).
 
-Names, units, bounds and labels are those of the real server, so that its dashboards
-fit. When something is measured is not decided here.
+Names, units, bounds and labels are those of the real server, so that dashboards for it work.
+`otel` decides when they are recorded.
 """
 
 from collections.abc import Iterable
@@ -16,22 +16,22 @@ from holdfast._version import __version__
 __all__ = ["BUCKETS", "SCOPE", "TRANSPORTS", "Attributes", "Instruments"]
 
 SCOPE = "codex"
-"""The name of the instrumentation, as the real server gives it."""
+"""Instrumentation scope of the real server."""
 
 BUCKETS = (
     *(0.0, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0, 12.0, 15.0, 20.0, 30.0, 60.0, 120.0),
 )
-"""Upper bounds, in seconds, of what durations are counted under."""
+"""Upper bounds of the histogram buckets for durations, in seconds."""
 
 TRANSPORTS = ("relay", "stdio", "unix", "websocket")
-"""Reported even when they have no connection; `unix` is an extension of Holdfast."""
+"""Transports that are reported even without a connection; `unix` is an extension."""
 
 Attributes = dict[str, str | bool | int]
 
 
 class Instruments:
-    """One instrument per metric, a tracer and a logger, from the given providers."""
+    """All instruments, the tracer and the logger of one recorder."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Instruments:
         def counter(name: str, description: str) -> metrics.Counter:
             return meter.create_counter(name, description=description)
 
+        # Buckets are only advice to the SDK: a view of the application may override them.
         def seconds(name: str, description: str) -> metrics.Histogram:
             return meter.create_histogram(
                 name,
@@ -54,8 +55,8 @@ class Instruments:
                 explicit_bucket_boundaries_advisory=BUCKETS,
             )
 
-        # The two gauges are read when metrics are collected, so that a value that
-        # has not changed for long is reported like any other.
+        # Observable gauges, so that a value is reported at each collection even if it has
+        # not changed for long.
         self.connections_by_transport = dict.fromkeys(TRANSPORTS, 0)
         self.running_processes = 0
         meter.create_observable_gauge(
@@ -95,12 +96,12 @@ class Instruments:
             severity_number=_logs.SeverityNumber.INFO,
             severity_text="INFO",
             event_name=event,
-            # The real server has the name among the attributes; the field came later.
+            # The real server has the name among the attributes, too.
             attributes={"event.name": event, **attributes},
         )
 
-    # Readers of metrics call these from threads of their own. What they read is
-    # changed by the loop's thread alone, a whole number at a time.
+    # Metric readers call these in threads of their own. Only the loop's thread changes the
+    # numbers, each by one atomic assignment.
 
     def _observe_connections(
         self, options: metrics.CallbackOptions

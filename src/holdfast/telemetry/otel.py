@@ -1,8 +1,8 @@
 """
-The recorder on the OpenTelemetry API (docs/telemetry.md).
+Implements the telemetry interfaces with the OpenTelemetry API (docs/telemetry.md).
 
-It knows the API alone: where the measurements go, if anywhere, is decided by the
-providers it is given, or by those the application made global.
+Only the API is used, not the SDK. The given providers, or the global ones of the application,
+decide where the data goes.
 """
 
 from time import monotonic, time_ns
@@ -25,8 +25,8 @@ from holdfast.telemetry.instruments import Attributes, Instruments
 
 __all__ = ["OpenTelemetry"]
 
+# Characters of a text from a client: a collector stores each different one.
 _MAX_TEXT = 64
-"""Characters of a text that a client chose: a collector keeps each of them."""
 
 _METHODS = frozenset(method.name for method in METHODS)
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
@@ -34,7 +34,7 @@ _TRACE_CONTEXT = TraceContextTextMapPropagator()
 
 class OpenTelemetry:
     """
-    Records servers and clients; one object may serve any number of them.
+    Recorder for any number of servers and clients.
 
     Implements `Telemetry` and `ClientTelemetry`.
     """
@@ -48,20 +48,20 @@ class OpenTelemetry:
     ) -> None:
         """
         Args:
-            tracer_provider: Takes the spans; the global one unless given.
-            meter_provider: Takes the metrics; the global one unless given.
-            logger_provider: Takes the log events; the global one unless given.
+            tracer_provider: Provider for spans; the global one unless given.
+            meter_provider: Provider for metrics; the global one unless given.
+            logger_provider: Provider for log events; the global one unless given.
         """
         self._to = Instruments(tracer_provider, meter_provider, logger_provider)
 
     def program_started(self, originator: str) -> None:
-        """This program began to run; not to be confused with the processes it starts."""
+        """Count the start of this program, not of a process that it serves."""
         self._to.programs.add(1, {"originator": originator})
 
     # -- Telemetry
 
     def server(self) -> ServerRecord:
-        return _Server(self._to)
+        return _ServerSpan(self._to)
 
     def now(self) -> float:
         return monotonic()
@@ -75,7 +75,7 @@ class OpenTelemetry:
         self._to.connections_by_transport[transport] -= 1
 
     def request(self, method: str, trace: Trace | None, queued: float | None) -> RequestRecord:
-        return _Request(self._to, method, trace, queued)
+        return _RequestSpan(self._to, method, trace, queued)
 
     def start(self, params: StartParams) -> StartRecord:
         return _Start(self._to, params)
@@ -85,29 +85,36 @@ class OpenTelemetry:
     def client_request(self, method: str) -> Trace | None:
         self._to.client_requests.add(1, {"method": method})
         carrier: dict[str, str] = {}
+        # Empty unless the application has a current span.
         _TRACE_CONTEXT.inject(carrier)
         if not carrier:
             return None
         return Trace(traceparent=carrier["traceparent"], tracestate=carrier.get("tracestate"))
 
 
-class _Server:
+class _ServerSpan:
+    """Span of a server."""
+
     def __init__(self, to: Instruments) -> None:
+        # An empty context: a server belongs to no trace of the application around it.
         self._span = to.tracer.start_span("codex.exec_server", context=Context())
 
     def finish(self) -> None:
         self._span.end()
 
 
-class _Request:
+class _RequestSpan:
+    """Span and durations of a request."""
+
     __slots__ = ("_arrived", "_began", "_method", "_span", "_to", "_token")
 
     def __init__(
         self, to: Instruments, method: str, origin: Trace | None, queued: float | None
     ) -> None:
         self._to = to
-        # Anyone can make up methods: only those there are become names and labels.
+        # A client can send any method name; unknown ones must not become labels.
         self._method = method if method in _METHODS else "unknown"
+        # Durations by the monotonic clock; spans need the time of day.
         self._began = monotonic()
         self._arrived = self._began if queued is None else queued
         waited = self._began - self._arrived
@@ -131,6 +138,7 @@ class _Request:
         self._span.set_attributes(
             {"result": result, "rpc.response_enqueue_offset_ns": _ns(now - self._arrived)}
         )
+        # A disconnected client is not an error of the server.
         if result == "error":
             self._span.set_status(trace.StatusCode.ERROR)
         self._span.end()
@@ -141,11 +149,15 @@ class _Request:
 
 
 class _Start:
+    """Spans of the steps of a start."""
+
     def __init__(self, to: Instruments, params: StartParams) -> None:
         self._to = to
+        # The start may finish in another task, which has another current context.
         self._context = context.get_current()
         self._snapshot_requested = params.shell_snapshot is not None
         self._identity = _short("process.id", params.process_id)
+        # Attributes of the log events: the ids that a client sent along.
         self._labels: Attributes = {}
         if params.metadata is not None:
             self._labels |= _short("conversation.id", params.metadata.thread_id)
@@ -166,7 +178,7 @@ class _Start:
 
     def failed(self, sandbox_type: str = "none") -> None:
         self._part_ended("codex.process.spawn", self._identity, trace.StatusCode.ERROR)
-        # Not with the reason: it may name files, and whoever asked has been told.
+        # Without the reason, which may contain paths; the client has got it.
         self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
         self._to.log("codex.exec_server.process_spawn_failed", self._labels, self._context)
 
@@ -186,13 +198,15 @@ class _Start:
 
 
 class _Process:
+    """Span and duration of a process."""
+
     def __init__(
         self, to: Instruments, origin: Context, identity: Attributes, labels: Attributes
     ) -> None:
         self._to = to
         self._labels = labels
         self._began = monotonic()
-        # It outlives the request that started it, and is its child all the same.
+        # A child span of the request, which it outlives.
         self._span = to.tracer.start_span(
             "codex.exec_server.process", context=origin, attributes=identity
         )
@@ -214,10 +228,10 @@ class _Process:
 
 def _parent(origin: Trace | None) -> Context:
     """
-    The trace a request came with; none if it has none that can be read.
+    Return the context of a request's trace, or an empty one without a valid trace.
 
-    Such a request begins a trace of its own: one for all that a server does in weeks
-    is more than a collector can hold.
+    A request without a trace starts one of its own. A single trace for all requests of a server
+    that runs for weeks would be too large for a collector.
     """
     if origin is None or origin.traceparent is None:
         return Context()
@@ -228,12 +242,12 @@ def _parent(origin: Trace | None) -> Context:
 
 
 def _short(name: str, text: str | None) -> Attributes:
-    """A client's text as an attribute; none if it is too long, for a part of it misleads."""
+    """Return a client's text as an attribute; none if it is too long to be kept whole."""
     return {name: text} if text and len(text) <= _MAX_TEXT else {}
 
 
 def _sandbox_name(sandbox_type: str) -> str:
-    """What is `linuxSeccomp` on the wire is `LinuxSeccomp` in the log of the real server."""
+    """Return the name of the real server's logs: `linuxSeccomp` becomes `LinuxSeccomp`."""
     return sandbox_type[:1].upper() + sandbox_type[1:]
 
 

@@ -1,8 +1,8 @@
 """
-The recorder with OpenTelemetry's SDK and its exporters behind it: the extra `otel`.
+Sets up OpenTelemetry's SDK and its exporters (extra `otel`).
 
-`configure` imports this module when there is something to send. The SDK takes
-endpoints, headers, limits and intervals from its own variables.
+`configure` imports this module if an exporter is selected. The SDK reads endpoints, headers,
+limits and intervals from its own environment variables.
 """
 
 import logging
@@ -33,24 +33,25 @@ __all__ = ["FLUSH_LIMIT", "Exporting", "export"]
 logger = logging.getLogger(__name__)
 
 FLUSH_LIMIT = 3.0
-"""Seconds a server waits at its end for a collector that does not answer."""
+"""Seconds that a server waits at its end for a collector that does not respond."""
 
 
 class Exporting:
-    """A recorder whose records leave this process."""
+    """Recorder with exporters."""
 
     def __init__(self, telemetry: OpenTelemetry, shutdowns: Sequence[Callable[[], object]]) -> None:
         self.telemetry = telemetry
         self._shutdowns = shutdowns
 
     def close(self, limit: float = FLUSH_LIMIT) -> None:
-        """Send what is left, for so many seconds at most."""
-        # Exporters do not keep to the time they are given. Their threads can be left behind.
+        """Flush and shut down the exporters, within `limit` seconds."""
+        # Exporters ignore their own timeouts, so they run in daemon threads that may be left.
         threads = [
             threading.Thread(target=shutdown, name="telemetry-flush", daemon=True)
             for shutdown in self._shutdowns
         ]
         deadline = monotonic() + limit
+        # All at once, since they share the time limit.
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -61,9 +62,9 @@ class Exporting:
 
 def export(*, traces: Sequence[str], metrics: Sequence[str], logs: Sequence[str]) -> Exporting:
     """
-    Make a recorder that sends each signal through the exporters named, `otlp` or `console`.
+    Return a recorder that sends each signal to its exporters, `otlp` or `console`.
 
-    Its providers are its own. What is global belongs to applications that embed a server.
+    Its providers are private: the global ones belong to an application that embeds a server.
     """
     resource = _resource()
     shutdowns: list[Callable[[], object]] = []
@@ -77,7 +78,7 @@ def export(*, traces: Sequence[str], metrics: Sequence[str], logs: Sequence[str]
 
 
 def _resource() -> Resource:
-    """What describes this server; the environment has the last word."""
+    """Return the resource of this server; environment variables override its attributes."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
@@ -86,17 +87,18 @@ def _resource() -> Resource:
         {
             "service.name": "holdfast",
             "service.version": __version__,
-            # Servers on one machine have counts of their own.
+            # Servers on one machine have separate counters.
             "service.instance.id": os.urandom(16).hex(),
             "os": release.get("NAME", platform.system()),
             "os_version": release.get("VERSION_ID", platform.release()),
         }
     )
+    # In this order: the merged resource wins for attributes that both have.
     return ours.merge(OTELResourceDetector().detect())
 
 
-# A signal that goes nowhere gets a provider that does nothing. Consoles are the standard
-# error: the standard output has the URL, or belongs to the client.
+# A signal without exporters gets a no-op provider. Console exporters write to stderr, since
+# stdout has the URL of the server or belongs to the client.
 
 
 def _tracers(
@@ -104,6 +106,7 @@ def _tracers(
 ) -> trace.TracerProvider:
     if not exporters:
         return trace.NoOpTracerProvider()
+    # No exit handler: `close` shuts the providers down, within its time limit.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for name in exporters:
         exporter = ConsoleSpanExporter(out=sys.stderr) if name == "console" else OTLPSpanExporter()

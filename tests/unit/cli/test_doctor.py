@@ -13,16 +13,18 @@ from holdfast.cli.doctor import Finding, Standing, doctor, findings
 from holdfast.cli.sandbox import explain
 from holdfast.process.limits.cgroup_discovery import CgroupLocation
 from holdfast.sandbox.bubblewrap.binary import Launcher
-from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport
 
 BWRAP = Launcher("/usr/bin/bwrap", "0.8.0", frozenset())
-FULL = SandboxSupport(rung=Rung.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
-NO_PROC = SandboxSupport(rung=Rung.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
+FULL = SandboxSupport(rung=IsolationLevel.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
+NO_PROC = SandboxSupport(rung=IsolationLevel.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
 NO_USERS = SandboxSupport(
-    rung=Rung.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1"
+    rung=IsolationLevel.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1"
 )
 NO_LOCATION = CgroupLocation(problem="no cgroups", advice="get some")
-NO_BWRAP = SandboxSupport(rung=Rung.NONE, problem="bubblewrap is not installed: install it")
+NO_BWRAP = SandboxSupport(
+    rung=IsolationLevel.NONE, problem="bubblewrap is not installed: install it"
+)
 
 
 @pytest.fixture

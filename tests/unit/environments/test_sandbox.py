@@ -8,7 +8,7 @@ from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.sandbox import (
     AnySandbox,
-    Ground,
+    ProfileContext,
     SandboxProfile,
     as_profile,
     place_sandbox,
@@ -32,11 +32,11 @@ from holdfast.protocol.sandbox import (
 from holdfast.sandbox.profile.builtin import named_profile
 
 FOLDER = PathUri.from_path("/srv/app")
-GROUND = Ground(folder=FOLDER, home=PathUri.from_path("/home/me"))
-THERE = Ground(folder=FOLDER, home=PathUri.from_path("/home/other"), here=False)
+GROUND = ProfileContext(folder=FOLDER, home=PathUri.from_path("/home/me"))
+THERE = ProfileContext(folder=FOLDER, home=PathUri.from_path("/home/other"), here=False)
 
 
-def rules(profile: SandboxProfile, ground: Ground = GROUND) -> tuple[FileEntry, ...]:
+def rules(profile: SandboxProfile, ground: ProfileContext = GROUND) -> tuple[FileEntry, ...]:
     permissions = profile.permissions(ground)
     assert isinstance(permissions, ManagedProfile)
     assert isinstance(permissions.file_system, RestrictedFiles)
@@ -136,7 +136,7 @@ def test_a_rule_that_makes_no_sense_is_refused(profile: SandboxProfile, text: st
 @pytest.mark.parametrize("home", [None, PathUri.parse("file:///C:/Users/me")])
 def test_a_home_that_is_not_known_is_not_guessed(home: PathUri | None) -> None:
     with pytest.raises(InvalidParams, match="home of that place is not known"):
-        rules(SandboxProfile(deny=["~/.ssh"]), Ground(folder=FOLDER, home=home))
+        rules(SandboxProfile(deny=["~/.ssh"]), ProfileContext(folder=FOLDER, home=home))
 
 
 def test_rules_come_on_top_of_the_base() -> None:

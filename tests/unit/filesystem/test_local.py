@@ -14,7 +14,6 @@ from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFa
 from holdfast.filesystem import directories, nofollow
 from holdfast.filesystem import handle as handle_module
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.filesystem.sandboxed import resolve
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -414,7 +413,7 @@ async def test_a_profile_that_restricts_is_kept_by_every_operation(
     ):
         with pytest.raises(NotFound):
             await work
-    assert files.recall_metadata(here, sandbox=nothing) is None
+    assert files.get_metadata_nowait(here, sandbox=nothing) is None
     assert os.listdir(tmp_path) == ["f"]
     assert (tmp_path / "f").read_text() == "x"
 
@@ -457,7 +456,7 @@ async def test_a_sandbox_can_be_without_the_newest_system_call(
     files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f").write_text("x")
-    monkeypatch.setattr(resolve, "_OPENAT2", 1 << 20)  # there is no such call
+    monkeypatch.setattr("holdfast.linux.openat2.OPENAT2", 1 << 20)  # there is no such call
     narrow = restricted(entry(tmp_path, "write"))
     assert await files.read_file(uri(tmp_path / "f"), sandbox=narrow) == b"x"
     await files.write_file(uri(tmp_path / "d"), b"y", sandbox=narrow)

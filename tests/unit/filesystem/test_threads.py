@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import NotFound
 from holdfast.filesystem import threads as module
-from holdfast.filesystem.threads import CORE, SHARE, FileThreads, Lane
+from holdfast.filesystem.threads import CORE, SHARE, FileThreads, SerialQueue
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_what_nobody_waits_for_is_undone(threads: FileThreads) -> None:
 
 
 async def test_work_in_a_lane_is_done_in_order(threads: FileThreads) -> None:
-    lane = Lane(threads)
+    lane = SerialQueue(threads)
     done: list[int] = []
     await asyncio.gather(*[lane.run(lambda n=n: done.append(n)) for n in range(100)])  # type: ignore[misc]
     assert done == list(range(100))
@@ -84,7 +84,7 @@ async def test_work_in_a_lane_is_done_in_order(threads: FileThreads) -> None:
 async def test_a_piece_that_nobody_waits_for_still_ends_before_the_next(
     threads: FileThreads,
 ) -> None:
-    lane = Lane(threads)
+    lane = SerialQueue(threads)
     begun, let_go = threading.Event(), threading.Event()
     done: list[str] = []
 
@@ -105,7 +105,7 @@ async def test_a_piece_that_nobody_waits_for_still_ends_before_the_next(
 
 
 async def test_an_error_in_a_lane_does_not_end_it(threads: FileThreads) -> None:
-    lane = Lane(threads)
+    lane = SerialQueue(threads)
     failed = lane.run(lambda: 1 // 0)
     assert await lane.run(lambda: "next") == "next"
     with pytest.raises(ZeroDivisionError):
@@ -174,9 +174,9 @@ async def test_files_of_a_client_that_left_are_let_go_of_beside_its_stuck_calls(
     let_go = threading.Event()
     share = threads.share()
     stuck = [share.run(let_go.wait) for _ in range(SHARE)]
-    opening, opened = Lane(share), []
+    opening, opened = SerialQueue(share), []
     never = opening.run(lambda: opened.append("file"))
-    closed = asyncio.gather(*(Lane(share).run(lambda: "closed") for _ in range(50)))
+    closed = asyncio.gather(*(SerialQueue(share).run(lambda: "closed") for _ in range(50)))
     never.cancel()
     for future in stuck:
         future.cancel()

@@ -18,9 +18,6 @@ import pytest
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.events import DenialKind, Reason
 from holdfast.process.child import owned_pids
-from holdfast.process.executable_lookup import Launch
-from holdfast.process.io.log import OutputLog
-from holdfast.process.observers import ProcessStart
 from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
 from holdfast.process.sandboxed.child import first_child
@@ -44,10 +41,9 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.sandbox.bubblewrap import binary as launcher_module
 from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
-from holdfast.sandbox.bubblewrap.support import Rung
+from holdfast.sandbox.bubblewrap.support import IsolationLevel
 from tests.unit.descriptors import no_descriptors
 from tests.unit.process.starting import LIMIT, closed, eventually, output, program, shell, written
-from tests.unit.sandbox.auditing import auditing
 
 ROOT = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read")
 
@@ -109,7 +105,7 @@ async def test_what_can_be_enforced_is_tried_out_once(
 
     monkeypatch.setenv("PATH", "/nonexistent")
     assert await sandboxes.support() is first
-    assert first.rung is Rung.FULL
+    assert first.rung is IsolationLevel.FULL
 
 
 async def test_without_a_launcher_a_profile_is_refused(
@@ -197,35 +193,6 @@ async def test_a_denial_is_in_the_verdict(processes: ProcessRegistry, ws: Path) 
     assert verdict.denial is not None
     assert verdict.denial.kind is DenialKind.READ_ONLY_FILE_SYSTEM
     assert verdict.denial.path == f"{ws}/file"
-
-
-async def test_a_path_that_the_kernel_logs_is_in_the_verdict(
-    processes: ProcessRegistry, ws: Path
-) -> None:
-    fifo = ws / "fifo"
-    os.mkfifo(fifo)
-    script = "echo x > fifo; cat /proc/*/status > /dev/null; exit 1"
-    found = None
-    with auditing():
-        sandboxes = Sandboxes()
-        assert (await sandboxes.support()).logs
-        # The kernel logs a moment later than it refuses.
-        for number in range(50):
-            sandbox = await sandboxes.get(managed(), cwd=str(ws), env={})
-            assert isinstance(sandbox, Sandbox)
-            child = await sandbox.start(Launch("/bin/sh", ["sh", "-c", script], str(ws)), {})
-            params = program("sh", process_id=f"p{number}")
-            process = processes._adopt(
-                ProcessStart(params), child, OutputLog(), sandbox.outcome(child)
-            )
-            verdict = await closed(process)
-            sandbox.close()
-            assert verdict.denial is not None
-            found = verdict.denial.path
-            if found == str(fifo):
-                break  # on a busy machine the log may come too late, or not at all
-
-    assert found == str(fifo)  # it spoke of `fifo` only
 
 
 async def test_nothing_is_left_of_a_command_in_a_sandbox(processes: ProcessRegistry) -> None:
@@ -351,7 +318,8 @@ while True:
     verdict = await closed(process)
 
     assert verdict.reason is Reason.TERMINATED
-    assert set(os.listdir("/proc/self/fd")) == fds
+    # Those of earlier tests may be closed meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= fds
 
 
 def command_of(launcher: int) -> int | None:
@@ -586,7 +554,7 @@ async def test_what_can_be_enforced_is_not_judged_without_descriptors() -> None:
     sandboxes = Sandboxes()
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         sandboxes.probe_support()
-    assert sandboxes.probe_support().rung is not Rung.NONE
+    assert sandboxes.probe_support().rung is not IsolationLevel.NONE
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])

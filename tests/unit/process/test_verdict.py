@@ -128,33 +128,6 @@ def test_what_it_tried_to_reach_is_told_whatever_it_says(report: InitChannel) ->
     assert str(outcome(exited(0), wrote(""))) == "exited with code 0"
 
 
-class Refusals:
-    """What the kernel has logged."""
-
-    def paths(self) -> tuple[str, ...]:
-        return ("/srv/fifo", "/srv/other")
-
-
-@pytest.mark.parametrize(
-    ("said", "path"),
-    [
-        ("sh: 1: cannot create fifo: Permission denied", "/srv/fifo"),
-        ("./fifo: Permission denied", "/srv/fifo"),
-        ("cat: /etc/shadow: Permission denied", "/etc/shadow"),
-    ],
-)
-def test_what_the_kernel_logged_completes_what_the_command_said(
-    report: InitChannel, said: str, path: str
-) -> None:
-    report.theirs.close()
-
-    found = SandboxedOutcome(report, Attempts((CURL,)), Refusals())(exited(1), wrote(said))
-
-    assert found.denial is not None
-    assert found.denial.path == path
-    assert not found.denial.network
-
-
 def test_a_denial_without_a_path_is_about_the_network_if_that_was_tried(
     report: InitChannel,
 ) -> None:

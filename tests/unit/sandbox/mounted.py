@@ -22,7 +22,7 @@ _WIDTH |= {"--cap-drop": 1}
 
 def read_plan(plan: Plan) -> list[Mount]:
     """The mounts in their order."""
-    words = plan.argv(range(100, 100 + plan.blanks))
+    words = plan.argv(range(100, 100 + plan.empty_fds))
     found: list[Mount] = []
     perms = ""
     at = 0

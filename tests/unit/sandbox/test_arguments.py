@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import CannotEnforce
 from holdfast.protocol.sandbox import FileEntry, Network
 from holdfast.sandbox.bubblewrap.arguments import Plan, plan
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.policy import Policy
 from holdfast.sandbox.profile.builtin import path_entry, special_entry
 from tests.unit.sandbox.trees import WS, FakeDisk, context, glob_entry, policy_for
@@ -95,7 +95,7 @@ def test_without_a_new_proc_there_is_none() -> None:
 @pytest.mark.requirement("sandbox.legacy-landlock")
 def test_landlock_in_place_of_mounts_is_refused() -> None:
     asked = msgspec.structs.replace(context(ROOT), use_legacy_landlock=True)
-    policy = resolve(asked, Facts(cwd=WS, disk=FakeDisk({WS: None})))
+    policy = resolve(asked, PolicyInputs(cwd=WS, disk=FakeDisk({WS: None})))
     with pytest.raises(CannotEnforce, match="requires bubblewrap to isolate app-server sockets"):
         plan(policy)
 
@@ -103,7 +103,7 @@ def test_landlock_in_place_of_mounts_is_refused() -> None:
 def test_each_descriptor_is_used_once() -> None:
     files: dict[str, str | None] = {f"{WS}/a": "x", f"{WS}/b": "x"}
     made = plan(policy_for(files, ROOT, *(path_entry(path, "deny") for path in files)))
-    assert made.blanks == 2
+    assert made.empty_fds == 2
     assert [word for word in made.argv([7, 8]) if word.isdigit() and word != "000"] == ["7", "8"]
 
 
@@ -146,18 +146,26 @@ class Place:
 
     def policy(self, *entries: FileEntry, network: Network = "restricted") -> Policy:
         asked = context(*entries, network=network, roots=(str(self.ws),), cwd=str(self.ws))
-        return resolve(asked, Facts(cwd=str(self.ws), uid=os.getuid()))
+        return resolve(asked, PolicyInputs(cwd=str(self.ws), uid=os.getuid()))
 
     def tries(self, policy: Policy, *actions: str, user: int | None = None) -> list[str]:
         """What becomes of each action inside."""
         made = plan(policy)
-        blanks = [os.open(os.devnull, os.O_RDONLY) for _ in range(made.blanks)]
+        empty_fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(made.empty_fds)]
         try:
             done = subprocess.run(
-                ["bwrap", *made.argv(blanks), "--", "/usr/bin/python3", "-ISc", _PROBE, *actions],
+                [
+                    "bwrap",
+                    *made.argv(empty_fds),
+                    "--",
+                    "/usr/bin/python3",
+                    "-ISc",
+                    _PROBE,
+                    *actions,
+                ],
                 cwd=self.ws,
                 env={},
-                pass_fds=blanks,
+                pass_fds=empty_fds,
                 capture_output=True,
                 text=True,
                 timeout=20,
@@ -167,8 +175,8 @@ class Place:
                 extra_groups=None if user is None else [],
             )
         finally:
-            for blank in blanks:
-                os.close(blank)
+            for empty in empty_fds:
+                os.close(empty)
             remove_targets(made)
         assert done.stderr == ""
         return done.stdout.split()

@@ -15,7 +15,7 @@ from holdfast.protocol.sandbox import (
     PolicyContext,
     UnrestrictedFiles,
 )
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.policy import PROTECTED_NAMES
 from holdfast.sandbox.profile.builtin import path_entry, project_entries, special_entry
 from tests.unit.sandbox.trees import WS, FakeDisk, context, glob_entry, policy_for
@@ -30,7 +30,7 @@ EMPTY: dict[str, str | None] = {WS: None}
 
 def test_a_disabled_profile_asks_for_nothing() -> None:
     policy = resolve(
-        msgspec.structs.replace(context(), permissions=DisabledProfile()), Facts(cwd=WS)
+        msgspec.structs.replace(context(), permissions=DisabledProfile()), PolicyInputs(cwd=WS)
     )
     assert not policy.isolates
     assert policy.access("/etc/shadow") == "write"
@@ -47,7 +47,7 @@ def test_a_disabled_profile_asks_for_nothing() -> None:
 def test_a_profile_for_the_network_alone_still_isolates(
     profile: ExternalProfile | ManagedProfile,
 ) -> None:
-    policy = resolve(msgspec.structs.replace(context(), permissions=profile), Facts(cwd=WS))
+    policy = resolve(msgspec.structs.replace(context(), permissions=profile), PolicyInputs(cwd=WS))
     assert (policy.full_read, policy.full_write, policy.isolates) == (True, True, True)
 
 
@@ -84,7 +84,7 @@ def test_reads_are_full_without_any_denial() -> None:
 @pytest.mark.requirement("sandbox.project-roots")
 def test_project_roots_without_roots_vanish() -> None:
     disk = FakeDisk(EMPTY)
-    policy = resolve(context(ROOT, PROJECT, roots=()), Facts(cwd=WS, disk=disk))
+    policy = resolve(context(ROOT, PROJECT, roots=()), PolicyInputs(cwd=WS, disk=disk))
     assert policy.writable == ()
     assert policy.access(WS) == "read"
 
@@ -93,7 +93,7 @@ def test_project_roots_without_roots_vanish() -> None:
 def test_each_root_gets_the_entry_and_a_part_of_it_too() -> None:
     disk = FakeDisk({f"{WS}/in": None, "/srv/other/in": None})
     part = special_entry("current_working_directory", "write", subpath="in")
-    policy = resolve(context(ROOT, part, roots=(WS, "/srv/other")), Facts(cwd=WS, disk=disk))
+    policy = resolve(context(ROOT, part, roots=(WS, "/srv/other")), PolicyInputs(cwd=WS, disk=disk))
     assert policy.writable == ("/srv/other/in", f"{WS}/in")
 
 
@@ -122,12 +122,13 @@ def test_a_policy_context_takes_the_place_of_directory_and_roots() -> None:
     newer = PolicyContext(cwd=other, workspace_roots=(other,))
     policy = resolve(
         context(ROOT, PROJECT, glob_entry("*.env"), policy_context=newer),
-        Facts(cwd=WS, disk=disk),
+        PolicyInputs(cwd=WS, disk=disk),
     )
     assert policy.writable == ("/srv/other",)
     assert policy.denied == ("/srv/other/a.env",)
     without = resolve(
-        context(ROOT, PROJECT, policy_context=PolicyContext(cwd=other)), Facts(cwd=WS, disk=disk)
+        context(ROOT, PROJECT, policy_context=PolicyContext(cwd=other)),
+        PolicyInputs(cwd=WS, disk=disk),
     )
     assert without.writable == ()
 
@@ -170,7 +171,7 @@ TMPDIR = special_entry("tmpdir", "write")
 @pytest.mark.requirement("sandbox.tmpdir")
 @pytest.mark.parametrize("value", [None, "", "relative", "/none"])
 def test_a_tmpdir_that_is_not_there_is_ignored(value: str | None) -> None:
-    facts = Facts(cwd=WS, tmpdir=value, disk=FakeDisk(EMPTY))
+    facts = PolicyInputs(cwd=WS, tmpdir=value, disk=FakeDisk(EMPTY))
     assert resolve(context(ROOT, TMPDIR), facts).writable == ()
 
 
@@ -179,11 +180,13 @@ def test_a_tmpdir_must_not_hand_out_what_no_entry_names() -> None:
     disk = FakeDisk({WS: None, "/home/me/tmp": None, "/link": "->/srv"})
 
     def writable(value: str) -> tuple[str, ...]:
-        facts = Facts(cwd=WS, tmpdir=value, own_tmpdir="/home/me/tmp", home="/home/me", disk=disk)
+        facts = PolicyInputs(
+            cwd=WS, tmpdir=value, own_tmpdir="/home/me/tmp", home="/home/me", disk=disk
+        )
         return resolve(context(ROOT, TMPDIR), facts).writable
 
     assert writable("/home/me/tmp") == ("/home/me/tmp",)
-    nobody = Facts(cwd=WS, tmpdir="/", disk=disk)
+    nobody = PolicyInputs(cwd=WS, tmpdir="/", disk=disk)
     with pytest.raises(InvalidParams, match="cannot make `/` writable"):
         resolve(context(ROOT, TMPDIR, roots=()), nobody)
     for wide in ("/", "/home", "/home/me", "/srv", "/link", "/home/me/tmp/.."):
@@ -192,7 +195,7 @@ def test_a_tmpdir_must_not_hand_out_what_no_entry_names() -> None:
 
 
 def test_a_wide_tmpdir_does_no_harm_where_it_adds_nothing() -> None:
-    facts = Facts(cwd=WS, tmpdir="/", disk=FakeDisk(EMPTY))
+    facts = PolicyInputs(cwd=WS, tmpdir="/", disk=FakeDisk(EMPTY))
     assert resolve(context(ROOT), facts).access("/x") == "read"
     reading = special_entry("tmpdir", "read")
     assert resolve(context(ROOT, reading), facts).access("/x") == "read"
@@ -214,7 +217,7 @@ def test_a_tmpdir_is_where_temporary_files_are_or_in_a_workspace() -> None:
     )
 
     def writable(value: str, own: str | None = None) -> tuple[str, ...]:
-        facts = Facts(cwd=WS, tmpdir=value, own_tmpdir=own, disk=disk)
+        facts = PolicyInputs(cwd=WS, tmpdir=value, own_tmpdir=own, disk=disk)
         return resolve(context(ROOT, TMPDIR), facts).writable
 
     for near in (f"{WS}/tmp", "/tmp", "/tmp/mine", "/var/tmp/mine"):
@@ -244,12 +247,12 @@ def test_a_tmpdir_opens_nothing_that_the_profile_keeps() -> None:
     )
 
     for path in ("/.git", "/.git/hooks", "/law", "/law/book", "/secrets", "/secrets/key"):
-        facts = Facts(cwd=WS, tmpdir=WS + path, disk=disk)
+        facts = PolicyInputs(cwd=WS, tmpdir=WS + path, disk=disk)
         with pytest.raises(InvalidParams, match="in what the profile protects or denies"):
             resolve(context(ROOT, *kept, TMPDIR), facts)
     # An entry that opens it up by name does so for everything in it.
     opened = (PROJECT, path_entry(f"{WS}/.git", "write"))
-    facts = Facts(cwd=WS, tmpdir=f"{WS}/.git/hooks", disk=disk)
+    facts = PolicyInputs(cwd=WS, tmpdir=f"{WS}/.git/hooks", disk=disk)
     assert f"{WS}/.git/hooks" in resolve(context(ROOT, *opened, TMPDIR), facts).writable
 
 
@@ -260,7 +263,7 @@ def test_a_tmpdir_opens_nothing_that_the_profile_keeps() -> None:
 def test_paths_of_another_system_are_refused() -> None:
     foreign = PathUri.parse("file:///C:/x")
     entry = FileEntry(path=PlainPath(path=PathUri.parse("file://server/share")), access="read")
-    facts = Facts(cwd=WS, disk=FakeDisk(EMPTY))
+    facts = PolicyInputs(cwd=WS, disk=FakeDisk(EMPTY))
     with pytest.raises(InvalidPermissionPath) as caught:
         resolve(context(entry), facts)
     assert str(caught.value) == (
@@ -279,7 +282,7 @@ def test_paths_of_another_system_are_refused() -> None:
 @pytest.mark.requirement("sandbox.context.needs-cwd")
 @pytest.mark.parametrize("entry", [PROJECT, glob_entry("*.env")])
 def test_an_operation_on_files_needs_a_directory_for_what_depends_on_it(entry: FileEntry) -> None:
-    facts = Facts(cwd=None, disk=FakeDisk(EMPTY))
+    facts = PolicyInputs(cwd=None, disk=FakeDisk(EMPTY))
     with pytest.raises(InvalidParams) as caught:
         resolve(context(ROOT, entry, cwd=None), facts)
     assert str(caught.value) == "file system sandbox context with dynamic permissions requires cwd"
@@ -288,7 +291,7 @@ def test_an_operation_on_files_needs_a_directory_for_what_depends_on_it(entry: F
 
 @pytest.mark.requirement("sandbox.context.foreign")
 def test_an_operation_on_files_is_told_of_other_systems_in_its_own_words() -> None:
-    facts = Facts(cwd=None, disk=FakeDisk(EMPTY))
+    facts = PolicyInputs(cwd=None, disk=FakeDisk(EMPTY))
     foreign = PathUri.parse("file:///C:/x")
     for entry in (ROOT, PROJECT, glob_entry("*.env")):
         with pytest.raises(InvalidPermissionPath, match=r"^'file:///C:/x' is invalid on 'linux'$"):
@@ -303,12 +306,14 @@ def test_a_command_is_told_of_other_systems_even_if_nothing_depends_on_it() -> N
     free = ExternalProfile(network="restricted")
     asked = msgspec.structs.replace(context(ROOT), permissions=free, workspace_roots=foreign)
     with pytest.raises(InvalidParams, match=r"^sandbox workspace root URI `file:///C:/x` is not"):
-        resolve(asked, Facts(cwd=WS))
-    assert resolve(asked, Facts(cwd=None)).full_write
+        resolve(asked, PolicyInputs(cwd=WS))
+    assert resolve(asked, PolicyInputs(cwd=None)).full_write
     # The entries come first.
     entry = FileEntry(path=PlainPath(path=foreign[0]), access="read")
     with pytest.raises(InvalidPermissionPath, match=r"^invalid sandbox permission path URI"):
-        resolve(msgspec.structs.replace(context(entry), workspace_roots=foreign), Facts(cwd=WS))
+        resolve(
+            msgspec.structs.replace(context(entry), workspace_roots=foreign), PolicyInputs(cwd=WS)
+        )
 
 
 @pytest.mark.parametrize("access", ["read", "write", "deny"])
@@ -316,13 +321,13 @@ def test_a_path_that_no_system_call_takes_is_refused(access: Access) -> None:
     """Each of its parts would be looked at: with half a million of them, for minutes."""
     longest = PathUri.from_path("/" + "x" * 4094)
     path = PathUri.from_path("/x" * 500_000)
-    facts = Facts(cwd=WS, disk=FakeDisk(EMPTY))
+    facts = PolicyInputs(cwd=WS, disk=FakeDisk(EMPTY))
     resolve(context(ROOT, FileEntry(path=PlainPath(path=longest), access=access)), facts)
     entry = FileEntry(path=PlainPath(path=path), access=access)
     with pytest.raises(CannotEnforce, match=r"1,000,000 bytes are more than the 4,095 of a path"):
         resolve(context(ROOT, entry), facts)
     of_tmpdir = context(ROOT, special_entry("tmpdir", access))
-    long_tmpdir = Facts(cwd=WS, tmpdir=path.native, disk=FakeDisk(EMPTY))
+    long_tmpdir = PolicyInputs(cwd=WS, tmpdir=path.native, disk=FakeDisk(EMPTY))
     with pytest.raises(CannotEnforce, match=r"more than the 4,095 of a path"):
         resolve(of_tmpdir, long_tmpdir)
 
@@ -331,7 +336,7 @@ def test_a_path_that_no_system_call_takes_is_refused(access: Access) -> None:
 def test_a_path_with_a_nul_is_refused(access: Access) -> None:
     entry = FileEntry(path=PlainPath(path=PathUri.from_path("/a\0b")), access=access)
     with pytest.raises(CannotEnforce, match=r"for '/a\\x00b': there is a NUL in that path"):
-        resolve(context(ROOT, entry), Facts(cwd=WS, disk=FakeDisk(EMPTY)))
+        resolve(context(ROOT, entry), PolicyInputs(cwd=WS, disk=FakeDisk(EMPTY)))
 
 
 def test_a_denied_root_directory_hides_what_no_other_entry_covers() -> None:
@@ -403,7 +408,7 @@ def test_what_a_git_file_points_to_is_not_made_either(said: str, covered: str) -
     assert policy.keeps_name(f"{WS}/{covered}")
     # Another command may have had it made, to mount on, and is about to remove it.
     made = {WS: None, f"{WS}/.git": f"gitdir: {said}", f"{WS}/{covered}": ""}
-    assert policy_for(made, ROOT, PROJECT).rules[f"{WS}/{covered}"].blank
+    assert policy_for(made, ROOT, PROJECT).rules[f"{WS}/{covered}"].empty
 
 
 @pytest.mark.parametrize("said", ["gitdir: /elsewhere", "something else", ""])
@@ -458,9 +463,9 @@ def test_what_is_empty_may_belong_to_another_command() -> None:
     policy = policy_for(
         {f"{WS}/.git": None, f"{WS}/f": ""}, ROOT, PROJECT, path_entry(f"{WS}/f", "read")
     )
-    assert policy.rules[f"{WS}/.git"].blank
-    assert policy.rules[f"{WS}/f"].blank
-    assert not policy_for({f"{WS}/.git/x": "x"}, ROOT, PROJECT).rules[f"{WS}/.git"].blank
+    assert policy.rules[f"{WS}/.git"].empty
+    assert policy.rules[f"{WS}/f"].empty
+    assert not policy_for({f"{WS}/.git/x": "x"}, ROOT, PROJECT).rules[f"{WS}/.git"].empty
 
 
 # -- links
@@ -591,7 +596,7 @@ def test_sockets_of_engines_are_hidden_once_anyone_can_connect() -> None:
 
 def test_a_policy_is_made_again_once_the_disk_has_changed() -> None:
     disk = FakeDisk({f"{WS}/.git": "gitdir: store", f"{WS}/store/x": "x"})
-    facts = Facts(cwd=WS, disk=disk)
+    facts = PolicyInputs(cwd=WS, disk=disk)
     first = resolve(context(ROOT, PROJECT), facts)
     assert resolve(context(ROOT, PROJECT), facts) is first
     disk.files[f"{WS}/.git"] = "gitdir: elsewhere"
@@ -626,7 +631,7 @@ def test_the_places_of_each_root_are_counted() -> None:
     roots = tuple(PathUri.from_path(f"/w{number}") for number in range(200))
     asked = msgspec.structs.replace(context(ROOT, *[PROJECT] * 6), workspace_roots=roots)
     with pytest.raises(InvalidParams, match="1,201 places in its workspace roots: 1,024 are"):
-        resolve(asked, Facts(cwd=WS, disk=FakeDisk({})))
+        resolve(asked, PolicyInputs(cwd=WS, disk=FakeDisk({})))
 
 
 def test_as_many_entries_as_there_may_be_take_no_time_to_plan() -> None:

@@ -8,7 +8,7 @@ import pytest
 from holdfast.errors import InvalidParams
 from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 from holdfast.rpc.params import decode_params
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.profile.builtin import named_profile, sandbox_context
 from tests.unit.sandbox.trees import FakeDisk
 
@@ -48,7 +48,7 @@ def test_workspace_write_is_what_a_client_sends_for_it() -> None:
 
 def test_each_name_means_what_it_says() -> None:
     disk = FakeDisk({"/srv/ws": None, "/tmp": None, "/srv/other": None})
-    facts = Facts(cwd="/srv/ws", tmpdir="/srv/none", disk=disk)
+    facts = PolicyInputs(cwd="/srv/ws", tmpdir="/srv/none", disk=disk)
 
     def writable(name: str) -> tuple[str, ...]:
         return resolve(sandbox_context(name, cwd="/srv/ws"), facts).writable

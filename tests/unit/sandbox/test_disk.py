@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.sandbox.policy.disk import HOST, Remembering, trace
+from holdfast.sandbox.policy.disk import HOST, RememberedDisk, trace
 
 
 def test_a_disk_says_what_is_where(tmp_path: Path) -> None:
@@ -32,10 +32,10 @@ def test_a_disk_knows_what_is_empty(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("x")
     (tmp_path / "twice").touch()
     os.link(tmp_path / "twice", tmp_path / "other")
-    blank = [name for name in os.listdir(tmp_path) if HOST.is_blank(str(tmp_path / name))]
-    assert sorted(blank) == ["empty", "folder"]
-    assert not HOST.is_blank(str(tmp_path))
-    assert not HOST.is_blank(str(tmp_path / "none"))
+    empty = [name for name in os.listdir(tmp_path) if HOST.is_empty(str(tmp_path / name))]
+    assert sorted(empty) == ["empty", "folder"]
+    assert not HOST.is_empty(str(tmp_path))
+    assert not HOST.is_empty(str(tmp_path / "none"))
 
 
 def test_a_link_leads_to_a_file_or_does_not(tmp_path: Path) -> None:
@@ -122,16 +122,16 @@ def test_a_path_that_ends_too_early_names_what_is_missing(tmp_path: Path) -> Non
 
 
 def test_answers_hold_until_the_disk_changes(tmp_path: Path) -> None:
-    memory = Remembering(HOST)
+    memory = RememberedDisk(HOST)
     file = tmp_path / "file"
     assert memory.kind(str(file)) is None
-    assert memory.hold()
+    assert memory.still_true()
     file.write_text("a")
     assert memory.kind(str(file)) is None  # as it was
-    assert not memory.hold()
+    assert not memory.still_true()
 
-    memory = Remembering(HOST)
+    memory = RememberedDisk(HOST)
     assert memory.text(str(file)) == "a"
     file.write_text("b")
     assert memory.text(str(file)) == "a"
-    assert not memory.hold()
+    assert not memory.still_true()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.mount_check import Planned, fault, read_table
+from holdfast.sandbox.bubblewrap.mount_check import Planned, first_mismatch, read_table
 
 HOST = """\
 21 1 8:1 / / rw,relatime - ext4 /dev/root rw
@@ -34,7 +34,7 @@ OUTSIDE = "/@data/out"
 
 
 def found(inside: str, plan: tuple[Planned, ...] = PLAN, host: str = HOST) -> str | None:
-    return fault(plan, read_table(inside), read_table(host))
+    return first_mismatch(plan, read_table(inside), read_table(host))
 
 
 def line(number: int) -> str:
@@ -87,9 +87,11 @@ def test_a_mount_of_the_host_that_nobody_gets_to_may_stay_as_it_is() -> None:
     inside, host = read_table(INSIDE + row), read_table(HOST + row)
     moved = read_table(INSIDE + row.replace(" / /srv", " /other /srv"))
 
-    assert fault(PLAN, inside, host) == "/srv/secret/volume"
-    assert fault(PLAN, inside, host, hidden=lambda path: path == "/srv/secret/volume") is None
-    assert fault(PLAN, moved, host, hidden=lambda path: True) == "/srv/secret/volume"
+    assert first_mismatch(PLAN, inside, host) == "/srv/secret/volume"
+    assert (
+        first_mismatch(PLAN, inside, host, hidden=lambda path: path == "/srv/secret/volume") is None
+    )
+    assert first_mismatch(PLAN, moved, host, hidden=lambda path: True) == "/srv/secret/volume"
 
 
 def test_a_mount_of_the_host_is_no_mask() -> None:

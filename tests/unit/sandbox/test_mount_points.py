@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.mount_points import MountTargets
+from holdfast.sandbox.bubblewrap.mount_points import MountPoints
 
 
 @pytest.fixture
-def targets() -> MountTargets:
-    return MountTargets()
+def targets() -> MountPoints:
+    return MountPoints()
 
 
-def make(targets: MountTargets, *paths: Path) -> list[str]:
+def make(targets: MountPoints, *paths: Path) -> list[str]:
     """As for a sandbox that needs them."""
     targets.reserve([(str(path), "directory") for path in paths])
     assert all(path.is_dir() for path in paths)
     return [str(path) for path in paths]
 
 
-def test_what_was_made_is_removed(targets: MountTargets, tmp_path: Path) -> None:
+def test_what_was_made_is_removed(targets: MountPoints, tmp_path: Path) -> None:
     held = make(targets, tmp_path / ".git", tmp_path / ".codex")
 
     targets.release(held)
@@ -31,7 +31,7 @@ def test_what_was_made_is_removed(targets: MountTargets, tmp_path: Path) -> None
     assert len(targets) == 0
 
 
-def test_a_file_is_removed_too(targets: MountTargets, tmp_path: Path) -> None:
+def test_a_file_is_removed_too(targets: MountPoints, tmp_path: Path) -> None:
     path = tmp_path / "secret"
     targets.reserve([(str(path), "file")])
     assert path.read_bytes() == b""
@@ -41,7 +41,7 @@ def test_a_file_is_removed_too(targets: MountTargets, tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_what_was_there_before_stays(targets: MountTargets, tmp_path: Path) -> None:
+def test_what_was_there_before_stays(targets: MountPoints, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     held = make(targets, tmp_path / ".git")
 
@@ -50,7 +50,7 @@ def test_what_was_there_before_stays(targets: MountTargets, tmp_path: Path) -> N
     assert (tmp_path / ".git").is_dir()
 
 
-def test_what_has_come_to_hold_something_stays(targets: MountTargets, tmp_path: Path) -> None:
+def test_what_has_come_to_hold_something_stays(targets: MountPoints, tmp_path: Path) -> None:
     held = make(targets, tmp_path / ".git")
     (tmp_path / ".git" / "config").write_text("of somebody else")
 
@@ -59,7 +59,7 @@ def test_what_has_come_to_hold_something_stays(targets: MountTargets, tmp_path: 
     assert (tmp_path / ".git" / "config").exists()
 
 
-def test_another_one_in_its_place_stays(targets: MountTargets, tmp_path: Path) -> None:
+def test_another_one_in_its_place_stays(targets: MountPoints, tmp_path: Path) -> None:
     held = make(targets, tmp_path / ".git")
     (tmp_path / ".git").rename(tmp_path / "moved")
     (tmp_path / ".git").mkdir()
@@ -69,7 +69,7 @@ def test_another_one_in_its_place_stays(targets: MountTargets, tmp_path: Path) -
     assert (tmp_path / ".git").is_dir()
 
 
-def test_the_last_user_removes_it(targets: MountTargets, tmp_path: Path) -> None:
+def test_the_last_user_removes_it(targets: MountPoints, tmp_path: Path) -> None:
     first = make(targets, tmp_path / ".git")
     second = make(targets, tmp_path / ".git")
 
@@ -81,7 +81,7 @@ def test_the_last_user_removes_it(targets: MountTargets, tmp_path: Path) -> None
 
 
 def test_a_place_stays_while_a_sandbox_that_saw_it_is_planned(
-    targets: MountTargets, tmp_path: Path
+    targets: MountPoints, tmp_path: Path
 ) -> None:
     first = make(targets, tmp_path / ".git")
     with targets.planning():
@@ -96,7 +96,7 @@ def test_a_place_stays_while_a_sandbox_that_saw_it_is_planned(
 
 
 def test_a_place_that_only_a_plan_kept_goes_with_the_plan(
-    targets: MountTargets, tmp_path: Path
+    targets: MountPoints, tmp_path: Path
 ) -> None:
     first = make(targets, tmp_path / ".git")
     with targets.planning():
@@ -107,7 +107,7 @@ def test_a_place_that_only_a_plan_kept_goes_with_the_plan(
 
 
 def test_with_a_place_that_cannot_be_made_nothing_is_reserved(
-    targets: MountTargets, tmp_path: Path
+    targets: MountPoints, tmp_path: Path
 ) -> None:
     good, bad = str(tmp_path / ".codex"), str(tmp_path / "missing" / ".git")
 
@@ -118,7 +118,7 @@ def test_with_a_place_that_cannot_be_made_nothing_is_reserved(
     assert len(targets) == 0
 
 
-def test_nothing_is_made_behind_a_link(targets: MountTargets, tmp_path: Path) -> None:
+def test_nothing_is_made_behind_a_link(targets: MountPoints, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "sub").symlink_to("outside")
 
@@ -129,7 +129,7 @@ def test_nothing_is_made_behind_a_link(targets: MountTargets, tmp_path: Path) ->
 
 
 def test_a_place_is_removed_from_a_folder_that_was_renamed(
-    targets: MountTargets, tmp_path: Path
+    targets: MountPoints, tmp_path: Path
 ) -> None:
     (tmp_path / "sub").mkdir()
     held = make(targets, tmp_path / "sub" / ".git")
@@ -143,7 +143,7 @@ def test_a_place_is_removed_from_a_folder_that_was_renamed(
 
 
 def test_a_place_in_a_folder_that_its_owner_has_closed_is_made_and_removed(
-    targets: MountTargets, tmp_path: Path
+    targets: MountPoints, tmp_path: Path
 ) -> None:
     folder = tmp_path / "closed"
     folder.mkdir()
@@ -158,7 +158,7 @@ def test_a_place_in_a_folder_that_its_owner_has_closed_is_made_and_removed(
 
 
 def test_a_place_that_others_are_about_to_remove_is_not_relied_on(
-    targets: MountTargets, tmp_path: Path
+    targets: MountPoints, tmp_path: Path
 ) -> None:
     path = tmp_path / ".git"
     path.mkdir()
@@ -173,7 +173,7 @@ def test_a_place_that_others_are_about_to_remove_is_not_relied_on(
     assert len(targets) == 0
 
 
-def test_a_place_that_another_server_uses_stays(targets: MountTargets, tmp_path: Path) -> None:
+def test_a_place_that_another_server_uses_stays(targets: MountPoints, tmp_path: Path) -> None:
     held = make(targets, tmp_path / ".git")
     other = os.open(tmp_path / ".git", os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_SH)
@@ -184,7 +184,7 @@ def test_a_place_that_another_server_uses_stays(targets: MountTargets, tmp_path:
     assert (tmp_path / ".git").is_dir()
 
 
-def test_a_link_in_its_place_is_not_followed(targets: MountTargets, tmp_path: Path) -> None:
+def test_a_link_in_its_place_is_not_followed(targets: MountPoints, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".git").symlink_to("elsewhere")
 
@@ -203,10 +203,10 @@ def marks_are_kept(folder: Path) -> bool:
 
 
 def test_a_place_that_a_killed_server_left_is_removed_after_its_next_use(tmp_path: Path) -> None:
-    killed, next_one = MountTargets(), MountTargets()
+    killed, next_one = MountPoints(), MountPoints()
     make(killed, tmp_path / ".git")
     # Its locks go with it.
-    for place in killed._places.values():
+    for place in killed._points.values():
         place._close()
 
     next_one.release(make(next_one, tmp_path / ".git"))
@@ -215,7 +215,7 @@ def test_a_place_that_a_killed_server_left_is_removed_after_its_next_use(tmp_pat
 
 
 def test_the_last_of_two_servers_removes_it(tmp_path: Path) -> None:
-    one, two = MountTargets(), MountTargets()
+    one, two = MountPoints(), MountPoints()
     first = make(one, tmp_path / ".git")
     second = make(two, tmp_path / ".git")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from holdfast.errors import CannotEnforce
 from holdfast.protocol.sandbox import Access, FileEntry
 from holdfast.sandbox.bubblewrap.arguments import plan
-from holdfast.sandbox.bubblewrap.mounts import BLANKS_AT_MOST, Target
+from holdfast.sandbox.bubblewrap.mounts import MAX_EMPTY_FDS, MountTarget
 from holdfast.sandbox.policy.policy import PROTECTED_NAMES, Policy, parent_of
 from holdfast.sandbox.profile.builtin import path_entry, special_entry
 from tests.unit.sandbox.mounted import read_plan, standing
@@ -186,7 +186,7 @@ def test_no_link_that_a_command_may_change_decides_what_is_mounted(
 
 def arguments(files: dict[str, str | None], *entries: FileEntry) -> str:
     made = plan(policy_for({WS: None, **files}, ROOT, *entries))
-    words = made.argv(range(9, 9 + made.blanks))
+    words = made.argv(range(9, 9 + made.empty_fds))
     return " ".join(words).partition("/proc/sys /proc/sys")[2].strip()
 
 
@@ -236,11 +236,11 @@ def test_what_is_made_on_disk_is_told() -> None:
     missing = (path_entry(f"{WS}/none/x", "deny"), path_entry(f"{WS}/e", "deny"))
     made = plan(policy_for(files, ROOT, PROJECT, *missing))
     assert set(made.targets) == {
-        Target(f"{WS}/.git", "directory", existed=True),
-        Target(f"{WS}/.agents", "directory", existed=False),
-        Target(f"{WS}/.codex", "directory", existed=False),
-        Target(f"{WS}/none", "file", existed=False),
-        Target(f"{WS}/e", "file", existed=True),
+        MountTarget(f"{WS}/.git", "directory", existed=True),
+        MountTarget(f"{WS}/.agents", "directory", existed=False),
+        MountTarget(f"{WS}/.codex", "directory", existed=False),
+        MountTarget(f"{WS}/none", "file", existed=False),
+        MountTarget(f"{WS}/e", "file", existed=True),
     }
 
 
@@ -254,7 +254,7 @@ def test_an_empty_file_that_has_a_protected_name_is_covered_by_a_file(name: str)
     files: dict[str, str | None] = {WS: None, f"{WS}/{name}": ""}
     made = plan(policy_for(files, ROOT, PROJECT, path_entry(f"{WS}/{name}", "read")))
     assert f"--ro-bind-data 9 {WS}/{name}" in " ".join(made.argv([9]))
-    assert Target(f"{WS}/{name}", "file", existed=True) in made.targets
+    assert MountTarget(f"{WS}/{name}", "file", existed=True) in made.targets
 
 
 @pytest.mark.parametrize(
@@ -269,9 +269,9 @@ def test_what_is_hidden_with_its_directory_is_not_mounted_on(more: FileEntry) ->
 
 
 def test_many_denied_files_do_not_need_as_many_descriptors() -> None:
-    files = {f"{WS}/{number}.env": "x" for number in range(BLANKS_AT_MOST + 5)}
+    files = {f"{WS}/{number}.env": "x" for number in range(MAX_EMPTY_FDS + 5)}
     made = plan(policy_for({**files}, ROOT, glob_entry(f"{WS}/*.env")))
-    assert made.blanks == BLANKS_AT_MOST
+    assert made.empty_fds == MAX_EMPTY_FDS
     mounts = read_plan(made)
     assert {standing(mounts, path) for path in files} == {"deny"}
 

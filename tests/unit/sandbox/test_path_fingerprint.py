@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.policy import path_fingerprint
-from holdfast.sandbox.policy.disk import HOST, Remembering, trace
-from holdfast.sandbox.policy.path_fingerprint import Recheck
+from holdfast.sandbox.policy.disk import HOST, RememberedDisk, trace
+from holdfast.sandbox.policy.path_fingerprint import PathFingerprint
 
 
 @pytest.fixture
@@ -21,9 +20,9 @@ def top(tmp_path: Path) -> Path:
     return here
 
 
-def asked(top: Path) -> Remembering:
+def asked(top: Path) -> RememberedDisk:
     """A disk that was asked where some paths lead."""
-    memory = Remembering(HOST)
+    memory = RememberedDisk(HOST)
     for name in ("a/b", "file", "link/b", "none/x"):
         trace(str(top / name), memory)
     return memory
@@ -74,34 +73,34 @@ def test_answers_hold_until_a_path_is_something_else(
     top: Path, change: Callable[[Path], None], has_call: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_call:
-        monkeypatch.setattr(path_fingerprint, "_OPENAT2", -1)
+        monkeypatch.setattr("holdfast.linux.openat2.OPENAT2", -1)
     memory = asked(top)
-    assert memory.hold()
-    assert memory.hold()
+    assert memory.still_true()
+    assert memory.still_true()
 
     change(top)
 
-    assert not memory.hold()
+    assert not memory.still_true()
 
 
 def test_answers_hold_where_one_thing_takes_the_place_of_its_like(top: Path) -> None:
     memory = asked(top)
-    assert memory.hold()
+    assert memory.still_true()
 
     swap(top / "a", top / "other")
 
-    assert memory.hold()
+    assert memory.still_true()
 
 
 def test_an_answer_that_comes_later_is_asked_again_too(top: Path) -> None:
     memory = asked(top)
-    assert memory.hold()
+    assert memory.still_true()
     assert memory.kind(str(top / "later")) is None
-    assert memory.hold()
+    assert memory.still_true()
 
     (top / "later").mkdir()
 
-    assert not memory.hold()
+    assert not memory.still_true()
 
 
 def test_names_that_no_file_can_have_stay_missing(top: Path) -> None:
@@ -109,17 +108,17 @@ def test_names_that_no_file_can_have_stay_missing(top: Path) -> None:
     for name in ("nul\0byte", "half\ud800a pair"):
         assert memory.kind(f"{top}/{name}") is None
 
-    assert memory.hold()
+    assert memory.still_true()
 
 
 def test_one_call_stands_for_a_folder_and_all_above_it(top: Path) -> None:
     kinds = {"/": "directory", str(top): "directory", str(top / "a"): "directory"}
     kinds[str(top / "file")] = "file"
-    again = Recheck(kinds, {})
+    again = PathFingerprint(kinds, {})
 
-    assert again.holds()
+    assert again.still_true()
     assert dict(again.rest) == {str(top / "file"): "file"}
 
     relink(top)
 
-    assert not again.holds()
+    assert not again.still_true()

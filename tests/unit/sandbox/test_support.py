@@ -11,7 +11,7 @@ import pytest
 from holdfast.sandbox.bubblewrap import binary as launcher_module
 from holdfast.sandbox.bubblewrap import support as module
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, landlock_abi
-from holdfast.sandbox.bubblewrap.support import Rung, probe_support
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, probe_support
 from tests.unit.sandbox.test_binary import script
 
 OPTIONS = " ".join(sorted(launcher_module.NEEDED | {"--disable-userns"}))
@@ -35,7 +35,7 @@ def pretend(environ: dict[str, str], trial: str) -> None:
 def test_the_highest_rung_works_here() -> None:
     ladder = probe_support()
 
-    assert ladder.rung is Rung.FULL
+    assert ladder.rung is IsolationLevel.FULL
     assert ladder.problem is None
     applied = landlock_abi() >= OLDEST_ABI
     assert any("Landlock is not applied" in gap for gap in ladder.gaps) is not applied
@@ -45,7 +45,7 @@ def test_the_highest_rung_works_here() -> None:
 def test_without_a_launcher_there_is_no_rung(bwrap: dict[str, str]) -> None:
     ladder = probe_support(bwrap)
 
-    assert ladder.rung is Rung.NONE
+    assert ladder.rung is IsolationLevel.NONE
     assert ladder.problem is not None
     assert "install version 0.5 or newer" in ladder.problem
 
@@ -60,7 +60,7 @@ def test_where_proc_cannot_be_mounted_it_stays_empty(bwrap: dict[str, str]) -> N
 
     ladder = probe_support(bwrap)
 
-    assert ladder.rung is Rung.WITHOUT_PROC
+    assert ladder.rung is IsolationLevel.WITHOUT_PROC
     assert ladder.problem is not None
     assert "Can't mount proc" in ladder.problem
     assert any("/proc" in gap for gap in ladder.gaps)
@@ -71,7 +71,7 @@ def test_where_nothing_works_it_is_told_why(bwrap: dict[str, str]) -> None:
 
     ladder = probe_support(bwrap)
 
-    assert ladder.rung is Rung.NONE
+    assert ladder.rung is IsolationLevel.NONE
     assert ladder.problem is not None
     assert ladder.problem.startswith("bwrap: No permissions to create new namespace; ")
 
@@ -81,7 +81,7 @@ def test_a_machine_without_known_calls_has_no_rung(monkeypatch: pytest.MonkeyPat
 
     ladder = probe_support()
 
-    assert ladder.rung is Rung.NONE
+    assert ladder.rung is IsolationLevel.NONE
     assert ladder.problem == "no filter of system calls is known for vax"
 
 

@@ -14,7 +14,7 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import Seen
 from holdfast.sandbox.policy.policy import Policy
 
@@ -54,7 +54,7 @@ class FakeDisk:
         said = self.target(path)
         return self.kind(said if said.startswith("/") else f"{path}/../{said}") == "file"
 
-    def is_blank(self, path: str) -> bool:
+    def is_empty(self, path: str) -> bool:
         return self.files[path] == "" or (self.files[path] is None and not self.entries(path))
 
     def can_create(self, folder: str) -> bool:
@@ -93,4 +93,4 @@ def policy_for(
 ) -> Policy:
     """The policy of these entries on that disk, for a command in the workspace."""
     disk = files if isinstance(files, FakeDisk) else FakeDisk(files)
-    return resolve(context(*entries, network=network), Facts(cwd=WS, disk=disk))
+    return resolve(context(*entries, network=network), PolicyInputs(cwd=WS, disk=disk))

@@ -1,11 +1,11 @@
 """
-File operations inside of a sandbox, done by the server itself [fs.sandbox.*].
+File operations with the permissions of a sandbox, in the server's own process [fs.sandbox.*].
 
-The real server starts a confined helper for most of them. Here each path is resolved
-by `resolve`, which knows what the sandbox would show, and the operation is done on
-the descriptors it hands out. The answers are those of the helper, with two exceptions:
-what the helper would write into a folder of its own that vanishes with it is refused,
-and a recursive removal that cannot finish does not begin.
+The real server starts a sandboxed helper process for most of them. Here `resolve` resolves each
+path as the sandbox would show it, and the operation uses the descriptors of the result. The
+responses are those of the helper, with two exceptions. A write to a directory that exists only
+in the helper's sandbox, and would be lost, is refused. A recursive removal that cannot finish
+does not begin.
 """
 
 import errno
@@ -15,11 +15,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.errors import InvalidRequest, OperationFailed
-from holdfast.filesystem.atomic_write import OLD, Target, write_pieces
+from holdfast.filesystem.atomic_write import OLD, WriteTarget, write_pieces
 from holdfast.filesystem.directories import listed
 from holdfast.filesystem.handle import OpenFile, not_a_file, read_all, reading, replacing
 from holdfast.filesystem.nowait import metadata_of
-from holdfast.filesystem.sandboxed.resolve import KeptMissing, Place, Resolver, failure, reopen
+from holdfast.filesystem.sandboxed.resolve import (
+    KeptMissing,
+    ResolvedPath,
+    Resolver,
+    failure,
+    reopen,
+)
 from holdfast.filesystem.sandboxed.visibility import Sight, View
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode
 from holdfast.sandbox.policy.policy import Policy
@@ -30,15 +36,15 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"
+# Attempts to make a directory with its parents, beside two for each component.
 _ROUNDS = 64
-"""Attempts at a folder with those above it, besides two for each of them."""
 
 
 class Confined:
     """
-    The operations on files, as far as a policy allows them.
+    File operations that a policy allows.
 
-    Paths are absolute and have no dots; each operation resolves them anew. For threads.
+    Paths are absolute and without dots; each operation resolves them anew. The methods block.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -46,13 +52,13 @@ class Confined:
 
     @property
     def resolver(self) -> Resolver:
-        """What it finds paths with."""
+        """Resolver of paths in the sandbox."""
         return self._resolver
 
     # -- reading
 
     def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
-        """As `handle.read_file`."""
+        """Return the content of a regular file; see `handle.read_file`."""
         descriptor = self._open_to_read(path, follow_symlinks)
         try:
             return read_all(descriptor)
@@ -60,16 +66,18 @@ class Confined:
             os.close(descriptor)
 
     def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
-        """As `handle.open_file`."""
+        """Open a regular file; see `handle.open_file`."""
         if mode == "read":
             return reading(self._open_to_read(path, follow_symlinks=True))
         target = self._target(path, follow_symlinks=True)
+        # Blocks at offsets make no sense for a device or a FIFO.
         if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
             target.close()
             raise not_a_file(path)
         return replacing(target, permissions)
 
     def _open_to_read(self, path: str, follow_symlinks: bool) -> int:
+        # The usual case in one system call: a readable path without links.
         descriptor = self._resolver.open_at_once(path, _READ)
         if descriptor >= 0:
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -83,7 +91,7 @@ class Confined:
             place.present()
             if place.is_symlink:
                 raise failure(errno.ELOOP)
-            if place.sight is Sight.DENIED or place.sight is Sight.GATE:
+            if place.sight is Sight.DENIED or place.sight is Sight.TRAVERSABLE_DENIED:
                 raise failure(errno.EACCES)
             if not stat.S_ISREG(place.mode):
                 raise (
@@ -94,7 +102,7 @@ class Confined:
             return reopen(place.descriptor, _READ)
 
     def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
-        """As `cached.metadata`; what is denied tells its kind only."""
+        """Return the metadata of a file; for a denied one only its kind."""
         with self._resolver.find(
             path, follow=follow_symlinks, links_on_the_way=follow_symlinks
         ) as place:
@@ -102,6 +110,7 @@ class Confined:
             if place.is_symlink:
                 raise InvalidRequest(_LINK)
             found = metadata_of(place.descriptor, "")
+            # A sandbox masks a denied file by an empty one, or a directory by an empty tmpfs.
             if place.sight is Sight.DENIED:
                 return FileMetadata(
                     is_directory=found.is_directory,
@@ -122,30 +131,31 @@ class Confined:
             )
 
     def canonicalize(self, path: str) -> str:
-        """The real path of what is there."""
+        """Return the real path of an existing file."""
         with self._resolver.find(path) as place:
             return place.present().path
 
     def read_directory(self, path: str) -> list[DirectoryEntry]:
-        """As `folders.read_directory`; a link that leads out of sight is left out."""
+        """Return the entries of a directory; a link to a hidden path is left out."""
         with self._resolver.find(path) as place:
             return listed((name, kind) for name, kind, _ in self.list_folder(place))
 
-    def list_folder(self, place: Place) -> Iterable[tuple[str, str | None, bool]]:
+    def list_folder(self, place: ResolvedPath) -> Iterable[tuple[str, str | None, bool]]:
         """
-        The entries of a folder: name, kind (as `folders.kind_of`), and whether it is a link.
+        Yield name, kind (see `directories.kind_of`) and whether it is a link, per entry.
 
-        A link that leads out of sight leads nowhere.
+        A link to a hidden path counts as dangling.
 
         Raises:
-            OSError: It is none, or may not be listed.
+            OSError: The path is not a directory, or may not be listed.
         """
         place.present()
         if not place.is_folder:
             raise failure(errno.ENOTDIR)
-        if place.sight is Sight.DENIED or place.sight is Sight.GATE:
+        if place.sight is Sight.DENIED or place.sight is Sight.TRAVERSABLE_DENIED:
             raise failure(errno.EACCES)
         descriptor = reopen(place.descriptor, _LIST)
+        # Most directories hide nothing, and need no look at each name.
         view = self._resolver.view
         in_part = view.shows_part_of(place.path)
         try:
@@ -161,7 +171,7 @@ class Confined:
             os.close(descriptor)
 
     def _kind_behind(self, path: str) -> str | None:
-        """What a link leads to, or `None` for nothing that can be seen."""
+        """Return the kind of a link's target; None for a hidden or missing one."""
         try:
             with self._resolver.find(path) as place:
                 mode = place.present().mode
@@ -175,27 +185,29 @@ class Confined:
     # -- writing
 
     def write_file(self, path: str, pieces: Iterable[bytes], *, follow_symlinks: bool) -> None:
-        """As `replace.write_pieces`."""
+        """Replace the content of a file; see `atomic_write.write_pieces`."""
         write_pieces(self._target(path, follow_symlinks=follow_symlinks), pieces)
 
-    def target(self, path: str) -> Target:
-        """As `replace.find_target`, if it may be written."""
+    def target(self, path: str) -> WriteTarget:
+        """Return a file for writing, if that is allowed; see `atomic_write.find_target`."""
         return self._target(path, follow_symlinks=True)
 
-    def _target(self, path: str, *, follow_symlinks: bool) -> Target:
+    def _target(self, path: str, *, follow_symlinks: bool) -> WriteTarget:
         if not follow_symlinks:
             _check_entry(path)
         with self.find_to_write(
             path, follow=follow_symlinks, links_on_the_way=follow_symlinks
         ) as place:
+            # Each errno is the one that a command in the sandbox would get.
             if not place.exists:
                 self.check_may_appear(place)
-                return Target(os.dup(place.folder), place.name, -1)
+                return WriteTarget(os.dup(place.folder), place.name, -1)
             if place.is_symlink:
                 raise failure(errno.ELOOP)
             if place.is_folder:
                 raise failure(errno.EISDIR)
             if place.sight is Sight.DENIED:
+                # The helper of the real server gets different errors in the two cases.
                 raise failure(errno.EROFS if follow_symlinks else errno.EACCES)
             if place.sight is not Sight.WRITE:
                 raise failure(errno.EROFS)
@@ -205,12 +217,12 @@ class Confined:
             if is_device and not self._resolver.view.has_device(place.path):
                 raise failure(errno.EACCES)
             old = reopen(place.descriptor, OLD)
-            # Another file can stand in for it only where one may be made.
+            # It can be replaced only if a new file may be created in its directory.
             inside = place.folder_sight is Sight.WRITE and stat.S_ISREG(place.mode)
-            return Target(os.dup(place.folder) if inside else -1, place.name, old)
+            return WriteTarget(os.dup(place.folder) if inside else -1, place.name, old)
 
     def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
-        """As `folders.create_directory` and `nofollow.create_directory`."""
+        """Make a directory; see `directories.create_directory` and `nofollow`."""
         if not follow_symlinks and not recursive and path == "/":
             raise OperationFailed("directory already exists")
         if not recursive:
@@ -221,7 +233,7 @@ class Confined:
                 os.mkdir(place.name, dir_fd=place.folder)
             return
         missing = [path]
-        # Whoever takes away what is made here cannot keep this going for ever.
+        # Bounded: another process may keep removing the directories that are made here.
         for _ in range(_ROUNDS + 2 * path.count("/")):
             try:
                 is_there = self._make_folder(missing[-1], follow_symlinks)
@@ -235,7 +247,7 @@ class Confined:
         raise failure(errno.EBUSY)
 
     def _make_folder(self, path: str, follow_symlinks: bool) -> bool:
-        """Make one folder, which may be there; `False` if it is worth another look."""
+        """Make one directory unless it exists; return False to try again."""
         with self._resolver.find(path, follow=False, links_on_the_way=follow_symlinks) as place:
             if place.is_folder:
                 return True
@@ -247,14 +259,15 @@ class Confined:
             try:
                 os.mkdir(place.name, dir_fd=place.folder)
             except FileExistsError:
-                return False  # somebody was faster
+                # Another process made it meanwhile, perhaps as something else.
+                return False
         return True
 
     @contextmanager
     def find_to_write(
         self, path: str, *, follow: bool, links_on_the_way: bool = True
-    ) -> Iterator[Place]:
-        """As `Resolver.find`, for whoever makes or changes what is there."""
+    ) -> Iterator[ResolvedPath]:
+        """Resolve a path for writing: as `Resolver.find`, with EROFS for a kept-missing one."""
         try:
             with self._resolver.find(
                 path, follow=follow, links_on_the_way=links_on_the_way
@@ -263,13 +276,13 @@ class Confined:
         except KeptMissing:
             raise failure(errno.EROFS) from None
 
-    def check_may_appear(self, place: Place, *, folder: bool = False) -> None:
+    def check_may_appear(self, place: ResolvedPath, *, folder: bool = False) -> None:
         """
-        Check that something may be made where nothing is yet.
+        Check that a missing path may be created.
 
         Raises:
-            OSError: It may not. So also where the real sandbox has a folder that only it
-                can see: what was written there would be lost.
+            OSError: It may not. Also if its directory exists only in a sandbox's tmpfs, where
+                the content would be lost.
         """
         sight = self._resolver.view.sight(place.path, folder=folder)
         if sight is Sight.DENIED:

@@ -1,15 +1,13 @@
 """
-Finds what a path leads to inside of a sandbox, in a way that no race can bend.
+Resolves paths as a sandbox shows them, safe against races.
 
-A path that is checked first and used later can change in between: whoever may write
-in one of its folders puts a link there. So nothing is ever used by its path. Either
-the kernel looks a path up without following any link (`RESOLVE_NO_SYMLINKS`), and
-then the path that was checked is the place that was opened; or each name is looked
-up in the open folder before it, links are read and followed here, and each step is
-checked. What is found is held open, and worked on through its descriptors.
+A path that is checked first and used later can change in between: a process that may write to
+one of its directories puts a link there. So no file is used by its path. In the usual case the
+kernel resolves the path without links (`RESOLVE_NO_SYMLINKS`), and the checked path is the one
+that was opened. Otherwise each component is opened relative to its parent, links are read and
+followed here, and each step is checked. The result is open, and used by its descriptors.
 """
 
-import ctypes
 import errno
 import os
 import stat
@@ -19,82 +17,65 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from holdfast.filesystem.sandboxed.visibility import Sight, View
+from holdfast.linux.openat2 import RESOLVE_NO_SYMLINKS, OpenHow, openat2
 
-__all__ = ["KeptMissing", "Place", "Resolver", "failure", "reopen"]
+__all__ = ["KeptMissing", "ResolvedPath", "Resolver", "failure", "reopen"]
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 _READABLE = frozenset({Sight.READ, Sight.WRITE})
+# The kernel's own limit (MAXSYMLINKS) for one path.
 _MAX_LINKS = 40
-"""Links the kernel follows in one path."""
-
-_OPENAT2 = 437
-"""The number of the system call; the same on every architecture."""
-
-_AT_FDCWD = -100
-_NO_LINKS = 0x04
-"""`RESOLVE_NO_SYMLINKS`, which keeps the magic links of `/proc` out as well."""
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
-_HOW_BYTES = ctypes.sizeof(_OpenHow)
-_openat2 = ctypes.CDLL(None).syscall
 
 
 @lru_cache(maxsize=8)
-def _how(flags: int) -> object:
-    """How to open without links. The kernel only reads it, so all threads share one."""
-    return ctypes.byref(_OpenHow(flags | os.O_CLOEXEC, 0, _NO_LINKS))
+def _without_links(flags: int) -> OpenHow:
+    return OpenHow(flags, RESOLVE_NO_SYMLINKS)
 
 
 class KeptMissing(FileNotFoundError):
     """
-    A folder on the way is missing, and a rule keeps it so.
+    A directory of the path is missing, and a rule keeps it missing.
 
-    In a sandbox it is there, empty and read-only: whoever reads in it finds nothing, and
-    whoever writes is told that it is read-only.
+    In a sandbox it exists as an empty read-only mount: reading in it fails with ENOENT, writing
+    with EROFS.
     """
 
 
 def failure(number: int) -> OSError:
-    """The error that the kernel would raise in the sandbox."""
+    """Return the error that the kernel would raise in the sandbox."""
     return OSError(number, os.strerror(number))
 
 
 def reopen(descriptor: int, flags: int) -> int:
-    """Open what a descriptor only looks at, whatever its path is by now."""
+    """Open the file of an O_PATH descriptor, whatever its path is by now."""
     return os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedPath:
     """
-    What a path leads to. Its descriptors are closed at the end of the block that found it.
+    Result of resolving a path. Its descriptors are closed at the end of the `find` block.
 
-    Both are good for nothing but to name things; `reopen` gives one that can be read.
+    Both are O_PATH descriptors; `reopen` returns one for reading or writing.
     """
 
     path: str
-    """Where it really is."""
+    """Real path."""
     sight: Sight
+    """Visibility of the file in the sandbox."""
     folder: int
-    """The folder it is in, open; of the root, the root itself."""
+    """Descriptor of its directory; that of `/` for `/`."""
     name: str
-    """What it is called there; empty for the root."""
+    """Name in the directory; empty for `/`."""
     descriptor: int
-    """The thing itself, open; -1 if there is none."""
+    """Descriptor of the file; -1 if it is missing."""
     mode: int
-    """Its kind, 0 if there is none."""
+    """`st_mode` of the file; 0 if it is missing."""
     is_link: bool
-    """Whether the path that was asked for is a link."""
+    """True if the requested path is a link."""
     folder_sight: Sight
+    """Visibility of the directory in the sandbox."""
 
     @property
     def exists(self) -> bool:
@@ -108,12 +89,12 @@ class Place:
     def is_symlink(self) -> bool:
         return stat.S_ISLNK(self.mode)
 
-    def present(self) -> "Place":
+    def present(self) -> "ResolvedPath":
         """
-        The same, if it is there.
+        Return the object itself, if the file exists.
 
         Raises:
-            OSError: It is not.
+            OSError: `ENOENT` if it does not.
         """
         if not self.exists:
             raise failure(errno.ENOENT)
@@ -121,41 +102,41 @@ class Place:
 
 
 def _open_without_links(view: View, path: str, flags: int) -> int:
+    # Only paths that the sandbox shows unchanged; all others need the walk.
     if view.sight(path, folder=bool(flags & os.O_DIRECTORY)) not in _READABLE:
         return -1
-    result: int = _openat2(_OPENAT2, _AT_FDCWD, os.fsencode(path), _how(flags), _HOW_BYTES)
-    # Old kernels and strict containers do not have it, and end here too.
-    return result
+    # Fails as well where the kernel or a container lacks the call; the walk then does the work.
+    return openat2(os.fsencode(path), _without_links(flags))
 
 
 class Resolver:
-    """Looks paths up in the tree that a view shows."""
+    """Resolver of paths in the tree that a view shows."""
 
     def __init__(self, view: View) -> None:
         self.view = view
 
     def open_at_once(self, path: str, flags: int) -> int:
         """
-        Open a path that has no link in it and may be read; -1 if that is not so.
+        Open a readable path without links by one system call; return -1 otherwise.
 
-        The one call for the usual case. Whatever stands in its way is found out by `find`.
+        On -1 the caller uses `find`, which raises the right error.
         """
         return _open_without_links(self.view, path, flags)
 
     @contextmanager
     def find(
         self, path: str, *, follow: bool = True, links_on_the_way: bool = True
-    ) -> Iterator[Place]:
+    ) -> Iterator[ResolvedPath]:
         """
-        Look a path up. Its last name need not be there.
+        Resolve a path; its last component may be missing.
 
         Args:
-            path: Absolute, without dots and surplus slashes.
+            path: Absolute path without dots and surplus slashes.
             follow: Follow a link at the end.
-            links_on_the_way: Follow links before the end; otherwise they are no folders.
+            links_on_the_way: Follow links before the end; otherwise they fail with ENOTDIR.
 
         Raises:
-            OSError: As the kernel would say inside of the sandbox.
+            OSError: The error of the kernel in the sandbox.
         """
         search = _Search(self.view, follow, links_on_the_way)
         try:
@@ -165,11 +146,15 @@ class Resolver:
 
 
 class _LinkAhead(Exception):
-    """The short way ends at a link."""
+    """The path has a link at its end, so it has to be walked from `/`."""
 
 
 class _Search:
-    """One look-up. Holds the folders on the way, so that `..` leads back to what was checked."""
+    """
+    Resolution of one path.
+
+    Keeps the directories of the path open, so that `..` leads back to a checked directory.
+    """
 
     def __init__(self, view: View, follow: bool, links_on_the_way: bool) -> None:
         self._view = view
@@ -189,7 +174,7 @@ class _Search:
             os.close(descriptor)
         self._folders.clear()
 
-    def run(self, path: str) -> Place:
+    def run(self, path: str) -> ResolvedPath:
         parent, _, name = path.rpartition("/")
         folder = _open_without_links(self._view, parent or "/", _FOLDER) if name else -1
         if folder < 0:
@@ -198,12 +183,12 @@ class _Search:
         try:
             place = self._step(name, [])
         except _LinkAhead:
-            # The folders above are needed now, in case it leads back up.
+            # The link may lead upwards, which needs the directories above.
             self.close()
             return self._walk(path)
         return place or self._innermost()
 
-    def _walk(self, path: str) -> Place:
+    def _walk(self, path: str) -> ResolvedPath:
         root = os.open("/", _LOOK | os.O_DIRECTORY)
         self._enter(root, "/")
         self._from_root = True
@@ -215,7 +200,8 @@ class _Search:
             if name == "..":
                 self._leave()
                 continue
-            # What is left of `a/` is an empty name: it has to be a folder, and links lead on.
+            # After `a/`, an empty name is left: `a` has to be a directory, and links are
+            # followed.
             place = self._step(name, pending)
             if place is not None:
                 return place
@@ -230,27 +216,28 @@ class _Search:
         if len(self._folders) > 1:
             os.close(self._folders.pop()[0])
 
-    def _innermost(self) -> Place:
-        """The folder in which the way ended."""
+    def _innermost(self) -> ResolvedPath:
+        """Return the last directory that was entered as the result."""
         descriptor, here, sight = self._folders[-1]
         outer, _, outer_sight = self._folders[-2 if len(self._folders) > 1 else -1]
         self._found = os.dup(descriptor)
         mode = os.fstat(self._found).st_mode
         name = here.rpartition("/")[2]
-        return Place(here, sight, outer, name, self._found, mode, self._is_link, outer_sight)
+        return ResolvedPath(here, sight, outer, name, self._found, mode, self._is_link, outer_sight)
 
-    def _step(self, name: str, pending: list[str]) -> Place | None:
-        """Go on by one name; a place is the end of the way."""
+    def _step(self, name: str, pending: list[str]) -> ResolvedPath | None:
+        """Resolve one component; return the result at the end of the path, or else None."""
         folder, above, around = self._folders[-1]
         path = f"{above.rstrip('/')}/{name}"
         sight = self._view.sight(path, folder=True)
         last = not pending
+        # A denied directory can be seen, but nothing in it.
         if sight is Sight.DENIED and around is Sight.DENIED:
             raise failure(errno.EACCES)
         if sight is Sight.HIDDEN:
             if not last:
                 raise failure(errno.ENOENT)
-            return Place(path, sight, folder, name, -1, 0, self._is_link, around)
+            return ResolvedPath(path, sight, folder, name, -1, 0, self._is_link, around)
         try:
             descriptor = os.open(name, _LOOK, dir_fd=folder)
         except FileNotFoundError as error:
@@ -258,22 +245,24 @@ class _Search:
                 raise KeptMissing(error.errno, error.strerror) from None
             if not last:
                 raise
-            return Place(path, sight, folder, name, -1, 0, self._is_link, around)
-        self._found = descriptor  # closed with the rest, should anything fail
+            return ResolvedPath(path, sight, folder, name, -1, 0, self._is_link, around)
+        # `close` closes it if a step below fails.
+        self._found = descriptor
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
             self._found = -1
             self._folders.append((descriptor, path, sight))
             return None
+        # Again, now that it is known to be a file: patterns deny files only.
         sight = self._view.sight(path)
         if stat.S_ISLNK(mode):
             if last and not self._follow:
-                return Place(path, sight, folder, name, descriptor, mode, True, around)
+                return ResolvedPath(path, sight, folder, name, descriptor, mode, True, around)
             self._enter_link(sight, pending)
             return None
         if not last:
             raise failure(errno.ENOTDIR)
-        return Place(path, sight, folder, name, descriptor, mode, self._is_link, around)
+        return ResolvedPath(path, sight, folder, name, descriptor, mode, self._is_link, around)
 
     def _enter_link(self, sight: Sight, pending: list[str]) -> None:
         if not self._from_root:
@@ -285,11 +274,12 @@ class _Search:
         self._links += 1
         if self._links > _MAX_LINKS:
             raise failure(errno.ELOOP)
-        # The link itself, not whatever has its name by now.
+        # By descriptor, since its name may stand for another file by now.
         target = os.readlink("", dir_fd=self._found)
         os.close(self._found)
         self._found = -1
         self._is_link = self._is_link or not pending
+        # An absolute target starts again from `/`, whose descriptor stays open.
         if target.startswith("/"):
             for descriptor, _, _ in self._folders[1:]:
                 os.close(descriptor)

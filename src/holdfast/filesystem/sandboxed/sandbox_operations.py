@@ -1,12 +1,10 @@
 """
-Which operations a sandbox context leaves [fs.sandbox.*].
+Chooses the file operations for a sandbox context [fs.sandbox.*].
 
-Asking about the profile alone costs nothing and can be done anywhere. To make its
-policy looks at the disk, so that is for threads. Each operation asks the disk anew:
-links and missing paths are judged as they are by then, and only if every answer is
-still the same, the policy that was made from it is used again. Only whoever reads, and
-may read everything, need not ask: what is on the disk decides what can be written then,
-and nothing else.
+Questions about the profile alone are answered in the event loop. Building its policy looks at
+the disk, and runs in a thread. Each operation needs a policy for the disk as it is now; an
+earlier one is reused if the disk gives the same answers. A profile that allows reading
+everything needs no policy for reading, since the disk only decides about writing then.
 """
 
 import os
@@ -26,7 +24,7 @@ from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.local_servers import reachable
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import HostDisk, Seen
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, NO_MXC, Policy, Rule
 from holdfast.sandbox.profile import entries
@@ -42,17 +40,16 @@ __all__ = [
 
 class _Unsearched(HostDisk):
     """
-    The disk, without the questions that only matter to a command.
+    Disk of the host, without the queries that only a command needs.
 
-    A command needs the files that match a pattern, and to know which are empty, to have
-    them masked. An operation on files meets its paths one by one, and each is compared
-    with the patterns when it is met [sandbox.globs].
+    For a command, all files that match a pattern are masked before it starts. A file operation
+    compares each path with the patterns when it resolves the path [sandbox.globs].
     """
 
     def entries(self, path: str) -> Sequence[tuple[str, Seen]]:
         return ()
 
-    def is_blank(self, path: str) -> bool:
+    def is_empty(self, path: str) -> bool:
         return False
 
 
@@ -60,7 +57,7 @@ _DISK = _Unsearched()
 
 
 def restricts_files(sandbox: SandboxContext | None) -> bool:
-    """Whether a context says anything about files."""
+    """Return True if a context restricts file operations."""
     return (
         sandbox is not None
         and isinstance(sandbox.permissions, ManagedProfile)
@@ -70,12 +67,12 @@ def restricts_files(sandbox: SandboxContext | None) -> bool:
 
 def operations(sandbox: SandboxContext | None) -> Operations:
     """
-    The operations that keep to a context.
+    Return the file operations that a context allows.
 
     Raises:
-        InvalidParams: It lacks something that its entries need.
-        InvalidRequest: One of its paths belongs to another system.
-        OperationFailed: What it asks for cannot be kept.
+        InvalidParams: The context lacks a directory that its entries need.
+        InvalidRequest: A path belongs to another operating system.
+        OperationFailed: The profile cannot be enforced.
     """
     if sandbox is None or not restricts_files(sandbox):
         return DIRECT
@@ -84,12 +81,12 @@ def operations(sandbox: SandboxContext | None) -> Operations:
 
 def reading_operations(sandbox: SandboxContext | None) -> Operations:
     """
-    The same, for whoever only reads.
+    Return the file operations that a context allows, for reading only.
 
     Raises:
-        InvalidParams: As for `operations`.
-        InvalidRequest: Likewise.
-        OperationFailed: Likewise.
+        InvalidParams: See `operations`.
+        InvalidRequest: See `operations`.
+        OperationFailed: See `operations`.
     """
     if sandbox is None or not restricts_files(sandbox):
         return DIRECT
@@ -102,7 +99,7 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
 
 
 def reads_everything(sandbox: SandboxContext | None) -> bool:
-    """Whether everything may be read, whatever is on the disk; not if the context is wrong."""
+    """Return True if a context allows reading everything; False for an invalid context."""
     if sandbox is None or not restricts_files(sandbox):
         return True
     try:
@@ -113,7 +110,7 @@ def reads_everything(sandbox: SandboxContext | None) -> bool:
 
 @lru_cache(maxsize=8)
 def _reading_all(secrets: tuple[str, ...]) -> Operations:
-    """Return what is right for reading all but these, whatever else is on the disk."""
+    """Return file operations that read everything except the secrets of servers."""
     rules = {"/": Rule("/", "read", "directory")}
     for path in secrets:
         rules[path] = Rule(path, "deny", "directory", "server")
@@ -121,7 +118,7 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
 
 
 class _Secrets(NamedTuple):
-    """The paths that no sandbox shows, and until when that list is believed."""
+    """Paths that every sandbox hides, and the time until which the list is valid."""
 
     until: float = 0.0
     paths: tuple[str, ...] = ()
@@ -130,12 +127,14 @@ class _Secrets(NamedTuple):
 
 _known_secrets = _Secrets()
 
+# Seconds that the list is valid. The directory with the tokens is always in it, so only other
+# files of a server that has just started may be missing.
 _FRESH = 0.05
-"""Seconds. The folder with the tokens is hidden from the first moment; other files follow."""
 
 
 def _secrets() -> _Secrets:
     global _known_secrets
+    # Listing the servers of a user takes several system calls, and this runs for each look-up.
     now = time.monotonic()
     if now >= _known_secrets.until:
         paths = reachable(os.environ).secrets
@@ -149,6 +148,7 @@ def shows_secrets(path: str) -> bool:
     return path.startswith(secrets.below) or path in secrets.paths
 
 
+# The same as for policies, which these belong to.
 _KEPT_AT_MOST = 128
 
 
@@ -158,7 +158,7 @@ def _policy(sandbox: SandboxContext) -> Policy:
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     except CannotEnforce as error:
-        # The real server's helper fails to start.
+        # In the real server, the helper process fails to start.
         raise OperationFailed(str(error)) from None
     if policy.full_write:
         return policy
@@ -173,15 +173,15 @@ def _policy(sandbox: SandboxContext) -> Policy:
 
 @lru_cache(maxsize=_KEPT_AT_MOST)
 def _within(policy: Policy) -> Operations:
-    # `resolve` hands out the same policy as long as the disk says the same. As in the
-    # real server: where nothing is narrowed, nothing is protected either.
+    # `resolve` returns the same object as long as the disk gives the same answers. As in the
+    # real server, a profile without restrictions protects nothing.
     return DIRECT if policy.full_write else SandboxedFiles(policy)
 
 
-def _facts() -> Facts:
-    # Of the server: what a client says about these would decide what it may write.
+def _facts() -> PolicyInputs:
+    # Variables of the server: those of a client would decide what the client may write.
     tmpdir = os.environ.get("TMPDIR")
-    return Facts(
+    return PolicyInputs(
         cwd=None,
         tmpdir=tmpdir,
         own_tmpdir=tmpdir,

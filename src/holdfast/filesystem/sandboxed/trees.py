@@ -1,8 +1,8 @@
 """
-Whole trees inside of a sandbox: walking, copying and removing them.
+Walks, copies and removes directory trees with the permissions of a sandbox.
 
-Each path on the way is resolved anew, so what is swapped meanwhile is met as what it
-is by then, and never leads out. Removal goes through open folders that are inside.
+Each path is resolved anew, so a file that is replaced meanwhile cannot lead out of the sandbox.
+A removal works by descriptors of directories that have been checked.
 """
 
 import errno
@@ -16,9 +16,9 @@ from holdfast.filesystem.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND, c
 from holdfast.filesystem.directories import remove_tree
 from holdfast.filesystem.errno_mapping import about
 from holdfast.filesystem.sandboxed.files import Confined
-from holdfast.filesystem.sandboxed.resolve import Place, failure, reopen
+from holdfast.filesystem.sandboxed.resolve import ResolvedPath, failure, reopen
 from holdfast.filesystem.sandboxed.visibility import Sight
-from holdfast.filesystem.walk import Facts, Walked, walk
+from holdfast.filesystem.walk import Walked, WalkedPath, walk
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 
@@ -30,17 +30,17 @@ _NO_ENTRY = "path must name an entry"
 
 
 class SandboxedFiles(Confined):
-    """All operations on files, as far as a policy allows them."""
+    """All file operations that a policy allows."""
 
     def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
-        """As `walk.walk`; what is denied is listed, and not entered."""
-        return walk(path, uri, options, tree=_Tree(self))
+        """Walk a directory; a denied directory is listed but not entered. See `walk.walk`."""
+        return walk(path, uri, options, tree=_SandboxedTree(self))
 
     def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
         """
-        As `folders.remove` and `nofollow.remove`.
+        Remove a file or a directory; see `directories.remove` and `nofollow.remove`.
 
-        What cannot go as a whole does not go in part, unless it changes meanwhile.
+        A tree with an entry that must stay is not removed in part, unless it changes meanwhile.
         """
         if not follow_symlinks:
             if recursive:
@@ -58,8 +58,8 @@ class SandboxedFiles(Confined):
                 raise
 
     def copy(self, source: str, destination: str, *, recursive: bool) -> None:
-        """As `copy.copy`, where both ends are in the sandbox."""
-        # Errors of the destination are given its path further in, and keep it.
+        """Copy a file, a link or a directory within the sandbox; see `copy.copy`."""
+        # Errors of the destination get its path in the inner blocks, and keep it.
         with about(source):
             with self.resolver.find(source, follow=False) as place:
                 place.present()
@@ -68,21 +68,22 @@ class SandboxedFiles(Confined):
                     return
                 if not recursive:
                     raise InvalidRequest(NEEDS_RECURSIVE)
+                # By real paths: the destination may lead into the source by a link.
                 if _is_within(_real(self, destination), place.path):
                     raise InvalidRequest(INTO_ITSELF, path=destination)
             _copy_tree(self, source, destination)
 
 
-class _Tree:
-    """The tree that a walk goes through."""
+class _SandboxedTree:
+    """Tree that a sandbox shows, for a walk."""
 
     def __init__(self, files: Confined) -> None:
         self._files = files
 
-    def facts(self, path: str) -> Facts:
+    def facts(self, path: str) -> WalkedPath:
         with self._files.resolver.find(path) as place:
             found = os.fstat(place.present().descriptor)
-            return Facts(place.is_folder, place.is_link, (found.st_dev, found.st_ino))
+            return WalkedPath(place.is_folder, place.is_link, (found.st_dev, found.st_ino))
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
         with self._files.resolver.find(path) as place:
@@ -96,25 +97,26 @@ class _Tree:
 # -- removing
 
 
-def _remove(files: Confined, place: Place, recursive: bool) -> None:
+def _remove(files: Confined, place: ResolvedPath, recursive: bool) -> None:
     whole = recursive and place.is_folder
-    if whole and place.sight in {Sight.DENIED, Sight.GATE}:
+    if whole and place.sight in {Sight.DENIED, Sight.TRAVERSABLE_DENIED}:
         raise failure(errno.EACCES)
-    if place.folder_sight in {Sight.READ, Sight.GATE}:
+    if place.folder_sight in {Sight.READ, Sight.TRAVERSABLE_DENIED}:
         raise failure(errno.EROFS)
     if whole and place.sight is Sight.READ:
         raise failure(errno.EROFS)
     if place.folder_sight is not Sight.WRITE or not files.resolver.view.may_go(
         place.path, folder=place.is_folder
     ):
-        raise failure(errno.EBUSY)  # in the sandbox something is mounted there
+        # In a sandbox the path is a mount point.
+        raise failure(errno.EBUSY)
     if not place.is_folder:
         os.unlink(place.name, dir_fd=place.folder)
     elif not recursive:
         os.rmdir(place.name, dir_fd=place.folder)
     else:
         _check_tree(files, place.path)
-        # Once more for each thing that goes: it may not have been there yet.
+        # Checked again at each removal, for entries that have appeared meanwhile.
         remove_tree(
             place.name,
             place.folder,
@@ -129,13 +131,14 @@ def _check_goes(files: Confined, path: str, is_folder: bool) -> None:
 
 
 def _check_tree(files: Confined, path: str) -> None:
-    """Look for something that must stay, before anything goes."""
+    """Raise if an entry of a tree must stay, before anything is removed."""
     pending = [path]
     while pending:
         path = pending.pop()
         with files.resolver.find(path, follow=False) as place:
             if not place.is_folder:
                 continue
+            # Only what can be listed: hidden entries make the removal fail later.
             for name, kind, is_link in files.list_folder(place):
                 inner = f"{path}/{name}"
                 is_folder = kind == "directory" and not is_link
@@ -147,7 +150,7 @@ def _check_tree(files: Confined, path: str) -> None:
 # -- copying
 
 
-def _copy_entry(files: Confined, place: Place, destination: str) -> None:
+def _copy_entry(files: Confined, place: ResolvedPath, destination: str) -> None:
     """Copy a file or a link."""
     if place.sight is Sight.DENIED:
         raise failure(errno.EACCES)
@@ -185,7 +188,7 @@ def _copy_tree(files: Confined, source: str, destination: str) -> None:
 
 
 def _real(files: Confined, path: str) -> str:
-    """Where something is, or would be once the folders around it are made."""
+    """Return the real path of a file, or the one it would have if it were created."""
     rest = ""
     while True:
         try:
@@ -195,7 +198,8 @@ def _real(files: Confined, path: str) -> str:
             path, _, name = path.rpartition("/")
             path, rest = path or "/", f"/{name}{rest}"
         except OSError:
-            return path + rest  # nothing will be made there
+            # The copy will fail with this error when it creates the directory.
+            return path + rest
 
 
 def _is_within(path: str, folder: str) -> bool:

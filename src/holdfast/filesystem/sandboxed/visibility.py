@@ -1,10 +1,9 @@
 """
-How a path shows to whoever is confined by a sandbox [fs.sandbox.hidden].
+Decides what a sandbox shows at a path [fs.sandbox.hidden].
 
-A sandboxed command lives in a tree of mounts: some places are read-only, some are
-masked, and what no rule covers is not there at all. File operations have to answer
-as that tree would, but are done in the server. So this says of each real path what
-the tree would show, from the policy alone; nothing here looks at a file.
+A sandboxed command sees a tree of mounts: some paths are read-only, some are masked, and those
+without a rule do not exist. File operations run in the server, but have to respond as if they
+ran in that tree. This module decides by the policy alone; it does no I/O.
 """
 
 import enum
@@ -14,66 +13,70 @@ from holdfast.sandbox.policy.policy import Policy, parent_of
 
 __all__ = ["Sight", "View"]
 
+# Directories of processes: these would be the server's and other processes of the host.
 _PROCESS = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|\Z)")
-"""What the kernel tells of processes: here it would be the server's and its neighbours'."""
 
+# Devices that every sandbox has and that may be written to [sandbox.devices].
 _DEVICES = frozenset(f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero"))
-"""Devices that every sandbox has, and that may be written to [sandbox.devices]."""
 
+# File systems whose files change the machine itself: never written, whatever a rule says.
 _KERNEL = re.compile(r"/(?:proc|sys|dev(?!/shm(?:/|\Z)))(?:/|\Z)")
-"""Trees whose files are the machine itself: never written to, whatever a rule says."""
 
 
 class Sight(enum.Enum):
-    """What the sandbox shows at a path."""
+    """Visibility of a path in a sandbox."""
 
     WRITE = enum.auto()
     READ = enum.auto()
-    PASSAGE = enum.auto()
-    """A folder, or a link, that is there only because it leads to something visible."""
+    TRAVERSABLE = enum.auto()
+    """A directory or link that exists only because it leads to a visible path."""
 
-    GATE = enum.auto()
-    """The same, but denied by a rule: it can be passed, not listed."""
+    TRAVERSABLE_DENIED = enum.auto()
+    """The same, but denied by a rule: it can be traversed, not listed."""
 
     DENIED = enum.auto()
-    """Masked: it can be seen that it is there, and nothing else."""
+    """Masked: it exists, but cannot be read, written or entered."""
 
     HIDDEN = enum.auto()
-    """Not there."""
+    """It does not exist."""
 
 
 class View:
-    """The tree that a policy shows, by the real paths of this machine."""
+    """Tree that a policy shows, by the real paths of this machine."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._passages = {"/", "/dev"}
+        # Directories and links on the way to a visible path.
+        self._traversable = {"/", "/dev"}
         for rule in policy.rules.values():
             if rule.kind is None:
                 continue
             if rule.access != "deny":
                 self._pass_to(rule.path)
             elif policy.governing(parent_of(rule.path)) is None:
-                self._pass_to(rule.path)  # that it is denied can be seen, so it is there
+                # Its mask is visible, so the directories above exist.
+                self._pass_to(rule.path)
         for link, _ in policy.links:
             self._pass_to(link)
-            self._passages.add(link)
+            self._traversable.add(link)
 
     def _pass_to(self, path: str) -> None:
         while path != "/":
             path = parent_of(path)
-            self._passages.add(path)
+            self._traversable.add(path)
 
     def sight(self, path: str, *, folder: bool = False) -> Sight:
         """
-        What is shown at a real path, which is absolute and has no dots and no links.
+        Return the visibility of a real path.
 
         Args:
-            path: It need not exist.
-            folder: It is a folder. Patterns are about files only.
+            path: Absolute path without dots and links; it need not exist.
+            folder: The path is a directory. Patterns deny files only.
         """
+        # Before all rules: every sandbox has these devices, whatever its policy.
         if path in _DEVICES:
             return Sight.WRITE
+        # A sandbox has its own pid namespace, where none of these processes exists.
         if _PROCESS.match(path):
             return Sight.HIDDEN
         standing = self._policy.standing(path, directory=folder)
@@ -81,18 +84,18 @@ class View:
             return Sight.READ if _KERNEL.match(path) else Sight.WRITE
         if standing == "read":
             return Sight.READ
-        if path in self._passages:
-            return Sight.GATE if standing == "deny" else Sight.PASSAGE
+        if path in self._traversable:
+            return Sight.TRAVERSABLE_DENIED if standing == "deny" else Sight.TRAVERSABLE
         return Sight.DENIED if standing == "deny" else Sight.HIDDEN
 
     def has_device(self, path: str) -> bool:
-        """Whether a device at this path is one that the sandbox has; others it cannot open."""
+        """Return True if a sandbox has the device at this path; others cannot be opened."""
         return path in _DEVICES
 
     def shows_part_of(self, folder: str) -> bool:
-        """Whether some entries of a folder that can be listed may be hidden."""
-        return folder == "/proc" or self.sight(folder, folder=True) is Sight.PASSAGE
+        """Return True if a directory can be listed but some of its entries are hidden."""
+        return folder == "/proc" or self.sight(folder, folder=True) is Sight.TRAVERSABLE
 
     def may_go(self, path: str, *, folder: bool = False) -> bool:
-        """Whether a path that is written may also be removed: rules hold on to some names."""
+        """Return True if a path may be removed: it is writable, and no rule keeps its name."""
         return self.sight(path, folder=folder) is Sight.WRITE and not self._policy.keeps_name(path)

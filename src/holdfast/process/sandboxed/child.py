@@ -17,7 +17,6 @@ from holdfast.process.child import Child
 from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.process.sandboxed.network_denials import NetworkAttempts
 from holdfast.protocol.process import OutputStream
-from holdfast.sandbox.bubblewrap.audit import LandlockLog
 
 __all__ = ["SandboxedChild", "first_child"]
 
@@ -25,7 +24,7 @@ __all__ = ["SandboxedChild", "first_child"]
 class SandboxedChild(Child):
     """The bwrap process of a sandbox, which stands for the command inside."""
 
-    __slots__ = ("_waits", "attempts", "ended", "init_fd", "refusals", "report")
+    __slots__ = ("_waits", "attempts", "ended", "init_fd", "report")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -39,8 +38,6 @@ class SandboxedChild(Child):
         """Channel to PID 1, which reports how the start of the command went and its end."""
         self.attempts: NetworkAttempts | None = None
         """Refused attempts to reach the network, if the filter reports them."""
-        self.refusals: LandlockLog | None = None
-        """Refused attempts to write files, if the kernel logs them."""
         # True while `call_when_empty` waits.
         self._waits = False
 
@@ -125,7 +122,7 @@ class SandboxedChild(Child):
             os.close(self.init_fd)
             self.init_fd = None
         # Only now: until the reaping, the verdict reads from them.
-        for held in (self.report, self.attempts, self.refusals):
+        for held in (self.report, self.attempts):
             if held is not None:
                 held.close()
         self.ended()

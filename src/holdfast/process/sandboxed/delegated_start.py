@@ -243,7 +243,6 @@ def _make_stage(
         filter_program=spec.filter,
         listen=spec.listen,
         landlock=spec.landlock,
-        log=False,
         limits=prepared.each,
         wait=wait,
         caller=caller,

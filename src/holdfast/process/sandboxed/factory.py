@@ -33,9 +33,9 @@ from holdfast.sandbox.bubblewrap.filter import filter_program
 from holdfast.sandbox.bubblewrap.gaps import open_server_gap, policy_gaps
 from holdfast.sandbox.bubblewrap.init.program import CallersSession
 from holdfast.sandbox.bubblewrap.landlock import ruleset
-from holdfast.sandbox.bubblewrap.mount_points import MountTargets
-from holdfast.sandbox.bubblewrap.support import Rung, SandboxSupport, probe_support
-from holdfast.sandbox.policy.build import Facts, resolve
+from holdfast.sandbox.bubblewrap.mount_points import MountPoints
+from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.policy import PATH_MAX, Policy
 from holdfast.system_text import system_text
 
@@ -56,7 +56,7 @@ class Sandbox:
         self,
         policy: Policy,
         support: SandboxSupport,
-        targets: MountTargets,
+        targets: MountPoints,
         *,
         open_urls: Sequence[str] = (),
         devices: str | None = None,
@@ -73,7 +73,7 @@ class Sandbox:
         """
         made = plan(
             policy,
-            proc=support.rung is Rung.FULL,
+            proc=support.rung is IsolationLevel.FULL,
             settings=support.settings,
             read_only_proc=support.read_only_proc,
             devices=devices,
@@ -91,7 +91,7 @@ class Sandbox:
         self._paths = [path for path, _ in self._places]
         self._support = support
         self._plan = made
-        self._spec = self._make_spec(range(EMPTY_FD, EMPTY_FD + made.blanks))
+        self._spec = self._make_spec(range(EMPTY_FD, EMPTY_FD + made.empty_fds))
         self._reserve()
 
     def _make_spec(self, blanks: Sequence[int], *, shares_group: bool = False) -> SandboxSpec:
@@ -110,7 +110,7 @@ class Sandbox:
         return SandboxSpec(
             launcher=launcher.path,
             options=options,
-            empty_fds=self._plan.blanks,
+            empty_fds=self._plan.empty_fds,
             # Mount points are removed after the last process: a command must not lose a mount,
             # and with it a protection, in its last moment.
             tells_end=bool(self._plan.targets),
@@ -122,7 +122,6 @@ class Sandbox:
             ),
             listen=listens,
             landlock=ruleset(policy, support.landlock_abi),
-            log=support.logs,
         )
 
     def access(self, path: str) -> Access:
@@ -132,7 +131,7 @@ class Sandbox:
     @property
     def descriptors(self) -> int:
         """Number of descriptors that `delegate_start` sends to another process."""
-        return DELEGATED_FDS + self._plan.blanks
+        return DELEGATED_FDS + self._plan.empty_fds
 
     def delegate_start(
         self,
@@ -237,7 +236,7 @@ class Sandbox:
         """Return the function that completes the verdict of a command of this sandbox."""
         # `start` has set it.
         assert child.report is not None
-        return SandboxedOutcome(child.report, child.attempts, child.refusals)
+        return SandboxedOutcome(child.report, child.attempts)
 
     def _as_inside(self, launch: Launch, path: str | None) -> Launch:
         """
@@ -292,7 +291,7 @@ class Sandboxes:
         self._support: SandboxSupport | None = None
         self._devices: str | None = None
         self._probing = threading.Lock()
-        self.targets = MountTargets()
+        self.targets = MountPoints()
 
     async def support(self) -> SandboxSupport:
         """Return the capabilities of this machine; the first call probes them in a thread."""
@@ -339,7 +338,7 @@ class Sandboxes:
             TimeoutError: The disk does not answer.
             OSError: No descriptor is left for the look-ups.
         """
-        facts = Facts(
+        facts = PolicyInputs(
             cwd=cwd,
             tmpdir=env.get("TMPDIR"),
             own_tmpdir=self._environ.get("TMPDIR"),
@@ -357,7 +356,7 @@ class Sandboxes:
                 if not policy.isolates:
                     return None
                 support = self._support or await self.support()
-                if support.rung is Rung.NONE:
+                if support.rung is IsolationLevel.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
                 return Sandbox(
                     policy,
@@ -371,7 +370,7 @@ class Sandboxes:
 
 
 def _log(support: SandboxSupport) -> None:
-    if support.rung is Rung.NONE:
+    if support.rung is IsolationLevel.NONE:
         logger.warning("no sandbox can be enforced here: %s", support.problem)
         return
     # A machine that can enforce anything has a launcher.

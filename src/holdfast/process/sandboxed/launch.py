@@ -22,19 +22,18 @@ from holdfast.errors import SpawnFailed
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup
 from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
-from holdfast.process.sandboxed.child import SandboxedChild, first_child
+from holdfast.process.sandboxed.child import SandboxedChild
 from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.process.sandboxed.network_denials import NetworkAttempts
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
-from holdfast.sandbox.bubblewrap.audit import LandlockLog
 from holdfast.sandbox.bubblewrap.init.program import STAGE_PATH, make_stage
 from holdfast.sandbox.bubblewrap.landlock import Ruleset
 from holdfast.sandbox.bubblewrap.memory_files import data_file
 from holdfast.sandbox.bubblewrap.mount_check import (
     MountTable,
     Planned,
-    fault,
+    first_mismatch,
     led_elsewhere,
     read_table,
 )
@@ -93,8 +92,6 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     """True if the filter notifies us of attempts to reach the network."""
     landlock: Ruleset | None = None
     """Landlock rules for what mounts cannot express."""
-    log: bool = False
-    """True if the kernel logs what Landlock refuses, and lets us read the log."""
     tells_end: bool = False
     """True if the close waits until the sandbox is empty; see `SandboxedChild.call_when_empty`."""
 
@@ -166,9 +163,6 @@ async def _start(
             undo.callback(prepared.cgroup.release)
         channel = InitChannel()
         undo.callback(channel.close)
-        log = _open_log() if spec.log else None
-        if log is not None:
-            undo.callback(log.close)
         theirs.callback(channel.theirs.close)
         plain, moved = split_environment(env, launch.cwd)
         # Without `--chdir`, bwrap uses the user's home if the cwd does not exist inside.
@@ -201,7 +195,7 @@ async def _start(
         theirs.close()
         if not await wait_built(channel, to_verify, prepared.cgroup, since=since):
             raise SpawnFailed(await _launcher_error(child))
-        _attach(child, channel, log, info)
+        _attach(child, channel, info)
         undo.pop_all()
     return child
 
@@ -224,7 +218,6 @@ def _make_stage(
         filter_program=spec.filter,
         listen=spec.listen,
         landlock=spec.landlock,
-        log=spec.log,
         terminal=terminal,
         limits=prepared.each,
         wait=wait,
@@ -271,14 +264,9 @@ def _spawn(
     )
 
 
-def _attach(
-    child: SandboxedChild, channel: InitChannel, log: LandlockLog | None, info: int | None
-) -> None:
+def _attach(child: SandboxedChild, channel: InitChannel, info: int | None) -> None:
     """Give a child whose sandbox is built all that reports on its command."""
     child.report = channel
-    if log is not None:
-        log.pid = first_child(child.pid)
-        child.refusals = log
     listener = channel.take_listener()
     if listener is not None:
         child.attempts = NetworkAttempts(listener)
@@ -396,14 +384,6 @@ def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str],
     return plain, moved
 
 
-def _open_log() -> LandlockLog | None:
-    try:
-        return LandlockLog()
-    except OSError:
-        # Not permitted any more. Denials then lack their paths; nothing else changes.
-        return None
-
-
 def memory_fd(data: bytes, stack: ExitStack) -> int:
     """Return a memfd with some content; the stack closes it."""
     fd = data_file(data)
@@ -423,7 +403,7 @@ def _verify(
         SpawnFailed: A path was changed while bwrap mounted it.
     """
     inside = read_table(_mounts(pid))
-    path = fault(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
+    path = first_mismatch(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
     # An empty table means that the process has exited, which `ready` reports.
     if path is not None and inside:
         led += led_elsewhere(planned, inside, host)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.events import Denial, Reason, Verdict
+from holdfast.events import Reason, Verdict
 from holdfast.process.io.log import OutputLog
 from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.protocol.process import NetworkAttempt
@@ -28,25 +28,17 @@ class _Attempts(Protocol):
     def made(self) -> tuple[NetworkAttempt, ...]: ...
 
 
-class _Refusals(Protocol):
-    def paths(self) -> tuple[str, ...]: ...
-
-
 class SandboxedOutcome:
     """Function that completes the verdict of a sandboxed process."""
 
-    def __init__(
-        self, report: InitChannel, attempts: _Attempts | None, refusals: _Refusals | None = None
-    ) -> None:
+    def __init__(self, report: InitChannel, attempts: _Attempts | None) -> None:
         """
         Args:
             report: Channel to PID 1, which reports a failed exec.
             attempts: Refused attempts to reach the network, if the filter reports them.
-            refusals: Refused attempts to write files, if the kernel logs them.
         """
         self._report = report
         self._attempts = attempts
-        self._refusals = refusals
 
     def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
         """Return the verdict of the command, from the verdict of its bwrap process."""
@@ -61,15 +53,7 @@ class SandboxedOutcome:
         missing = self._report.exec_error() == errno.ENOENT
         denial = None if missing else find_denial(code, log.retained())
         tried = () if self._attempts is None else self._attempts.made
-        if denial is not None and (denial.path is None or not denial.path.startswith("/")):
-            denial = self._completed(denial, bool(tried))
+        if denial is not None and denial.path is None and tried:
+            # A denial that names no path is about the network, if that was tried.
+            denial = msgspec.structs.replace(denial, network=True)
         return msgspec.structs.replace(verdict, denial=denial, network_attempts=tried)
-
-    def _completed(self, denial: Denial, tried_network: bool) -> Denial:
-        """Return a denial with its path or with `network`, if the output did not name them."""
-        paths = () if self._refusals is None else self._refusals.paths()
-        if paths:
-            return msgspec.structs.replace(denial, path=paths[0])
-        if tried_network and denial.path is None:
-            return msgspec.structs.replace(denial, network=True)
-        return denial

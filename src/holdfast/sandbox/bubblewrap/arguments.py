@@ -1,11 +1,11 @@
 """
-The arguments of bubblewrap for a policy [sandbox.bwrap.*].
+Builds the command line of bubblewrap for a policy [sandbox.bwrap.*].
 
-Nothing is started here. The order is the reference's where it matters: what is mounted
-later lies on top. Beside its arguments stand the stricter ones of section 13: kernel
-tunables are read-only (rule 1), no further namespaces can be made (6), the host name and
-the cgroups are private (17), and a command that may write everything but not reach the
-network gets namespaces too (7).
+Nothing is started here. Later mounts lie on top of earlier ones, so the order is that of Codex
+where it matters. Some arguments are stricter than those of Codex (section 13): kernel tunables
+are read-only (rule 1), no further namespaces can be made (6), and the host name and the cgroups
+are private (17). A command that may write everything gets namespaces too if it has no network
+(7).
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Final
 from holdfast.errors import CannotEnforce
 from holdfast.sandbox.bubblewrap.devices import DEVICES
 from holdfast.sandbox.bubblewrap.mount_check import Planned
-from holdfast.sandbox.bubblewrap.mounts import Blank, Target, mounts
+from holdfast.sandbox.bubblewrap.mounts import EmptyFd, MountTarget, mounts
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy
 
 __all__ = ["Plan", "plan"]
 
+# Options of every sandbox. `--die-with-parent` ends the command with the server.
 _ALWAYS: Final = (
     "--die-with-parent",
     "--unshare-user",
@@ -34,47 +35,54 @@ _ALWAYS: Final = (
     "--cap-drop",
     "ALL",
 )
+# A new tmpfs with a few device nodes: the host's `/dev` has disks and terminals.
 _DEVICES: Final = ("--dev", "/dev")
+# Semaphores and shared memory of programs outside keep working where `/` is writable.
 _SHARED_MEMORY: Final = ("--bind-try", "/dev/shm", "/dev/shm")  # noqa: S108 (a mount, no file)
 _SYSTEM: Final = ("--ro-bind-try", "/sys", "/sys")
+# `/proc/sys` holds sysctls, which root could write even without capabilities.
 _PROCESSES: Final = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
+# For root, who owns the files of `/proc` and could change their modes for the whole machine.
 _READ_ONLY_PROCESSES: Final = ("--proc", "/proc", "--remount-ro", "/proc")
+# Where no `/proc` can be mounted. An empty one: the host's would show every process.
 _NO_PROCESSES: Final = ("--perms", "555", "--tmpfs", "/proc", "--remount-ro", "/proc")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How bubblewrap has to be started."""
+    """Command line of bubblewrap, and the mount points that it relies on."""
 
-    arguments: tuple[str | Blank, ...]
-    """Without its own name, a filter, and the command behind `--`."""
-    targets: tuple[Target, ...]
-    """What has to be removed from disk after the last command that has it."""
-    blanks: int
-    """How many descriptors that read as empty it needs; each is used up by one mount."""
+    arguments: tuple[str | EmptyFd, ...]
+    """Arguments without the program name, the filter, and the command after `--`."""
+    targets: tuple[MountTarget, ...]
+    """Mount points on the host's disk, to be removed after the last command that uses them."""
+    empty_fds: int
+    """Number of empty descriptors to pass; each mount of an empty file uses one up."""
     to_verify: tuple[Planned, ...] = ()
     """
-    What has to be found mounted before the command may run (`bubblewrap.mount_check`). Empty if
-    no other command with the same roots can have changed it.
+    Mounts to compare with the sandbox before the command runs (`bubblewrap.mount_check`).
+
+    Empty if no command in another sandbox can have moved a directory of this one.
     """
 
-    def argv(self, blanks: Sequence[int]) -> list[str]:
+    def argv(self, empty_fds: Sequence[int]) -> list[str]:
         """
-        The arguments as texts.
+        Return the arguments as texts.
 
         Args:
-            blanks: The numbers that those descriptors will have in the launcher; as
-                many as `Plan.blanks` says.
+            empty_fds: Numbers of the empty descriptors in bubblewrap's process, as many as
+                `Plan.empty_fds`.
         """
-        if not self.blanks:
-            return list(self.arguments)  # type: ignore[arg-type]  # no blank among them
-        left = iter(blanks)
+        if not self.empty_fds:
+            return list(self.arguments)  # type: ignore[arg-type]  # all of them are texts
+        left = iter(empty_fds)
         return [
-            str(next(left)) if isinstance(argument, Blank) else argument
+            str(next(left)) if isinstance(argument, EmptyFd) else argument
             for argument in self.arguments
         ]
 
 
+# A policy is reused as long as the disk does not change, and so is its plan.
 @lru_cache(maxsize=128)
 def plan(
     policy: Policy,
@@ -85,22 +93,25 @@ def plan(
     devices: str | None = None,
 ) -> Plan:
     """
-    Say how to start bubblewrap for a policy that isolates.
+    Return the command line of bubblewrap for a policy that isolates.
 
     Args:
-        settings: More of `/proc` that has to be read-only, beside what always is.
-        read_only_proc: Whether all of `/proc` has to be.
-        devices: A folder with those to be used in place of the machine's.
-        proc: Whether a new `/proc` can be mounted here. If not, there is none: the
+        policy: Rules of the sandbox.
+        proc: True if a new `/proc` can be mounted here; otherwise `/proc` is empty, since the
             host's would show every process (13, rule 14).
+        settings: Paths in `/proc` to mount read-only, beside `/proc/sys`.
+        read_only_proc: True to mount all of `/proc` read-only.
+        devices: Directory with device nodes to use instead of the host's.
 
     Raises:
-        CannotEnforce: The client asks for Landlock in place of mounts [sandbox.legacy-landlock].
+        CannotEnforce: The client asks for Landlock instead of mounts [sandbox.legacy-landlock].
     """
-    assert policy.isolates  # whoever starts the command asks first
+    # Callers start the command without bubblewrap otherwise.
+    assert policy.isolates
     if policy.legacy_landlock:
         raise CannotEnforce(NO_LANDLOCK)
-    made: list[str | Blank] = list(_ALWAYS)
+    made: list[str | EmptyFd] = list(_ALWAYS)
+    # Only without network: otherwise the command shares the host's network namespace.
     if policy.network == "restricted":
         made.append("--unshare-net")
     root = policy.rules.get("/")
@@ -109,6 +120,7 @@ def plan(
     else:
         made += ("--tmpfs", "/") if root is None else ("--ro-bind", "/", "/")
         made += _DEVICES
+    # After `--dev`, whose nodes these replace.
     if devices is not None:
         for name in DEVICES:
             made += ("--dev-bind", f"{devices}/{name}", f"/dev/{name}")
@@ -120,10 +132,13 @@ def plan(
         made += _PROCESSES
         for path in settings:
             made += ("--ro-bind", path, path)
+    # Last, on top of all of these: an entry may deny a path in `/dev` or `/sys`.
     tree = mounts(policy)
     made += tree.arguments
-    blanks = sum(isinstance(argument, Blank) for argument in tree.arguments)
+    empty_fds = sum(isinstance(argument, EmptyFd) for argument in tree.arguments)
     to_verify = tree.planned if tree.movable else []
+    # `/` is bound above and not by `mounts`. Without it in the plan, all mounts that it brings
+    # along would count as mismatches.
     if tree.movable and root is not None and root.access == "write":
         to_verify = [Planned("/", "write"), *to_verify]
-    return Plan(tuple(made), tuple(tree.targets), blanks, tuple(to_verify))
+    return Plan(tuple(made), tuple(tree.targets), empty_fds, tuple(to_verify))

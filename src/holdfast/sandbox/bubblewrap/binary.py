@@ -1,8 +1,8 @@
 """
-The program that builds sandboxes: where it is, and whether it can be trusted.
+Finds the bubblewrap binary (`bwrap`) and checks that it can be trusted.
 
-It runs outside of the sandbox, so it is looked for in the server's own `PATH`,
-once, and never in anything that came with a request [sandbox.launcher].
+Bubblewrap runs outside of the sandbox. So it is searched once in the server's own `PATH`, and
+never in a path that came with a request [sandbox.launcher].
 """
 
 import os
@@ -20,40 +20,43 @@ __all__ = ["NEEDED", "Launcher", "find_launcher", "note_launchers"]
 NEEDED = frozenset(
     {"--args", "--as-pid-1", "--die-with-parent", "--file", "--new-session", "--perms"}
 )
-"""Options without which it is too old to use."""
+"""Options that are needed; a bubblewrap without one of them is too old."""
 
+# Paths that are tried beside the `PATH`, which may be empty in a service.
 _FIXED_PLACES = ("/usr/bin/bwrap", "/bin/bwrap")
-"""Where it is looked for beside the `PATH`."""
 
 _ROOT = 0
 
+# Seconds for `bwrap --help`, which takes a few milliseconds.
 _HELP_LIMIT = 5.0
-"""Seconds that it may take to print its options."""
 
 
 class Launcher(msgspec.Struct, frozen=True):
-    """A bubblewrap that can be used."""
+    """Bubblewrap binary that can be used."""
 
     path: str
     version: str
     options: frozenset[str]
-    """Everything it lists, such as `--disable-userns`."""
+    """All options in its help text, such as `--disable-userns`."""
 
 
+# Binaries that existed when `note_launchers` was called; None before that.
 _noted: frozenset[str] | None = None
 
 
 def note_launchers() -> None:
     """
-    Let only those count from now on that are there by now.
+    Accept only those binaries from now on that exist now.
 
-    For a server that is about to start its first command, which could make another.
+    Call this before the first command is started: a command could install another `bwrap` in a
+    directory of the `PATH`.
     """
     global _noted
     _noted = _present(os.environ)
 
 
 def _present(environ: Mapping[str, str]) -> frozenset[str]:
+    # Relative directories depend on the working directory, which a client may choose.
     folders = [f for f in environ.get("PATH", "").split(":") if f.startswith("/")]
     paths = dict.fromkeys([*(os.path.join(f, "bwrap") for f in folders), *_FIXED_PLACES])
     return frozenset(os.path.realpath(path) for path in paths if os.access(path, os.X_OK))
@@ -61,10 +64,10 @@ def _present(environ: Mapping[str, str]) -> frozenset[str]:
 
 def find_launcher(environ: Mapping[str, str] | None = None) -> Launcher | str:
     """
-    The first bubblewrap that can be trusted and is new enough, or why there is none.
+    Return the first bubblewrap that is trusted and new enough, or a text why there is none.
 
-    Those that belong to root come first: a command may be allowed to write to
-    places of the user, and must not be able to replace it.
+    Binaries that belong to root come first: a command that may write to the user's files
+    could replace the others.
     """
     found = _present(os.environ if environ is None else environ)
     if _noted is not None:
@@ -90,14 +93,15 @@ def _belongs_to_user(path: str) -> bool:
 
 
 def _fault(path: str) -> str | None:
-    """Why the file cannot be trusted: somebody else could replace it."""
+    """Return the reason why another user could replace the file, or None."""
     trusted = (_ROOT, os.geteuid())
     file = Path(path)
+    # Whoever may write to a directory above could replace the whole path.
     for place in (file, *file.parents):
         status = place.stat()
         if status.st_uid not in trusted:
             return f"is not used: {place} belongs to another user"
-        # In a folder such as /tmp everybody makes files, but nobody replaces another's.
+        # In a sticky directory such as /tmp nobody can replace files of others.
         shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared:
             return f"is not used: others may write to {place}"
@@ -111,6 +115,7 @@ def _ask(path: str) -> Launcher | str:
     except (OSError, subprocess.SubprocessError) as error:
         raise_exhausted(error)
         return f"cannot be run: {error}"
+    # By the help text and not by the version: it lists the options of this very build.
     options = frozenset(word for word in help_text.split() if word.startswith("--"))
     missing = sorted(NEEDED - options)
     if missing:

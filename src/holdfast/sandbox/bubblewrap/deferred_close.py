@@ -1,9 +1,9 @@
 """
-Closes descriptors in a thread, a moment later.
+Closes descriptors of removed mount points in a background thread.
 
-The last descriptor of a folder that was removed is where the system frees it, and it may
-wait for the disk there: with eight of them as long as a tenth of a sandboxed command
-takes. Nobody else has to wait for that, least of all the start of the next command.
+The kernel frees a removed directory when its last descriptor is closed, and may wait for the
+disk then. For the eight mount points of a usual command, this takes a tenth of the time of the
+whole command. Without the thread, the next start on the event loop would wait for it.
 """
 
 import os
@@ -12,28 +12,28 @@ import time
 from contextlib import suppress
 from queue import SimpleQueue
 
-__all__ = ["close_soon"]
+__all__ = ["close_in_background"]
 
+# Seconds before the first close, so that a busy server starts its next command first.
 _PAUSE = 0.003
-"""Seconds to let others go first: by then the next command of a busy server is on its way."""
 
-_MOST_WAITING = 64
-"""How many may wait for the thread; whoever comes then waits for the disk."""
+# Lists of descriptors that may wait for the thread; beyond that, the caller closes its own.
+_MAX_WAITING = 64
 
 _queue: SimpleQueue[list[int]] = SimpleQueue()
 _starting = threading.Lock()
 _thread: threading.Thread | None = None
 
 
-def close_soon(descriptors: list[int]) -> None:
-    """Close these in a moment; they are no longer the caller's."""
+def close_in_background(descriptors: list[int]) -> None:
+    """Take over descriptors and close them within milliseconds."""
     global _thread
-    if _queue.qsize() >= _MOST_WAITING:
+    if _queue.qsize() >= _MAX_WAITING:
         _close(descriptors)
         return
     _queue.put(descriptors)
     with _starting:
-        # A fork leaves the thread behind.
+        # After a fork, the child has the object but not the thread.
         if _thread is None or not _thread.is_alive():
             _thread = threading.Thread(target=_run, name="holdfast-closer", daemon=True)
             _thread.start()
@@ -44,11 +44,13 @@ def _run() -> None:
         descriptors = _queue.get()
         time.sleep(_PAUSE)
         _close(descriptors)
-        while not _queue.empty():  # they have come meanwhile, and need no pause of their own
+        # Those that came meanwhile need no pause of their own.
+        while not _queue.empty():
             _close(_queue.get())
 
 
 def _close(descriptors: list[int]) -> None:
     for fd in descriptors:
-        with suppress(OSError):  # it is closed all the same
+        # The kernel closes a descriptor even if it reports an error.
+        with suppress(OSError):
             os.close(fd)

@@ -1,11 +1,11 @@
 """
-Devices of our own, for the sandboxes of a server that owns those of the machine.
+Makes device nodes for the sandboxes of a server that runs as root.
 
-Bubblewrap puts the machine's `/dev/null` and a few others into each sandbox. They have to be
-on a writable mount there, since a read-only one of it lets no device be opened. Whoever owns
-them can then change their mode and times, for the whole machine: that is root, whose commands
-have no privileges but still its name. So root's sandboxes get devices that belong to nobody
-inside, made once in a folder that only root can enter.
+Bubblewrap binds the host's `/dev/null` and a few other nodes into each sandbox. The mounts have
+to be writable, since bubblewrap's read-only mounts allow no device to be opened. A command with
+the uid of the nodes' owner could change their mode and times for the whole machine. Commands of
+root have no capabilities but still uid 0. So their sandboxes get nodes of user `nobody`, made
+once in a directory that only root can enter.
 """
 
 import fcntl
@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-"""The devices that bubblewrap takes from the machine."""
+"""Names of the device nodes that bubblewrap binds from the host."""
 
+# Prefix of the directory's name in `/dev`.
 _FOLDER = ".holdfast-"
-"""The beginning of the folder's name."""
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -35,8 +35,10 @@ _NOBODY = 65534
 def need_devices(dev: str = "/dev") -> bool:
     """Return True if a command of this user could change the metadata of the machine's devices."""
     for name in DEVICES:
-        with suppress(OSError):  # it is not there, and so not in a sandbox either
+        # A missing node is not in a sandbox either.
+        with suppress(OSError):
             path = f"{dev}/{name}"
+            # On a read-only mount nobody can change metadata.
             writable = not os.statvfs(path).f_flag & os.ST_RDONLY
             if writable and os.stat(path).st_uid == os.geteuid():
                 return True
@@ -45,17 +47,18 @@ def need_devices(dev: str = "/dev") -> bool:
 
 class OwnDevices:
     """
-    A folder with one of each, until it is closed or this process ends.
+    Directory with a node for each of `DEVICES`, until `close`.
 
-    A lock on it tells that it is in use. One without was left by a process that was killed.
+    A lock (`flock`) on the directory shows that it is in use. A directory without a lock was left
+    behind by a process that was killed.
     """
 
     def __init__(self, dev: str = "/dev") -> None:
         """
-        Make them; what others left is removed.
+        Make the nodes, after removing directories that killed processes left behind.
 
         Raises:
-            OSError: The kernel refused.
+            OSError: The kernel refuses, as in most containers.
         """
         remove_unused_devices(dev)
         self.folder, self._lock = _make_folder(dev)
@@ -64,19 +67,20 @@ class OwnDevices:
                 path = f"{self.folder}/{name}"
                 os.mknod(path, stat.S_IFCHR | 0o600, os.stat(f"{dev}/{name}").st_rdev)
                 os.chown(path, _NOBODY, _NOBODY)
+                # Not by `mknod`, which takes the umask off the mode.
                 os.chmod(path, 0o666)  # noqa: S103 (as those of the machine)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Remove them."""
+        """Remove the directory, then release its lock."""
         _remove(self.folder)
         os.close(self._lock)
 
 
 def may_make_devices(dev: str = "/dev") -> bool:
-    """Return True if they can be made, found out by making them: not every root may."""
+    """Try to make the nodes and return True on success: root in a container may not."""
     try:
         OwnDevices(dev).close()
     except OSError:
@@ -85,11 +89,12 @@ def may_make_devices(dev: str = "/dev") -> bool:
 
 
 def _make_folder(dev: str) -> tuple[str, int]:
-    """Make a folder, and hold a lock on it."""
+    """Make a directory and return its path and a descriptor that holds a lock on it."""
     while True:
         folder = f"{dev}/{_FOLDER}{os.urandom(8).hex()}"
         os.mkdir(folder, 0o700)
-        # Before it is locked, others may take it for one that nobody uses.
+        # Before the lock is taken, another server may remove the directory as unused. The
+        # link count is 0 in that case.
         with suppress(FileNotFoundError):
             lock = os.open(folder, _OPEN)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -99,14 +104,15 @@ def _make_folder(dev: str) -> tuple[str, int]:
 
 
 def remove_unused_devices(dev: str = "/dev") -> None:
-    """Remove those of processes that have ended without doing so."""
+    """Remove directories of processes that ended without removing theirs."""
     try:
         names = os.listdir(dev)
     except OSError:
         return
     for name in names:
         if name.startswith(_FOLDER):
-            with suppress(OSError):  # somebody uses them, or others were faster
+            # EWOULDBLOCK: it is in use. ENOENT: another server removes it, too.
+            with suppress(OSError):
                 lock = os.open(f"{dev}/{name}", _OPEN)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,6 +122,7 @@ def remove_unused_devices(dev: str = "/dev") -> None:
 
 
 def _remove(folder: str) -> None:
+    # Only the known names: anything else in the directory makes `rmdir` fail, and stays.
     for name in DEVICES:
         with suppress(FileNotFoundError):
             os.unlink(f"{folder}/{name}")

@@ -1,10 +1,10 @@
 """
-System call filters, as the bytes the kernel loads [sandbox.seccomp].
+Builds seccomp filters: BPF programs as bytes for the kernel [sandbox.seccomp].
 
-A filter lists what is refused and lets the rest through; what is refused fails
-with EPERM, so that a program can say so. Both kinds close what reaches other
-processes, nested namespaces and rarely used parts of the kernel; `restricted`
-also closes the network. Pure: nothing here is loaded.
+A filter lists the system calls that fail with EPERM and allows all others. An error lets a
+program report the problem, where a kill would not. Both kinds of filters refuse access to other
+processes, nested namespaces and rarely used parts of the kernel. `restricted` also refuses the
+network. Nothing is loaded here.
 """
 
 import errno
@@ -17,7 +17,7 @@ from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 __all__ = ["FilterKind", "filter_program"]
 
 FilterKind = Literal["restricted", "open"]
-"""Without the network, or with it."""
+"""Filter without network access, or with it."""
 
 _ALWAYS_REFUSED = (
     # Other processes: their memory, their registers, their descriptors.
@@ -53,6 +53,7 @@ _ALWAYS_REFUSED = (
     "mount_setattr",
 )
 
+# `sendmsg` and `recvmsg` stay allowed: programs use them on socket pairs.
 _NETWORK_REFUSED = (
     "connect",
     "accept",
@@ -69,15 +70,15 @@ _NETWORK_REFUSED = (
     "setsockopt",
 )
 
+# All `CLONE_NEW…` flags of `clone` but for CLONE_NEWTIME.
 _NEW_NAMESPACES = 0x7E020000
-"""The flags of `clone` that make a namespace of any kind."""
+# CLONE_NEWTIME works with `unshare` only: `clone` takes this bit for a part of the exit signal.
 _NEW_TIME_NAMESPACE = 0x80
-"""Of `unshare` only; for `clone` it is part of a signal number."""
 
+# Puts bytes into the input of a terminal, which the shell outside would then execute.
 _TIOCSTI = 0x5412
-"""Types into the terminal, as if a person had."""
+# Pastes the selection into a virtual console, to the same effect.
 _TIOCLINUX = 0x541C
-"""Pastes into a console."""
 
 _AF_UNIX = 1
 _AF_INET = 2
@@ -88,69 +89,76 @@ _SOCK_STREAM = 1
 _SOCK_SEQPACKET = 5
 _SOCK_TYPE_MASK = 0xF
 
+# Set in the numbers of x32 system calls, which no list here has.
 _X32_BIT = 0x40000000
 
+# Opcodes of classic BPF.
 _LOAD_WORD = 0x20
 _AND = 0x54
 _JUMP_EQUAL = 0x15
 _JUMP_SET = 0x45
 _RETURN = 0x06
-"""Codes of the kernel's packet filter machine."""
 
+# Offsets in `struct seccomp_data`. BPF loads 32 bits, so only the low half of an argument.
 _NUMBER_AT = 0
 _ARCH_AT = 4
 _ARGS_AT = 16
-"""Where `struct seccomp_data` has them; the low half of an argument comes first."""
 
+# SECCOMP_RET_… values; the low 16 bits of an error are the errno.
 _ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
 _REFUSE = 0x00050000 | errno.EPERM
 _UNKNOWN_CALL = 0x00050000 | errno.ENOSYS
-_TELL = 0x7FC00000
-"""Lets whoever has the descriptor of the filter decide."""
+# SECCOMP_RET_USER_NOTIF: asks the process that holds the listener descriptor.
+_NOTIFY = 0x7FC00000
 
 
+# A server needs a handful of filters, each for many commands.
 @cache
 def filter_program(
     kind: FilterKind, machine: str, *, tells: bool = False, shares_group: bool = False
 ) -> bytes:
     """
-    The filter, as an array of instructions.
+    Return a filter as an array of `struct sock_filter`.
 
     Args:
-        kind: Whether it closes the network.
-        machine: The processor.
-        tells: Whether somebody is to be told of attempts to reach the network, and
-            refuses them. If there is nobody, the call fails with ENOSYS.
-        shares_group: Whether processes outside of the sandbox may be in the group of the
-            command. Then it must not signal its own group, which only `kill(0)` can name.
+        kind: Without network access, or with it.
+        machine: Architecture, as `uname -m` prints it.
+        tells: True to send a seccomp notification for each attempt to open an internet socket.
+            The listener refuses it; without a listener the call fails with ENOSYS.
+        shares_group: True if processes outside of the sandbox may be in the command's process
+            group. The filter then refuses `kill(0)`, the only way to signal that group.
 
     Raises:
-        KeyError: The numbers of that machine's system calls are not known here.
+        KeyError: The system call numbers of this architecture are not known.
     """
     known = MACHINES[machine]
     number = known.numbers
     code = [
-        # The same number means another call to a 32-bit program.
+        # First of all: 32-bit programs use other numbers, so all checks below would be wrong.
         _load(_ARCH_AT),
         _op(_JUMP_EQUAL, known.audit_arch, 1, 0),
         _op(_RETURN, _KILL_PROCESS),
         _load(_NUMBER_AT),
     ]
+    # x32 has numbers of its own, so it would bypass all checks below.
     if known.has_x32:
         code += [_op(_JUMP_SET, _X32_BIT, 0, 1), _op(_RETURN, _REFUSE)]
     names = _ALWAYS_REFUSED + (_NETWORK_REFUSED if kind == "restricted" else ())
     for name in names:
         code += _when(number[name], [_op(_RETURN, _REFUSE)])
-    # Its flags are in memory, where a filter cannot look. The C library then uses `clone`.
+    # The flags of `clone3` are in memory, which a filter cannot read. ENOSYS makes the C
+    # library fall back to `clone`.
     code += _when(number["clone3"], [_op(_RETURN, _UNKNOWN_CALL)])
     code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
     code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
     code += _when(number["ioctl"], _refuse_values(1, _TIOCSTI, _TIOCLINUX))
+    # The leader of the group is outside of the pid namespace, so `kill(0)` is the only way to
+    # name the group.
     if shares_group:
         code += _when(number["kill"], _refuse_values(0, 0))
     if kind == "restricted":
-        code += _when(number["socket"], _only_connected_unix(_TELL if tells else _REFUSE))
+        code += _when(number["socket"], _only_connected_unix(_NOTIFY if tells else _REFUSE))
         code += _when(number["socketpair"], _only_connected_unix(_REFUSE))
     else:
         code += _when(number["socket"], _only_common_families())
@@ -172,7 +180,11 @@ def _argument(index: int) -> bytes:
 
 
 def _when(number: int, block: list[bytes]) -> list[bytes]:
-    """Run a block for one call; each block ends in a return, so the number stays loaded."""
+    """
+    Return code that runs a block for one system call.
+
+    Every path through a block returns, so the number is still loaded for the next comparison.
+    """
     return [_op(_JUMP_EQUAL, number, 0, len(block)), *block]
 
 
@@ -186,7 +198,7 @@ def _refuse_flags(flags: int) -> list[bytes]:
 
 
 def _refuse_values(index: int, *values: int) -> list[bytes]:
-    """By the low half alone: of these arguments the kernel itself looks at no more."""
+    """Return a block that refuses values of an argument of which the kernel uses 32 bits."""
     block = [_argument(index)]
     for value in values:
         block += [_op(_JUMP_EQUAL, value, 0, 1), _op(_RETURN, _REFUSE)]
@@ -195,10 +207,10 @@ def _refuse_values(index: int, *values: int) -> list[bytes]:
 
 def _only_common_families() -> list[bytes]:
     """
-    Sockets that the network needs, and of those to the kernel only the one about routes.
+    Return a block that allows Unix, IPv4, IPv6 and NETLINK_ROUTE sockets only.
 
-    The C library asks there for addresses when it looks up a name. Other families are
-    parts of the kernel, or of the machine around it, that a command has no business with.
+    The C library asks NETLINK_ROUTE for addresses when it resolves a name. Other families, such
+    as AF_VSOCK and AF_PACKET, reach parts of the kernel or the hypervisor.
     """
     return [
         _argument(0),
@@ -215,11 +227,13 @@ def _only_common_families() -> list[bytes]:
 
 def _only_connected_unix(internet: int) -> list[bytes]:
     """
-    Sockets of the machine itself, and of those only the kinds that need `connect`.
+    Return a block that allows Unix stream and seqpacket sockets only.
 
-    A datagram socket sends to any address with `sendmsg`, which cannot be refused:
-    data and descriptors would get out. One of a pair can do so too. `internet` is what
-    becomes of the families that reach other machines.
+    A Unix datagram socket, also one of a pair, sends data and descriptors to any address with
+    `sendmsg`, which has to stay allowed. The other two kinds need `connect`, which is refused.
+
+    Args:
+        internet: Return value of the filter for IPv4 and IPv6 sockets.
     """
     return [
         _argument(0),

@@ -1,4 +1,4 @@
-"""The gaps of a sandbox: on a machine, and with the rules of one policy."""
+"""Known gaps of a sandbox: those of this machine, and those of one policy."""
 
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, SCOPING_ABI
 from holdfast.sandbox.policy.policy import Policy
@@ -8,11 +8,11 @@ __all__ = ["machine_gaps", "open_server_gap", "policy_gaps"]
 
 def machine_gaps(landlock_abi: int, *, root: bool) -> tuple[str, ...]:
     """
-    Return what no sandbox stops on this machine, whatever its policy.
+    Return the gaps of every sandbox on this machine, whatever its policy.
 
     Args:
-        landlock_abi: The version of Landlock that is applied, 0 for none.
-        root: Whether the server runs as root.
+        landlock_abi: Landlock ABI that is applied, 0 for none.
+        root: True if the server runs as root.
     """
     gaps: list[str] = []
     if landlock_abi < OLDEST_ABI:
@@ -23,7 +23,7 @@ def machine_gaps(landlock_abi: int, *, root: bool) -> tuple[str, ...]:
 
 
 def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
-    """Return what a sandbox with these rules does not stop, on any machine of that Landlock."""
+    """Return the gaps of a sandbox with these rules, on any machine with that Landlock ABI."""
     if not policy.isolates:
         return ()
     gaps: list[str] = []
@@ -32,13 +32,17 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
         for path in (*policy.protected, *policy.readable)
         if any(path.startswith(f"{folder.rstrip('/')}/") for folder in policy.writable)
     ]
+    # Landlock cannot take back what it allows for a directory above. Without Landlock this
+    # holds for every FIFO, which is a gap of the machine.
     if kept_inside and landlock_abi >= OLDEST_ABI:
         gaps.append("FIFOs in a read-only folder below a writable one can be written to")
     if policy.network == "enabled":
+        # Newer kernels keep abstract sockets apart; socket files stay reachable.
         kinds = "sockets" if landlock_abi < SCOPING_ABI else "socket files"
         gaps.append(
             f"with the network enabled, {kinds} of other programs that can be seen can be used"
         )
+    # Mounts are made at the start, so a file that appears later has no mask.
     if policy.globs:
         gaps.append("files that come to match a denied pattern after the start can be read")
     if kept_inside or (policy.writable and policy.denied):
@@ -47,7 +51,7 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
 
 
 def open_server_gap(url: str) -> str:
-    """Return what a command with a network can do where a server asks for no token."""
+    """Return the gap of a server without a token, which a command with network can reach."""
     return (
         f"with the network enabled, the server at {url} can be used to run anything outside of"
         " the sandbox: it asks for no token"

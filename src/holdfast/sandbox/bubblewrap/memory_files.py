@@ -1,9 +1,8 @@
 """
-Files without a name, for what a child reads or executes.
+Makes memory files (memfds) with data or a program for a child.
 
-The kernel can be told that files in memory are not to be executed (`vm.memfd_noexec`). At 1
-only those can be that were made for it; at 2 none can, and one that does not say that it is
-not to be executed cannot even be made. So each says what it is for.
+The sysctl `vm.memfd_noexec` restricts them. At 1, only memfds made with MFD_EXEC can be executed.
+At 2 none can, and one made without MFD_NOEXEC_SEAL is refused. So each memfd states its purpose.
 """
 
 import errno
@@ -11,16 +10,16 @@ import os
 
 __all__ = ["data_file", "program_file"]
 
+# MFD_NOEXEC_SEAL and MFD_EXEC, since Linux 6.3.
 _NEVER_EXECUTED = 0x08
-"""`MFD_NOEXEC_SEAL`, since Linux 6.3."""
-
 _EXECUTED = 0x10
-"""`MFD_EXEC`, likewise."""
 
 
 def data_file(data: bytes) -> int:
     """
-    A descriptor, not inherited, that reads as this; unlike a pipe it takes any amount at once.
+    Return a close-on-exec descriptor of a memfd with this content, at its beginning.
+
+    Unlike a pipe, a memfd takes any amount of data without a reader.
 
     Raises:
         OSError: The kernel refused.
@@ -30,11 +29,12 @@ def data_file(data: bytes) -> int:
 
 def program_file(image: bytes) -> int:
     """
-    A descriptor, not inherited, of a program that `/proc/self/fd` executes.
+    Return a close-on-exec descriptor of a program, to be executed by `/proc/self/fd/N`.
 
     Raises:
-        OSError: The kernel refused, and no folder for temporary files lets programs be run.
+        OSError: The kernel refused, and temporary files cannot be executed either.
     """
+    # PermissionError: `vm.memfd_noexec` is 2, so no memory file may be executed.
     try:
         return _filled(_memory_file(_EXECUTED), image)
     except PermissionError:
@@ -47,7 +47,8 @@ def _memory_file(purpose: int) -> int:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return os.memfd_create("holdfast", os.MFD_CLOEXEC)  # a kernel from before the two
+        # A kernel before 6.3 knows neither flag.
+        return os.memfd_create("holdfast", os.MFD_CLOEXEC)
 
 
 def _filled(fd: int, data: bytes) -> int:
@@ -61,14 +62,16 @@ def _filled(fd: int, data: bytes) -> int:
 
 
 def _write(fd: int, data: bytes) -> None:
+    # One write takes at most 2 GiB, and may take less.
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
 
 
 def _on_disk(image: bytes) -> int:
-    """The same as a file that is removed at once: nobody may have it open for writing then."""
-    import tempfile  # only here
+    """Return a descriptor of a temporary file with the program; the file is already removed."""
+    # Few kernels need this, and the import would add 4 ms to the first start of every server.
+    import tempfile
 
     fd, path = tempfile.mkstemp(prefix="holdfast-")
     try:
@@ -76,6 +79,7 @@ def _on_disk(image: bytes) -> int:
             os.fchmod(fd, 0o500)
             _write(fd, image)
         finally:
+            # Before the exec: ETXTBSY as long as a descriptor for writing is open.
             os.close(fd)
         if os.statvfs(path).f_flag & os.ST_NOEXEC:
             raise PermissionError(errno.EACCES, "no programs can be run from this folder", path)

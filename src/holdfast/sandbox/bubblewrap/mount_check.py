@@ -1,11 +1,11 @@
 """
-Whether a sandbox came out as planned, by the list of its mounts.
+Compares the mounts of a sandbox with its plan.
 
-Bubblewrap follows links, in what it mounts and in where to. A command in another sandbox
-may put a link in the place of a directory just then, and something else is mounted, or
-elsewhere. No look at the disk beforehand can rule that out. So where a plan depends on
-directories that a command may move, its mounts are compared with it before the command
-is let go. Pure: the lists are texts, as the kernel shows them in `mountinfo`.
+Bubblewrap follows symbolic links, both in the source and in the target of a mount. A command in
+another sandbox may replace a directory by a link at that moment, so that something else is
+mounted, or elsewhere. No check beforehand can rule that out. So if a plan depends on directories
+that a command may move, the mounts are compared with the plan before the command starts. No I/O
+is done here: the mounts are the text of `/proc/PID/mountinfo`.
 """
 
 from __future__ import annotations
@@ -14,45 +14,47 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Mount", "MountTable", "Planned", "fault", "led_elsewhere", "read_table"]
+__all__ = ["Mount", "MountTable", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
 
+# Below these, bubblewrap makes mounts that are in no plan.
 _OWN: Final = ("/dev/", "/proc/")
-"""Where it mounts what no plan names."""
 
+# mountinfo writes spaces, tabs, line ends and backslashes in octal.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Planned(NamedTuple):
-    """One mount as it has to be in the end."""
+    """Mount that a plan asks for."""
 
     path: str
     what: Literal["write", "read", "mask"]
-    """The path itself, writable or not; or something else that hides it."""
+    """The host's path, writable or read-only; or `mask`, something else that hides the path."""
 
 
 class Mount(NamedTuple):
-    """One mount as it is."""
+    """Mount in `mountinfo`."""
 
     device: str
     root: str
-    """The part of the device that is mounted."""
+    """Directory of the file system that is mounted."""
     writable: bool
 
 
 MountTable: TypeAlias = Mapping[str, Mount]
-"""By path; of several at one path the last, which lies on top."""
+"""Mounts by mount point; of several at one mount point the last, which lies on top."""
 
 
 def read_table(text: str) -> MountTable:
-    """Take apart what the kernel shows."""
+    """Parse the text of a `mountinfo`."""
     table: dict[str, Mount] = {}
+    # Fields: mount id, parent id, device, root, mount point, options, and the rest.
     for line in text.splitlines():
         _, _, device, root, path, options, _ = line.split(" ", 6)
         table[_plain(path)] = Mount(device, _plain(root), options.startswith("rw"))
     return table
 
 
-def fault(
+def first_mismatch(
     plan: Iterable[Planned],
     inside: MountTable,
     host: MountTable,
@@ -60,29 +62,32 @@ def fault(
     hidden: Callable[[str], bool] = lambda path: False,
 ) -> str | None:
     """
-    The path that is not as planned, if there is one.
+    Return the first path that is not mounted as planned, or None.
 
     Args:
-        plan: All mounts, but for those of `/`, `/dev` and `/proc`.
-        inside: The mounts of a sandbox that is built.
-        host: Those outside of it.
-        hidden: Whether this user cannot get to a path. Bubblewrap leaves the host's
-            mounts writable where it cannot get to them, as nobody inside can either.
+        plan: All mounts, except those of `/`, `/dev` and `/proc`.
+        inside: Mounts of the sandbox.
+        host: Mounts of the host.
+        hidden: Returns True if this user cannot reach a path. Bubblewrap leaves such mounts
+            of the host writable, since nobody inside can reach them either.
     """
+    # First what the plan asks for, then any writable mount that it does not ask for.
     writable: list[str] = []
     for path, what in plan:
         mount = inside.get(path)
         if mount is None or mount.writable is not (what == "write"):
             return path
+        # A mask must be something else than the host's file; all others must be that file.
         if (mount[:2] == _expected(path, host)) is (what == "mask"):
             return path
         if what == "write":
             writable.append(path)
+    # Mounts of other devices are the sandbox's own tmpfs, which hold nothing of the host.
     devices = {mount.device for mount in host.values()}
     for path, mount in inside.items():
         if not mount.writable or mount.device not in devices or path.startswith(_OWN):
             continue
-        # Beside what was asked for, there is what others have mounted below it.
+        # A bind mount is recursive: it brings along the host's mounts below its path.
         granted = any(_covers(root, path) for root in writable)
         if mount[:2] != _expected(path, host) or not (granted or hidden(path)):
             return path
@@ -92,12 +97,13 @@ def fault(
 def led_elsewhere(
     plan: Iterable[Planned], inside: MountTable, host: MountTable
 ) -> list[tuple[str, str]]:
-    """The directories that something else is mounted at, each with where that is on the host."""
+    """Return the mount points with a wrong mount, each with the host's path of that mount."""
     found: list[tuple[str, str]] = []
     for path, what in plan:
         mount = inside.get(path)
         if what == "mask" or mount is None or mount[:2] == _expected(path, host):
             continue
+        # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
             if outer.device == mount.device and _covers(outer.root, mount.root):
                 rest = mount.root.removeprefix(outer.root).lstrip("/")
@@ -106,7 +112,8 @@ def led_elsewhere(
 
 
 def _expected(path: str, host: MountTable) -> tuple[str, str] | None:
-    """What is at a path of the host: a device, and the part of it."""
+    """Return the device and the directory on it that a path of the host has, or None."""
+    # The nearest mount point above decides which device a path is on.
     above, rest = path, ""
     while True:
         mount = host.get(above)
@@ -123,6 +130,7 @@ def _covers(path: str, other: str) -> bool:
 
 
 def _plain(text: str) -> str:
+    """Return a path of mountinfo without its octal escapes."""
     if "\\" not in text:
         return text
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

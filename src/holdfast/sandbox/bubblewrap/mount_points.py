@@ -1,15 +1,14 @@
 """
-What a sandbox needs on the disk: places made only to mount something over them.
+Makes and removes the mount points that sandboxes need on the host's disk.
 
-A mount needs something to be mounted on, so a name that must not be created, such
-as a `.git` that is not there, exists as an empty folder or file while a command
-runs [sandbox.targets]. The server makes it before the first command that relies on
-it and removes it after the last. Nothing that was there before, or that has become
-anything else, is touched.
+A mount needs a mount point. So a name that must not be created, such as a missing `.git`, exists
+as an empty directory or file while a command runs [sandbox.targets]. The server makes it before
+the first command that relies on it, and removes it after the last. A file that existed before,
+or that is no longer empty, is never touched.
 
-Each place has a mark, where the file system can keep one, and whoever uses it holds a
-lock on it. So a place is recognised that another server uses, or that was left by one
-that was killed: the last user removes it.
+Each mount point has an extended attribute as a mark, where the file system supports that. Its
+users hold a shared lock (`flock`) on it. By these a server recognises a mount point that another
+server uses, or that a killed server left behind. The last user removes it.
 """
 
 import errno
@@ -23,51 +22,53 @@ from contextlib import contextmanager, suppress
 from typing import Literal
 
 from holdfast.linux.kernel_cache import is_on_this_machine
-from holdfast.sandbox.bubblewrap.deferred_close import close_soon
+from holdfast.sandbox.bubblewrap.deferred_close import close_in_background
 
-__all__ = ["MountTargets"]
+__all__ = ["MountPoints"]
 
+# Extended attribute of the mount points that a Holdfast server made.
 _MARK = "user.holdfast.mount-target"
-"""An attribute of a file."""
 
+# O_NONBLOCK: another process may have put a FIFO there, whose open would wait for a writer.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+# Attempts to make and lock a mount point that other servers remove in between.
 _TRIES = 20
-"""How often a place may be removed by others while we make sure of it."""
 
+# Threads that remove mount points on network file systems, those that hang included.
 _MAX_REMOVING = 64
-"""Places on mounts of others that are removed at a time, those that do not answer included."""
 
+# Seconds between two attempts, for a server that holds the exclusive lock to remove it.
 _PAUSE = 0.0005
-"""Seconds that somebody who is about to remove a place is given to do so."""
 
 
-class _Place:
-    """One place, for as long as somebody here uses it."""
+class _MountPoint:
+    """Mount point that at least one sandbox of this process uses."""
 
     __slots__ = ("_folder", "_name", "_ours", "fd", "is_local", "users")
 
     def __init__(self, path: str, kind: Literal["directory", "file"], folder: int) -> None:
         """
         Args:
-            path: Where it is.
-            kind: What it is.
-            folder: A descriptor of what it is in, which stays the caller's.
+            path: Absolute path of the mount point.
+            kind: Kind of file to make if it is missing.
+            folder: Descriptor of its directory, which the caller closes.
 
         Raises:
-            OSError: It can neither be made nor made sure of.
+            OSError: It can neither be created nor locked.
         """
         self.users = 0
         self.fd: int | None = None
-        """Open, with a lock that all its users share; `None` if it may not be opened."""
+        """Open descriptor with a shared lock; `None` if this user may not open the file."""
+        # True if a server made the file, so that it may be removed.
         self._ours = False
         self._name = os.path.basename(path)
-        # Where its folder is called otherwise by now, it is removed all the same, and
-        # where a link has come to be, nothing is made behind it.
+        # By descriptor, not by path: the directory may be renamed later, or replaced by a link
+        # that leads elsewhere.
         self._folder = os.dup(folder)
         self.is_local = is_on_this_machine(folder)
-        """False if a server elsewhere, which may be dead, has to be asked for anything there."""
+        """False on a network file system, where any call may hang."""
         try:
             self._make_sure(kind)
         except OSError as error:
@@ -76,30 +77,32 @@ class _Place:
         self._mark()
 
     def _make_sure(self, kind: Literal["directory", "file"]) -> None:
-        """Have it, and a lock on it."""
+        """Create the file if it is missing, and take a shared lock on it."""
         for last in [False] * (_TRIES - 1) + [True]:
             self._ours |= _make(self._folder, self._name, kind)
             try:
                 self.fd = os.open(self._name, _OPEN, dir_fd=self._folder)
                 fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                # A link count of 0: it was removed between `open` and `flock`.
                 if os.fstat(self.fd).st_nlink:
                     return
             except PermissionError:
                 if not self._ours:
-                    return  # it was there, and not for us to remove
+                    # It existed before, so it will not be removed and needs no lock.
+                    return
                 raise
             except (FileNotFoundError, BlockingIOError):
                 if last:
                     raise
                 time.sleep(_PAUSE)
-            # Somebody removed it, or is about to.
+            # Another server removed it, or holds the exclusive lock to do so.
             if self.fd is not None:
                 os.close(self.fd)
                 self.fd = None
         raise FileNotFoundError(errno.ENOENT, "it is removed again and again")
 
     def _mark(self) -> None:
-        """Leave a mark on one that is ours, or find that of another server."""
+        """Set the mark on a new file; on an existing one, look for another server's mark."""
         if self.fd is not None:
             with suppress(OSError):
                 if self._ours:
@@ -108,16 +111,18 @@ class _Place:
                     os.getxattr(self.fd, _MARK)
                     self._ours = True
 
-    def let_go(self) -> int | None:
+    def remove(self) -> int | None:
         """
-        Remove it, if a sandbox made it, nobody else uses it and it is still empty.
+        Remove the file, if a server made it, no one else uses it and it is still empty.
 
         Returns:
-            Its descriptor if it was removed, which the caller closes.
+            The descriptor of the removed file, which the caller closes; None otherwise.
         """
         removed = None
         if self.fd is not None and self._ours:
-            with suppress(OSError):  # in use, not empty, or gone
+            # It may be in use, not empty, or gone.
+            with suppress(OSError):
+                # The exclusive lock fails as long as another server has a shared one.
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _remove(self._folder, self._name, os.fstat(self.fd)):
                     removed, self.fd = self.fd, None
@@ -131,27 +136,28 @@ class _Place:
             self.fd = None
 
 
-class MountTargets:
+class MountPoints:
     """
-    The places that sandboxes of this process need.
+    All mount points that sandboxes of this process use, with their numbers of users.
 
-    Between `reserve` and `release` a place is in use. A second command that is
-    started meanwhile finds it, and is a user of it too: when the place goes, so
-    does what is mounted there, in every sandbox.
+    A mount point is in use between `reserve` and `release`. A second command that starts
+    meanwhile becomes a user, too: removing a mount point detaches the mounts on it in every
+    sandbox.
     """
 
     def __init__(self) -> None:
-        self._places: dict[str, _Place] = {}
-        # Sandboxes that are being planned, and places nobody uses that they may have seen.
+        self._points: dict[str, _MountPoint] = {}
+        # Number of sandboxes that are being planned. A plan may count on a mount point that it
+        # has seen on disk, so unused ones are only collected until the planning is over.
         self._planning = 0
         self._unused: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._points)
 
     @contextmanager
     def planning(self) -> Iterator[None]:
-        """Keep all places while it is looked at what is there; `reserve` before the end."""
+        """Remove no mount point in this block; build the policy and call `reserve` in it."""
         self._planning += 1
         try:
             yield
@@ -163,23 +169,23 @@ class MountTargets:
 
     def reserve(self, targets: Iterable[tuple[str, Literal["directory", "file"]]]) -> None:
         """
-        Make sure of the places that a sandbox needs; each is missing, or empty.
+        Create and lock the mount points of a sandbox; each is missing, or empty.
 
         Raises:
-            OSError: One cannot be had, and none of them is in use now.
+            OSError: One cannot be created or locked; none of them is reserved then.
         """
         had: list[str] = []
-        # Most are in the same folder, which takes several calls to open.
+        # Most are in the same directory, which takes one call per component to open.
         folders: dict[str, int] = {}
         try:
             for path, kind in targets:
-                place = self._places.get(path)
-                if place is None:
+                point = self._points.get(path)
+                if point is None:
                     name = os.path.dirname(path)
                     if name not in folders:
                         folders[name] = _open_folder(name)
-                    place = self._places[path] = _Place(path, kind, folders[name])
-                place.users += 1
+                    point = self._points[path] = _MountPoint(path, kind, folders[name])
+                point.users += 1
                 had.append(path)
         except BaseException:
             self.release(had)
@@ -189,9 +195,10 @@ class MountTargets:
                 os.close(fd)
 
     def release(self, paths: Collection[str]) -> None:
-        """Remove the places that nobody relies on any more."""
+        """Release one reservation of the mount points; the last release removes them."""
         for path in paths:
-            self._places[path].users -= 1
+            self._points[path].users -= 1
+        # A plan that is being made may have seen these files as existing ones.
         if self._planning:
             self._unused.update(paths)
         else:
@@ -199,42 +206,45 @@ class MountTargets:
 
     def _forget(self, paths: Iterable[str]) -> None:
         removed: list[int] = []
-        for path in sorted(paths, key=len, reverse=True):  # what is inside another goes first
-            place = self._places[path]
-            if place.users == 0:
-                del self._places[path]
-                if not place.is_local:
-                    _let_go_elsewhere(place)
+        # Longest paths first: a directory has to be empty before it can be removed.
+        for path in sorted(paths, key=len, reverse=True):
+            point = self._points[path]
+            if point.users == 0:
+                del self._points[path]
+                if not point.is_local:
+                    _remove_in_thread(point)
                     continue
-                fd = place.let_go()
+                fd = point.remove()
                 if fd is not None:
                     removed.append(fd)
         if removed:
-            close_soon(removed)
+            close_in_background(removed)
 
 
-_removing: set[_Place] = set()
+_removing: set[_MountPoint] = set()
 
 
-def _let_go_elsewhere(place: _Place) -> None:
-    """Remove a place where nobody has to wait for it; if too many wait already, leave it there."""
+def _remove_in_thread(point: _MountPoint) -> None:
+    """Remove a mount point in a thread of its own; leave it if too many threads hang."""
     if len(_removing) >= _MAX_REMOVING:
-        return  # it is marked: the next server that uses it removes it
+        # It keeps its mark, so the next server that uses it removes it.
+        return
 
     def remove() -> None:
         try:
-            fd = place.let_go()
+            fd = point.remove()
             if fd is not None:
                 os.close(fd)
         finally:
-            _removing.discard(place)
+            _removing.discard(point)
 
-    _removing.add(place)
+    _removing.add(point)
     threading.Thread(target=remove, name="holdfast-mount-point", daemon=True).start()
 
 
 def _open_folder(path: str) -> int:
-    """A descriptor of a folder; a link on the way is not followed, but an error."""
+    """Return a descriptor of a directory; a symbolic link on the way is an error."""
+    # Component by component, since O_NOFOLLOW is about the last one only.
     fd = os.open("/", _PASS)
     for part in path.split("/"):
         if part:
@@ -247,7 +257,7 @@ def _open_folder(path: str) -> int:
 
 
 def _make(folder: int, name: str, kind: Literal["directory", "file"]) -> bool:
-    """Make a place; `False` if it is there."""
+    """Create a mount point; return False if the name exists."""
 
     def make() -> None:
         if kind == "directory":
@@ -264,12 +274,13 @@ def _make(folder: int, name: str, kind: Literal["directory", "file"]) -> bool:
 
 
 def _remove(folder: int, name: str, known: os.stat_result) -> bool:
-    """Remove an empty folder or file, if it is the one that is known."""
+    """Remove an empty directory or file if it is still the known one; return True if so."""
+    # Another process may have replaced the file since it was opened.
     there = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if (known.st_dev, known.st_ino) != (there.st_dev, there.st_ino):
         return False
     if stat.S_ISDIR(there.st_mode):
-        # Which an empty one allows, and no other.
+        # The kernel refuses to remove a directory that is not empty.
         _as_owner(folder, lambda: os.rmdir(name, dir_fd=folder))
     elif stat.S_ISREG(there.st_mode) and there.st_size == 0:
         _as_owner(folder, lambda: os.unlink(name, dir_fd=folder))
@@ -280,9 +291,9 @@ def _remove(folder: int, name: str, known: os.stat_result) -> bool:
 
 def _as_owner(folder: int, change: Callable[[], None]) -> None:
     """
-    Change something in a folder, even in one that its owner has closed to himself.
+    Change a directory, with a chmod before and after if its mode forbids that to its owner.
 
-    A command could open it again and make what must not be made.
+    Otherwise a command could chmod the directory itself and create the name.
     """
     try:
         change()
@@ -291,6 +302,7 @@ def _as_owner(folder: int, change: Callable[[], None]) -> None:
         mode = stat.S_IMODE(status.st_mode)
         if status.st_uid != os.geteuid() or mode & stat.S_IRWXU == stat.S_IRWXU:
             raise
+        # By `/proc`, since `fchmod` refuses an O_PATH descriptor.
         path = f"/proc/self/fd/{folder}"
         os.chmod(path, mode | stat.S_IRWXU)
         try:

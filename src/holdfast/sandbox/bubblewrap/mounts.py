@@ -1,9 +1,9 @@
 """
-From rules to mounts: what bubblewrap is told to put where [sandbox.devices].
+Turns the rules of a policy into bubblewrap's mounts [sandbox.devices].
 
-The rules are walked from `/` downwards. A mount is needed only where a rule differs from
-the one above it, so a list is as short as the rules allow. What is mounted later lies on
-top, so whatever is denied or protected inside of something writable comes after it.
+The rules are visited from `/` downwards. A rule needs a mount only if it differs from the rule
+above it, so the list is as short as the rules allow. Later mounts lie on top, so a denied or
+protected path inside of a writable one comes after it.
 """
 
 from __future__ import annotations
@@ -13,59 +13,61 @@ from typing import Final, Literal, NamedTuple
 from holdfast.sandbox.bubblewrap.mount_check import Planned
 from holdfast.sandbox.policy.policy import PROTECTED_NAMES, Policy, Rule, Standing, parent_of
 
-__all__ = ["BLANK", "BLANKS_AT_MOST", "Blank", "Mounts", "Target", "mounts"]
+__all__ = ["EMPTY_FD", "MAX_EMPTY_FDS", "EmptyFd", "MountTarget", "Mounts", "mounts"]
 
-BLANKS_AT_MOST: Final = 64
+MAX_EMPTY_FDS: Final = 64
 """
-How many denied files get an empty one of their own in their place, each of which costs a
-descriptor. The ones after that get `/dev/null`, which cannot be opened on such a mount.
+Denied files that are masked by an empty file with mode 000, each of which costs a descriptor.
+
+The others are masked by `/dev/null`, which cannot be opened on a mount without devices.
 """
 
 
-class Blank:
-    """Stands in a list of arguments for a descriptor that reads as empty."""
+class EmptyFd:
+    """Placeholder in a list of arguments for the number of an empty descriptor."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "BLANK"
+        return "EMPTY_FD"
 
 
-BLANK: Final = Blank()
+EMPTY_FD: Final = EmptyFd()
 
 
-class Target(NamedTuple):
+class MountTarget(NamedTuple):
     """
-    A path that is made only to be mounted on, or has been by another command.
+    Mount point on the host's disk that is made for sandboxes only.
 
-    Bubblewrap makes what is missing and leaves it behind. Whoever removes it waits
-    for the last command that has it: when a path vanishes, so does every mount on it.
+    Bubblewrap creates a missing mount point and leaves it behind. It may be removed only after
+    the last command that uses it, since that detaches the mounts on it in every sandbox.
     """
 
     path: str
     kind: Literal["directory", "file"]
     existed: bool
-    """It was there, empty, when the policy was made."""
+    """True if it existed, empty, when the policy was built."""
 
 
 class Mounts(NamedTuple):
-    """Arguments of bubblewrap, and what they leave on disk."""
+    """Mount arguments of bubblewrap, and the mount points that they need."""
 
-    arguments: list[str | Blank]
-    targets: list[Target]
+    arguments: list[str | EmptyFd]
+    targets: list[MountTarget]
     planned: list[Planned]
-    """What is where in the end."""
+    """Resulting mounts, for the comparison with the real ones."""
     movable: bool
     """
-    Whether some of it is below something writable, so that a command in another sandbox
-    could move it away while this one is built. A protected name right below a writable
-    root does not count: every sandbox that has the root keeps it where it is.
+    True if a command in another sandbox could rename a mount point while this one is built.
+
+    That takes a mount point below a writable path. A protected name right below a writable root
+    does not count: every sandbox with that root keeps the name in place.
     """
 
 
 def mounts(policy: Policy) -> Mounts:
-    """What lies on top of `/`, parents first. Empty if everything may be written."""
-    walk = _Walk(policy)
+    """Return the mounts on top of `/`, parents first; none if everything may be written."""
+    walk = _MountWalk(policy)
     for path in sorted(policy.rules, key=_by_component):
         walk.visit(policy.rules[path])
     walk.leave_for("")
@@ -73,30 +75,30 @@ def mounts(policy: Policy) -> Mounts:
 
 
 def _by_component(path: str) -> str:
-    """A key that sorts a directory before what is in it, and all that before its siblings."""
+    """Return a key that sorts a directory before its content, and both before its siblings."""
     return path.replace("/", "\0")
 
 
 def _is_proc(path: str) -> bool:
-    """Whether a path is part of `/proc`: the host's stays out, whatever an entry says."""
+    """Return True for a path in `/proc`: the host's is never mounted, whatever an entry says."""
     return path == "/proc" or path.startswith("/proc/")
 
 
 class _Above(NamedTuple):
-    """A rule that the walk is below of."""
+    """Rule of a directory above the current one."""
 
     path: str
     standing: Standing
     opened: bool = False
-    """Denied, but with a way through to something inside."""
+    """True if the directory is denied, but can be passed to reach a path below."""
 
 
-class _Walk:
-    """One pass over the rules."""
+class _MountWalk:
+    """Collects the mounts of a policy; visit the rules in the order of `_by_component`."""
 
     def __init__(self, policy: Policy) -> None:
-        self.arguments: list[str | Blank] = []
-        self.targets: list[Target] = []
+        self.arguments: list[str | EmptyFd] = []
+        self.targets: list[MountTarget] = []
         self.planned: list[Planned] = []
         self.movable = False
         self._policy = policy
@@ -104,26 +106,28 @@ class _Walk:
         self._above = [_Above("", "hidden")]
         for link, said in policy.links:
             if policy.governing(link) is None:
-                # Its directory is made up, so the link has to be made as well.
+                # Its directory exists only in the sandbox's tmpfs, so the link is made there.
                 self.arguments += ("--symlink", said, link)
 
     def visit(self, rule: Rule) -> None:
-        """Mount what a rule needs; those above it have had their turn."""
+        """Add the mounts of a rule; the rules above it have been visited."""
         self.leave_for(rule.path)
         above = self._above[-1].standing
         opened = False
         if rule.path == "/":
-            pass  # `/` is there before anything else
+            # The first arguments of `arguments.plan` have mounted it.
+            pass
         elif rule.access == "deny":
             opened = self._deny(rule, above)
         elif _is_proc(rule.path):
-            pass  # the sandbox's own is there
-        elif rule.kind is None or rule.blank:
+            # The sandbox has a `/proc` of its own.
+            pass
+        elif rule.kind is None or rule.empty:
             if above == "write":
                 self._cover(rule)
         elif above != rule.access or (rule.access == "write" and rule.kind == "directory"):
-            # A writable directory in another one, too: it has to keep its name, or what is
-            # protected in it could be had under a new one (13, rule 2).
+            # Also for a writable directory in another one. As a mount point it cannot be
+            # renamed; under a new name, its protected paths would be writable (13, rule 2).
             bind = "--bind" if rule.access == "write" else "--ro-bind"
             self.arguments += (bind, rule.path, rule.path)
             self._plan(rule, rule.access)
@@ -132,26 +136,28 @@ class _Walk:
     def _plan(self, rule: Rule, what: Literal["write", "read", "mask"]) -> None:
         self.planned.append(Planned(rule.path, what))
         inside = any(above.standing == "write" for above in self._above)
-        # Whether the profile names it, as clients do, or not.
+        # By its name and not by `why`: clients list the protected names as entries, too.
         named = rule.path.rpartition("/")[2] in PROTECTED_NAMES
         kept = named and parent_of(rule.path) == self._above[-1].path
         self.movable |= inside and not kept
 
     def leave_for(self, path: str) -> None:
-        """Finish with the rules that are not above this path."""
+        """Leave the directories that are not above this path; an empty path leaves all."""
         while len(self._above) > 1:
             last = self._above[-1]
             if path and (last.path == "/" or path.startswith(last.path + "/")):
                 return
+            # Only now: bubblewrap has to create mount points in this tmpfs before.
             if last.opened:
                 self.arguments += ("--remount-ro", last.path)
             self._above.pop()
 
     def _deny(self, rule: Rule, above: Standing) -> bool:
-        """Hide what is there. Returns whether there is a way through."""
+        """Mask a denied path; return True if it can be passed to reach a path below."""
         path = rule.path
         if above == "deny" and not self._above[-1].opened:
-            return False  # hidden with what it is in
+            # The mask of the directory above hides it already.
+            return False
         if rule.kind is None:
             if above == "write":
                 self._cover(rule)
@@ -159,30 +165,35 @@ class _Walk:
         self._plan(rule, "mask")
         if rule.kind == "directory":
             if self._policy.opens(path):
+                # Mode 111: it can be passed through, but not listed.
                 self.arguments += ("--perms", "111", "--tmpfs", path)
                 return True
             self._hide(path)
-        elif self._denied_files < BLANKS_AT_MOST:
+        elif self._denied_files < MAX_EMPTY_FDS:
             self._denied_files += 1
-            self.arguments += ("--perms", "000", "--ro-bind-data", BLANK, path)
+            self.arguments += ("--perms", "000", "--ro-bind-data", EMPTY_FD, path)
         else:
+            # Needs no descriptor, of which a process has only so many.
             self.arguments += ("--ro-bind", "/dev/null", path)
-        if rule.blank and above == "write":
+        # Perhaps a mount point of another command: this one becomes a user of it, too.
+        if rule.empty and above == "write":
             kind: Literal["directory", "file"] = "file" if rule.kind == "file" else "directory"
-            self.targets.append(Target(path, kind, existed=True))
+            self.targets.append(MountTarget(path, kind, existed=True))
         return False
 
     def _hide(self, path: str, perms: str = "000") -> None:
         self.arguments += ("--perms", perms, "--tmpfs", path, "--remount-ro", path)
 
     def _cover(self, rule: Rule) -> None:
-        """Keep a path from being made: something empty and read-only is there."""
+        """Keep a missing path from being created, by a read-only and empty mount on it."""
+        # A protected name is most likely to be a directory, such as `.git`; others are covered
+        # by a file, which a command cannot enter either.
         existed = rule.kind is not None
         self._plan(rule, "mask")
         named = rule.path.rpartition("/")[2] in PROTECTED_NAMES
         if rule.kind == "directory" or (named and not existed):
             self._hide(rule.path, "000" if rule.access == "deny" else "555")
-            self.targets.append(Target(rule.path, "directory", existed))
+            self.targets.append(MountTarget(rule.path, "directory", existed))
         else:
-            self.arguments += ("--ro-bind-data", BLANK, rule.path)
-            self.targets.append(Target(rule.path, "file", existed))
+            self.arguments += ("--ro-bind-data", EMPTY_FD, rule.path)
+            self.targets.append(MountTarget(rule.path, "file", existed))

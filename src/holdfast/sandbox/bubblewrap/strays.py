@@ -1,10 +1,10 @@
 """
-Removes what a launcher made in the wrong place.
+Removes mount points that bubblewrap created in the wrong directory.
 
-Bubblewrap makes each path that it mounts something on, if it is missing, and follows links on
-the way. A command in another sandbox may put a link in the place of a directory just then. As
-a rule the sandbox is found to be wrong, and nothing runs in it (see `mount_check`). But an empty
-directory or file is left where the link led to, perhaps outside of what any command may write.
+Bubblewrap creates missing mount points, and follows symbolic links on the way. A command in
+another sandbox may replace a directory by a link at that moment. `mount_check` finds the wrong
+mount, and no command runs in the sandbox. But an empty directory or file is left where the link
+led to, perhaps outside of what any command may write.
 """
 
 import fcntl
@@ -17,21 +17,22 @@ from holdfast.sandbox.bubblewrap.mount_check import Planned
 
 __all__ = ["remove_strays"]
 
+# Seconds that time stamps of files may be behind the clock: they advance with the timer tick.
 _COARSE = 0.02
-"""Seconds that the clock of a file system may be behind."""
 
-_MOST_LINKS = 256
-"""Links that are looked at in one directory."""
+# Links to look at in one directory, so that a command cannot make this take long.
+_MAX_LINKS = 256
 
+# Times to list a directory whose entries may be exchanged at the same time.
 _LISTS = 4
-"""Times that a directory is listed."""
 
+# Bubblewrap's names of the host's and the sandbox's root while it builds. A link may use them.
 _LAUNCHERS_OWN = ("/oldroot", "/newroot")
-"""The names of the machine and of the sandbox while it is built: a link may lead there."""
 
+# Modes of the files and directories that bubblewrap creates. Hardly any other program creates
+# a file that it cannot write to.
 _FILE_MODES = (0o444,)
 _FOLDER_MODES = (0o755, 0o700)
-"""The modes that bubblewrap makes things with. Few others make a file they cannot write to."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -40,22 +41,24 @@ def remove_strays(
     planned: Sequence[Planned], since: float, led: Iterable[tuple[str, str]] = ()
 ) -> None:
     """
-    Look where the paths of a sandbox may have led while it was built, and clean up there.
+    Remove the stray mount points of a sandbox that failed the mount check.
 
-    Only what is empty, made since then as the launcher makes it, and in use by no sandbox is
-    removed: who makes a link chooses the place, and must not have others' files removed.
+    Only a file that is empty, newer than `since`, looks like one of bubblewrap's and is in no use
+    is removed. Whoever made the link chose the directory, and must not get others' files removed.
 
     Args:
-        planned: All its mounts.
-        since: When the launcher was started, in seconds since the epoch.
-        led: Directories that are known to have led elsewhere, each with where that is.
+        planned: All mounts of the sandbox.
+        since: Start of bubblewrap, in seconds since the epoch.
+        led: Directories that are known to have led elsewhere, each with that other path.
     """
+    # Paths of the plan itself are never removed here: `mount_points` owns them.
     paths = [path for path, _ in planned]
     known = set(paths)
     for directory, where in {*led, *_links(paths)}:
         inside = directory + "/"
         below = [path.removeprefix(inside) for path in paths if path.startswith(inside)]
-        for rest in sorted(below, key=len, reverse=True):  # what is inside another goes first
+        # Longest paths first: a directory has to be empty before it can be removed.
+        for rest in sorted(below, key=len, reverse=True):
             while rest:
                 stray = f"{where}/{rest}"
                 if stray in known or not _remove(stray, since - _COARSE):
@@ -65,13 +68,13 @@ def remove_strays(
 
 def _links(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """
-    The directories on the way to these, each with every place that it may have been a link to.
+    Yield the directories above these paths, each with every path that it may have led to.
 
-    Who exchanges a directory with a link has the link beside it, if not in its place.
+    Whoever exchanges a directory and a link has the link next to it, or in its place.
     """
     above = {path[:at] for path in paths for at, char in enumerate(path) if char == "/" and at}
     for parent in {os.path.dirname(path) for path in above}:
-        # Of two names that are exchanged meanwhile, a list may show the link at neither.
+        # If two names are exchanged during one listing, it may show the link at neither.
         places = {place for _ in range(_LISTS) for place in _where_links_lead(parent)}
         if places:
             for directory in above:
@@ -83,7 +86,7 @@ def _where_links_lead(parent: str) -> Iterator[str]:
     with suppress(OSError), os.scandir(parent) as entries:
         links = 0
         for entry in entries:
-            if entry.is_symlink() and links < _MOST_LINKS:
+            if entry.is_symlink() and links < _MAX_LINKS:
                 links += 1
                 said = os.path.normpath(os.path.join(parent, os.readlink(entry.path)))
                 for own in _LAUNCHERS_OWN:
@@ -92,9 +95,10 @@ def _where_links_lead(parent: str) -> Iterator[str]:
 
 
 def _remove(path: str, since: float) -> bool:
-    """Remove something empty and new. Returns whether it was."""
+    """Remove an empty and new file or directory; return True if it was removed."""
     removed = False
-    with suppress(OSError):  # it is not there, not empty, or not ours
+    # It may be missing, not empty, or another user's.
+    with suppress(OSError):
         status = os.lstat(path)
         directory = stat.S_ISDIR(status.st_mode)
         empty = directory or (stat.S_ISREG(status.st_mode) and status.st_size == 0)
@@ -102,14 +106,16 @@ def _remove(path: str, since: float) -> bool:
         if (
             not empty
             or status.st_mode & 0o777 not in modes
+            # ctime, since a command can set the mtime of its files.
             or status.st_ctime < since
             or status.st_uid != os.geteuid()
         ):
             return False
         fd = os.open(path, _OPEN)
         try:
-            # What another sandbox needs is locked by whoever made it.
+            # Servers hold a shared lock on the mount points of their sandboxes.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The same file that was checked, and not one that has replaced it.
             if os.path.samestat(os.fstat(fd), status):
                 (os.rmdir if directory else os.unlink)(path)
                 removed = True

@@ -1,9 +1,9 @@
 """
-What this machine can enforce, found out by trying it.
+Probes which isolation this machine supports, by building a sandbox.
 
-A profile is enforced wholly or refused: nothing runs weaker than it was asked to.
-So the ladder is short. It says which rung works here, what even that leaves open,
-and what to change where none does.
+A profile is enforced wholly or refused: no command runs with less isolation than was asked for.
+So there are three levels only. The result names the level, its gaps, and what to change to get
+a higher one.
 """
 
 import fcntl
@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.sandbox.bubblewrap.audit import LOGGING_ABI, can_read_log
 from holdfast.sandbox.bubblewrap.binary import Launcher, find_launcher
 from holdfast.sandbox.bubblewrap.devices import may_make_devices, need_devices
 from holdfast.sandbox.bubblewrap.filter import filter_program
@@ -32,14 +31,15 @@ from holdfast.sandbox.bubblewrap.writable_proc import owns_settings, writable_se
 from holdfast.sandbox.policy.exhausted import raise_exhausted
 from holdfast.sandbox.policy.policy import Policy
 
-__all__ = ["Rung", "SandboxSupport", "probe_support"]
+__all__ = ["IsolationLevel", "SandboxSupport", "probe_support"]
 
+# Seconds for one trial, which takes some hundredths of a second.
 _PROBE_LIMIT = 10.0
-"""Seconds that a trial may take."""
 
+# The init program uses the descriptors below this for itself.
 _LOWEST_FD = 10
-"""The last stage moves, closes and opens descriptors below it."""
 
+# All namespaces of a sandbox without network.
 _NAMESPACES = (
     "--unshare-user",
     "--unshare-pid",
@@ -49,46 +49,45 @@ _NAMESPACES = (
     "--unshare-cgroup-try",
 )
 
+# A new procfs, or an empty directory where a container's masked `/proc` forbids one.
 _PROC = ("--proc", "/proc")
 _NO_PROC = ("--tmpfs", "/proc")
 
 
-class Rung(StrEnum):
-    """How far a command can be isolated here."""
+class IsolationLevel(StrEnum):
+    """Degree of isolation that this machine supports."""
 
     FULL = "full"
-    """Namespaces, mounts and a filter on system calls."""
+    """Namespaces, mounts and a seccomp filter."""
     WITHOUT_PROC = "withoutProc"
-    """The same, but with an empty `/proc`: a new one cannot be mounted here."""
+    """The same with an empty `/proc`, since a new one cannot be mounted here."""
     NONE = "none"
-    """Not at all: whatever asks for isolation is refused."""
+    """No isolation: profiles that need it are refused."""
 
 
 class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rung works, why no higher one does, and what is open even so."""
+    """Isolation that this machine supports, with the reason if it is not the highest level."""
 
-    rung: Rung
+    rung: IsolationLevel
     launcher: Launcher | None = None
     landlock_abi: int = 0
-    """The version of Landlock that is applied; 0 if the kernel has none, or it does not work."""
+    """Landlock ABI that is applied; 0 if the kernel has no Landlock, or it does not work."""
     listens: bool = False
-    """Whether the kernel tells us of attempts to reach the network."""
-    logs: bool = False
-    """Whether it tells us what Landlock refused, by its log; only a privileged server has it."""
+    """True if seccomp notifications report attempts to reach the network."""
     settings: tuple[str, ...] = ()
-    """Parts of `/proc` that this user could change the machine by, beside `/proc/sys`."""
+    """Paths in `/proc`, beside `/proc/sys`, by which this user could change the machine."""
     own_devices: bool = False
-    """True if sandboxes need devices of their own, and they can be made."""
+    """True if sandboxes need device nodes of their own, and these can be made."""
     read_only_proc: bool = False
     """True if all of `/proc` has to be read-only, since its files belong to this user."""
     problem: str | None = None
-    """Why it is not the highest rung, and what to change."""
+    """Reason why it is not the highest level, and what to change."""
     gaps: tuple[str, ...] = ()
-    """The gaps of every sandbox on this rung; `policy_gaps` has those of a profile."""
+    """Gaps of every sandbox on this machine; `policy_gaps` has those of a profile."""
 
 
 class _Trial(NamedTuple):
-    """One way to build a sandbox."""
+    """Features of a sandbox to try."""
 
     launcher: Launcher
     proc: tuple[str, str] = _PROC
@@ -98,37 +97,39 @@ class _Trial(NamedTuple):
 
 def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
     """
-    Find out what works; takes some hundredths of a second.
+    Return the isolation that works here; takes some hundredths of a second.
 
     Raises:
-        OSError: This process has no descriptor or no memory left to find out with.
+        OSError: This process has no descriptor or no memory left.
     """
+    # With everything first, which works on most machines, so that one trial is enough.
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
-        return SandboxSupport(rung=Rung.NONE, problem=problem)
+        return SandboxSupport(rung=IsolationLevel.NONE, problem=problem)
     launcher = find_launcher(environ)
     if not isinstance(launcher, Launcher):
-        return SandboxSupport(rung=Rung.NONE, problem=launcher)
+        return SandboxSupport(rung=IsolationLevel.NONE, problem=launcher)
     best = _Trial(launcher, landlock_abi=landlock_abi(), listens=True)
     if _try(best) is None:
-        return _ladder(Rung.FULL, best)
+        return _supported(IsolationLevel.FULL, best)
     plain = _Trial(launcher)
     complaint = _try(plain)
     if complaint is None:
-        return _ladder(Rung.FULL, _improved(plain, best))
+        return _supported(IsolationLevel.FULL, _improved(plain, best))
     without = plain._replace(proc=_NO_PROC)
-    if _try(without) is None:  # so /proc was what made the difference
-        return _ladder(
-            Rung.WITHOUT_PROC,
+    # If this works, mounting `/proc` is what failed, and `complaint` says why.
+    if _try(without) is None:
+        return _supported(
+            IsolationLevel.WITHOUT_PROC,
             _improved(without, best),
             f"{complaint}; a container needs an unmasked /proc for more",
         )
     problem = f"{complaint}; {_advice(complaint, Path('/proc'))}"
-    return SandboxSupport(rung=Rung.NONE, launcher=launcher, problem=problem)
+    return SandboxSupport(rung=IsolationLevel.NONE, launcher=launcher, problem=problem)
 
 
 def _improved(trial: _Trial, best: _Trial) -> _Trial:
-    """With whatever makes it better and works here, each tried for itself."""
+    """Return the trial with Landlock and notifications added, each if it works."""
     if _try(better := trial._replace(landlock_abi=best.landlock_abi)) is None:
         trial = better
     if _try(better := trial._replace(listens=True)) is None:
@@ -136,10 +137,11 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
     return trial
 
 
-def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> SandboxSupport:
+def _supported(rung: IsolationLevel, trial: _Trial, problem: str | None = None) -> SandboxSupport:
     gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
-    if rung is Rung.WITHOUT_PROC:
+    if rung is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
+    # Only root needs nodes of its own, and root in a container may not make them.
     own_devices = need_devices() and may_make_devices()
     if need_devices() and not own_devices:
         gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
@@ -148,7 +150,6 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> SandboxSup
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,
-        logs=trial.landlock_abi >= LOGGING_ABI and can_read_log(),
         settings=() if owns_settings() else writable_settings(),
         own_devices=own_devices,
         read_only_proc=owns_settings(),
@@ -158,12 +159,14 @@ def _ladder(rung: Rung, trial: _Trial, problem: str | None = None) -> SandboxSup
 
 
 def _try(trial: _Trial) -> str | None:
-    """Run the launcher in a sandbox of its own; what it complains of, if it does."""
+    """Run `bwrap --version` in a sandbox; return None on success, or the error text."""
     machine, launcher = platform.machine(), trial.launcher
     with ExitStack() as stack:
+        # SOCK_SEQPACKET keeps messages apart, as for a real command.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         stack.callback(ours.close)
         stack.callback(theirs.close)
+        # Moved up, out of the range that the init program uses for itself.
         report = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
         stack.callback(os.close, report)
         stage = make_stage(
@@ -177,6 +180,7 @@ def _try(trial: _Trial) -> str | None:
         )
         file = data_file(stage)
         stack.callback(os.close, file)
+        # Nearly the options of a command, since each of them may be what fails here.
         arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
@@ -188,22 +192,25 @@ def _try(trial: _Trial) -> str | None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 pass_fds=[file, report],
+                # Nothing of the server's environment may decide about the result.
                 env={},
                 cwd="/",
                 timeout=_PROBE_LIMIT,
                 check=False,
             )
         except (OSError, subprocess.SubprocessError) as error:
+            # A lack of descriptors says nothing about the machine, and is not remembered.
             raise_exhausted(error)
             return str(error)
-        # Not by the status of the launcher: that may be taken by who reaps orphans here.
+        # Not by bubblewrap's exit status: a subreaper in this process may have reaped it.
         if _ended_well(ours):
             return None
     return done.stderr.decode("utf-8", "replace").strip() or f"bwrap: status {done.returncode}"
 
 
 def _ended_well(report: socket.socket) -> bool:
-    """Whether the last thing that the first process inside told is that all went well."""
+    """Return True if the last message of PID 1 is that its command exited with status 0."""
+    # bubblewrap has exited, so all messages are in the socket.
     report.setblocking(False)
     last = b""
     with suppress(BlockingIOError, ConnectionResetError):
@@ -213,9 +220,11 @@ def _ended_well(report: socket.socket) -> bool:
 
 
 def _advice(complaint: str, proc: Path) -> str:
-    """What most likely keeps a user from making namespaces, by what the kernel tells."""
+    """Return the most likely reason why namespaces cannot be made, by the kernel's settings."""
+    # From the most certain reason to the most likely one.
     if _setting(proc, "user/max_user_namespaces") == "0":
         return "user namespaces are switched off: set the sysctl user.max_user_namespaces above 0"
+    # The kernel reports its limits on namespaces, number and depth, as ENOSPC.
     if "ENOSPC" in complaint:
         return (
             "there are too many namespaces, or too many inside of each other: raise the sysctl"
@@ -232,6 +241,7 @@ def _advice(complaint: str, proc: Path) -> str:
         status = (proc / "self/status").read_text()
     except OSError:
         status = ""
+    # 2 is SECCOMP_MODE_FILTER: this process runs under a filter, as in Docker.
     if "\nSeccomp:\t2" in status:
         return (
             "a container's filter seems to forbid namespaces: start it with"

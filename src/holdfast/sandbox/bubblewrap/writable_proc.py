@@ -1,4 +1,4 @@
-"""The files by which the kernel lets itself be changed, beside those of `/proc/sys`."""
+"""Finds writable files of the kernel in `/proc`, beside those of `/proc/sys`."""
 
 import os
 import stat
@@ -6,24 +6,26 @@ from collections.abc import Iterator
 
 __all__ = ["owns_settings", "writable_settings"]
 
+# Entries of `/proc` that bubblewrap makes read-only in every sandbox, and `pressure`, which is
+# writable for everybody: a write only asks for notifications.
 _COVERED = frozenset({"sys", "sysrq-trigger", "irq", "bus", "pressure"})
-"""Of `/proc`: read-only in every sandbox. By the last one everybody may ask to be told."""
 
 
 def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
     """
-    What of the kernel's own files this user may write to: folders, or files at the top.
+    Return the entries of `/proc` with files that this user may write, without capabilities.
 
-    That is, without privileges, which a command has none of. Which there are depends on how
-    the kernel was built; as a rule they all belong to root.
+    Which entries exist depends on the build of the kernel; as a rule all belong to root.
     """
     try:
         names = sorted(os.listdir(proc))
     except OSError:
-        return ()  # there is none
+        # No `/proc` is mounted.
+        return ()
     found: list[str] = []
     for name in names:
         path = f"{proc}/{name}"
+        # Processes have their own rules, and links such as `self` lead to them.
         if name.isdigit() or name in _COVERED or os.path.islink(path):
             continue
         if any(map(_is_writable, _files_below(path))):
@@ -33,9 +35,9 @@ def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
 
 def owns_settings(proc: str = "/proc") -> bool:
     """
-    Whether the kernel's own files belong to this user, as they do to root.
+    Return True if the kernel's files in `/proc` belong to this user, as they do to root.
 
-    Such a user may change their modes and owners, and a change in one `/proc` is one in all.
+    Their owner may change their modes, and a change in one `/proc` shows in all of them.
     """
     try:
         return os.stat(f"{proc}/version").st_uid == os.geteuid()
@@ -47,7 +49,9 @@ def _is_writable(path: str) -> bool:
     try:
         status = os.lstat(path)
     except OSError:
-        return False  # of a process that has ended
+        # It belonged to a process that has ended.
+        return False
+    # By the mode, not by `access`: root's capabilities are gone inside of a sandbox.
     mine = status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR
     return bool(mine or status.st_mode & stat.S_IWOTH)
 

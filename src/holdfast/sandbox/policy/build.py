@@ -1,11 +1,10 @@
 """
-From a profile to rules: what its entries mean here and now [sandbox.*].
+Builds the policy of a profile for the files that are on disk now [sandbox.*].
 
-Entries may be missing on disk and may lead through links. What comes out has none of
-that: real paths, each with what holds there. Rules that no entry asks for are made here
-too: protected names, the first missing part of a path that must stay missing, sockets of
-engines that would run anything, and directories that must keep their name because of
-what is below them (13, rule 2).
+A path in a profile may be missing on disk and may lead through symbolic links. A policy has
+real paths only, each with its access. Some rules come from no entry. They protect names such as
+`.git`, keep missing paths missing, and hide sockets of container engines. And they keep the names
+of directories with a rule below them (13, rule 2).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.sandbox.policy.disk import HOST, Disk, Remembering, Seen, Traced, trace
+from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
 from holdfast.sandbox.policy.policy import (
     KEPT_NAMES,
     PATH_MAX,
@@ -37,10 +36,10 @@ from holdfast.sandbox.policy.policy import (
     Why,
     parent_of,
 )
-from holdfast.sandbox.profile.entries import Wanted, Wish, check_places, read_entries
+from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, check_places, read_entries
 from holdfast.sandbox.profile.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
 
-__all__ = ["PLATFORM_DIRECTORIES", "Facts", "resolve"]
+__all__ = ["PLATFORM_DIRECTORIES", "PolicyInputs", "resolve"]
 
 PLATFORM_DIRECTORIES: Final = (
     "/bin",
@@ -52,8 +51,10 @@ PLATFORM_DIRECTORIES: Final = (
     "/nix/store",
     "/run/current-system/sw",
 )
-"""What `minimal` makes readable, as far as it is there: programs and their libraries."""
+"""Directories that `minimal` makes readable if they exist: programs and their libraries."""
 
+# A client of one of these sockets can start programs outside of the sandbox. Without a network
+# nobody can connect to a socket; with one, these are hidden unless an entry names them.
 _ENGINE_SOCKETS: Final = (
     "/run/docker.sock",
     "/run/podman/podman.sock",
@@ -67,48 +68,50 @@ _ENGINE_SOCKETS: Final = (
     "/run/user/{uid}/systemd/private",
     "/tmp/codex-daemon-{uid}",  # noqa: S108 (not ours)
 )
-"""
-Whoever may talk to one of these can have anything run outside. Without network nobody
-can connect to a socket; with it, these are hidden unless an entry names them.
-"""
 
+# Of two entries for one path, the one with the higher number wins.
 _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
-"""Of two entries for one path the stronger one holds."""
 
-_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 (where a TMPDIR may be)
+# Directories that a TMPDIR may be in, beside the server's own and the workspace roots.
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - names to compare with
 
 
+# No servers: the default of tests and of operations that do not care.
 _NOBODY: Final = Reachable()
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a profile means depends on these."""
+class PolicyInputs:
+    """Facts of the request and the host that decide which paths a profile stands for."""
 
     cwd: str | None
-    """The directory of the command; `None` for an operation on files, which has none."""
+    """Working directory of the command; `None` for a file operation, which has none."""
     tmpdir: str | None = None
-    """What `tmpdir` stands for; nothing if it is empty or not absolute."""
+    """Path that `tmpdir` stands for; ignored if it is empty or not absolute."""
     own_tmpdir: str | None = None
-    """The server's own: what a request names may be in there."""
+    """Temporary directory of the server; `tmpdir` may be below it."""
     home: str | None = None
-    """Not to be had through `tmpdir`."""
+    """Home directory of the user, which `tmpdir` must not contain."""
     uid: int = 0
+    """User id for the paths of per-user sockets."""
     reachable: Reachable = _NOBODY
-    """The ways to use the Holdfast servers of this user."""
+    """Sockets and token files of this user's Holdfast servers."""
     disk: Disk = HOST
+    """File system to look at; another one in tests."""
 
 
-def resolve(context: SandboxContext, facts: Facts) -> Policy:
+def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
     """
-    Work out the rules of a profile.
+    Return the policy for a profile.
+
+    An earlier policy is reused if the disk still gives all the answers it was built from.
 
     Raises:
-        InvalidPermissionPath: An entry names a path of another system.
-        InvalidParams: The directory or a root does, or they are needed and not given; or
-            `tmpdir` stands for something that no temporary directory is.
-        CannotEnforce: A pattern cannot be looked for, or a rule could be got around
-            because its path leads through a link that the command may change.
+        InvalidPermissionPath: An entry names a path of another operating system.
+        InvalidParams: The working directory or a root does, or is needed and not given; or
+            `tmpdir` is not a temporary directory.
+        CannotEnforce: A pattern cannot be searched for, or a path leads through a symbolic
+            link that the command may change.
     """
     profile = context.permissions
     if isinstance(profile, DisabledProfile):
@@ -120,91 +123,104 @@ def resolve(context: SandboxContext, facts: Facts) -> Policy:
             check_places(context)
         return _all_writing(profile.network, facts)
     key = (context, facts)
-    kept = _kept.get(key)
-    if kept is not None and kept[1].hold():
-        return kept[0]
-    memory = Remembering(facts.disk)
+    known = _policies.get(key)
+    if known is not None and known[1].still_true():
+        return known[0]
+    memory = RememberedDisk(facts.disk)
     policy = _make(context, facts, profile.network, memory)
-    if len(_kept) >= _KEPT_AT_MOST:
-        _kept.clear()
+    if len(_policies) >= _MAX_POLICIES:
+        _policies.clear()
+    # Asking again for all files that match a pattern would cost as much as building anew.
     if not policy.globs:
-        _kept[key] = (policy, memory)
+        _policies[key] = (policy, memory)
     return policy
 
 
-def _make(context: SandboxContext, facts: Facts, network: Network, disk: Remembering) -> Policy:
-    wanted = read_entries(context, facts.cwd)
-    making = _Making(wanted, facts, disk)
-    making.take_entries()
-    if making.grants_all_writing():
+def _make(
+    context: SandboxContext, facts: PolicyInputs, network: Network, disk: RememberedDisk
+) -> Policy:
+    profile = read_entries(context, facts.cwd)
+    builder = _PolicyBuilder(profile, facts, disk)
+    builder.take_entries()
+    if builder.grants_all_writing():
         return _all_writing(network, facts)
-    making.complete(sockets=network == "enabled")
+    builder.complete(sockets=network == "enabled")
     return Policy(
         network=network,
-        full_read="/" in making.rules and not making.denies,
+        full_read="/" in builder.rules and not builder.denies,
         full_write=False,
-        minimal=wanted.minimal,
-        rules=making.rules,
-        globs=tuple(making.globs),
-        links=tuple(dict.fromkeys(making.links)),
+        minimal=profile.minimal,
+        rules=builder.rules,
+        globs=tuple(builder.globs),
+        links=tuple(dict.fromkeys(builder.links)),
         legacy_landlock=context.use_legacy_landlock,
     )
 
 
-def _all_writing(network: Network, facts: Facts) -> Policy:
-    """Everything may be written; without network, the secrets of servers are hidden even so."""
+def _all_writing(network: Network, facts: PolicyInputs) -> Policy:
+    """Return a policy that allows all writing, but hides servers' secrets from a sandbox."""
     if network != "restricted" or facts.cwd is None:
-        return Policy(network=network)  # nobody is enclosed, so nothing can be hidden
+        # There is no mount namespace in this case, so nothing can be hidden.
+        return Policy(network=network)
     found = [trace(path, facts.disk) for path in facts.reachable.secrets]
     rules = {it.path: Rule(it.path, "deny", it.kind, "server") for it in found if it.kind}
     return Policy(network=network, rules=rules)
 
 
-_kept: Final[dict[tuple[SandboxContext, Facts], tuple[Policy, Remembering]]] = {}
-"""Policies by what they were made from. Asking the disk again is all it takes to use one."""
+# Policies by the arguments of `resolve`, each with the answers of the disk it was built from.
+_policies: Final[dict[tuple[SandboxContext, PolicyInputs], tuple[Policy, RememberedDisk]]] = {}
 
-_KEPT_AT_MOST: Final = 128
+# A server sees a few profiles and directories; more than this many means that they change.
+_MAX_POLICIES: Final = 128
 
 _FREE: Final = Policy()
 
 
-class _Making:
-    """Rules in the making."""
+class _PolicyBuilder:
+    """
+    Collects the rules of one policy.
 
-    def __init__(self, wanted: Wanted, facts: Facts, disk: Disk) -> None:
+    Call `take_entries`, then `complete`. Each rule replaces or yields to those that are known
+    by then, so the order of the steps is part of the meaning.
+    """
+
+    def __init__(self, profile: ProfileRequest, facts: PolicyInputs, disk: Disk) -> None:
         self.rules: dict[str, Rule] = {}
         self.links: list[tuple[str, str]] = []
-        self.globs = list(wanted.globs)
-        self.denies = bool(wanted.globs)
-        self._wanted = wanted
+        self.globs = list(profile.globs)
+        self.denies = bool(profile.globs)
+        self._profile = profile
         self._facts = facts
         self._disk = disk
-        # Where protected names are given up, and entries whose links are yet to be judged.
+        # Missing paths that an entry makes writable: a protected name among them is not kept.
         self._lifted: set[str] = set()
-        self._linked: list[tuple[Wish, Traced]] = []
+        # Entries with symbolic links in their paths, to be judged once all rules are known.
+        self._linked: list[tuple[PathRequest, Traced]] = []
 
     def take_entries(self) -> None:
-        """Look up every entry; of two for one path the stronger holds."""
-        for wish in chain(self._wanted.wishes, self._tmpdir()):
-            _refuse_impossible(wish.path)
-            found = trace(wish.path, self._disk)
-            if wish.access == "deny":
+        """Add a rule for each entry; of two entries for one path the stronger one wins."""
+        for request in chain(self._profile.requests, self._tmpdir()):
+            _refuse_impossible(request.path)
+            found = trace(request.path, self._disk)
+            if request.access == "deny":
                 self.denies = True
-            if wish.access == "write" and found.kind is None:
+            # A missing path cannot be mounted, so it gets no rule. A command may create it if
+            # a directory above is writable.
+            if request.access == "write" and found.kind is None:
                 self._lifted.add(found.path)
                 continue
             if found.links:
-                self._linked.append((wish, found))
+                self._linked.append((request, found))
             known = self.rules.get(found.path)
-            if known is None or _STRENGTH[known.access] < _STRENGTH[wish.access]:
-                self.rules[found.path] = Rule(found.path, wish.access, found.kind)
+            if known is None or _STRENGTH[known.access] < _STRENGTH[request.access]:
+                self.rules[found.path] = Rule(found.path, request.access, found.kind)
         for path in self._lifted:
-            # Writing is the stronger of the two, here as well.
+            # A writable entry wins over a readable one for a missing path, too.
             if path in self.rules and self.rules[path].access == "read":
                 del self.rules[path]
 
     def grants_all_writing(self) -> bool:
-        """Whether nothing narrows a writable `/`."""
+        """Return True if `/` is writable and no entry restricts anything below it."""
         root = self.rules.get("/")
         return (
             root is not None
@@ -214,17 +230,25 @@ class _Making:
         )
 
     def complete(self, *, sockets: bool) -> None:
-        """Add what no entry says, and drop what has no effect."""
+        """
+        Add the rules that no entry asks for, and drop those without an effect.
+
+        Args:
+            sockets: Hide the sockets of engines and servers; they work only with a network.
+        """
         root = self.rules.get("/")
         if root is not None and root.access == "deny":
-            del self.rules["/"]  # what no rule covers is hidden anyway
+            # A path that no rule covers is hidden anyway.
+            del self.rules["/"]
+        # Before any rule is added: links are judged by the entries of the profile alone.
         self._judge_links()
+        # One deadline for all patterns, so that their number does not multiply the time.
         deadline = monotonic() + LOOK_LIMIT
-        for pattern in self._wanted.globs:
+        for pattern in self._profile.globs:
             placed = self._place(pattern)
             for path in expand(placed, self._disk, limit=MAX_MATCHES, deadline=deadline):
                 self._deny_match(path)
-        if self._wanted.minimal:
+        if self._profile.minimal:
             for path in PLATFORM_DIRECTORIES:
                 self._add_found(path, "platform")
         if sockets:
@@ -234,20 +258,24 @@ class _Making:
                 self._hide_from_all(path)
         for path in self._facts.reachable.secrets:
             self._hide_from_all(path)
+        # After all denials are known, and before read-only rules are added on purpose.
         self._drop_reading_below_denied()
         for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
             self._protect(rule)
+        # Last: every rule inside of a writable root needs directories that keep their names.
         for rule in list(self.rules.values()):
             self._cover_or_pin(rule)
 
-    def _tmpdir(self) -> Iterator[Wish]:
+    def _tmpdir(self) -> Iterator[PathRequest]:
+        """Yield the requests for `tmpdir`; a generator, so it runs after all other entries."""
         path = self._facts.tmpdir
-        if not self._wanted.tmpdir or not path or not path.startswith("/"):
+        if not self._profile.tmpdir or not path or not path.startswith("/"):
             return
         _refuse_impossible(path)
         found = trace(path, self._disk)
-        for access in self._wanted.tmpdir:
+        for access in self._profile.tmpdir:
             over = self.rules.get(found.path) or self._above(found.path)
+            # Reading what an entry shows already grants nothing new.
             given = over is not None and access == "read" and over.access != "deny"
             if access != "deny" and not given and found.kind is not None:
                 fault = self._tmpdir_fault(found.path)
@@ -256,16 +284,17 @@ class _Making:
                     raise InvalidParams(
                         f"sandbox entry `tmpdir` cannot make `{found.path}` {word}: {fault}"
                     )
-            yield Wish(path, access)
+            yield PathRequest(path, access)
 
     def _tmpdir_fault(self, path: str) -> str | None:
         """
-        Why a directory is not taken for a temporary one, if so.
+        Return the reason why a directory may not be the temporary one, or None.
 
-        A variable must not hand out what no entry names (13, rule 5), and less so what
-        an entry keeps from the command. The entries have been looked up by now.
+        An environment variable must not grant a path that no entry names (13, rule 5), and
+        even less one that an entry denies. All entries have been taken by now.
         """
-        roots = [trace(root, self._disk).path for root in self._wanted.roots]
+        # Real paths, since `path` is one.
+        roots = [trace(root, self._disk).path for root in self._profile.roots]
         if self._is_wide(path, roots):
             return "TMPDIR has to be a directory of its own"
         own = [
@@ -280,16 +309,18 @@ class _Making:
         over = self.rules.get(path) or self._above(path)
         if over is None:
             return None
+        # In a writable root, its protected names are the exception.
         if over.access == "write":
             name = path.removeprefix(over.path).lstrip("/").partition("/")[0]
             kept = name in PROTECTED_NAMES or name in KEPT_NAMES
         else:
+            # A read-only rule inside of a writable root protects something on purpose.
             around = self._above(over.path)
             kept = over.access == "deny" or (around is not None and around.access == "write")
         return "TMPDIR must not be in what the profile protects or denies" if kept else None
 
     def _is_wide(self, path: str, roots: list[str]) -> bool:
-        """Whether a directory holds more than temporary files."""
+        """Return True for `/`, a home directory, a parent of a root: more than temporary files."""
         return (
             path == "/"
             or any(_covers(path, home) for home in self._real(self._facts.home))
@@ -297,7 +328,7 @@ class _Making:
         )
 
     def _real(self, path: str | None) -> list[str]:
-        """Where a directory really is; nowhere if it is not given, or `/`."""
+        """Return the real path of a directory in a list; an empty list if not given, or `/`."""
         if not path or not path.startswith("/"):
             return []
         real = trace(path, self._disk).path
@@ -306,24 +337,25 @@ class _Making:
     # -- links
 
     def _judge_links(self) -> None:
-        for wish, found in self._linked:
-            self._refuse_links(wish.path, wish.access, found)
-            if wish.access == "deny" and (found.itself or "").startswith("/"):
-                # The real server fails on these (and only on these), so nobody relies
-                # on them; refusing is clearer than to hide the file but not the link.
+        for request, found in self._linked:
+            self._refuse_links(request.path, request.access, found)
+            if request.access == "deny" and (found.itself or "").startswith("/"):
+                # The real server fails on these links too, so no client relies on them.
+                # Hiding the file but not the link would be worse than a refusal.
                 raise CannotEnforce(
-                    f"cannot enforce sandbox deny-read path {wish.path} because it is an "
+                    f"cannot enforce sandbox deny-read path {request.path} because it is an "
                     f"absolute symlink: deny {found.path} instead"
                 )
-            if wish.access != "deny":
+            # A denied path needs no links: nobody has to find it.
+            if request.access != "deny":
                 self.links += found.links
 
     def _refuse_links(self, path: str, access: str, found: Traced) -> None:
         """
-        Refuse a path that leads through a link which the command may change.
+        Raise `CannotEnforce` if a path leads through a link that the command may change.
 
-        The next command's rule would then follow the changed link. A writable path
-        does no harm as long as it ends where writing is allowed anyway.
+        The rule of the next command would follow the changed link. A writable path is
+        harmless as long as it ends where writing is allowed anyway.
         """
         for link, _ in found.links:
             over = self._above(link)
@@ -347,10 +379,11 @@ class _Making:
             self.rules.setdefault(found.path, Rule(found.path, "read", found.kind, why))
 
     def _place(self, pattern: Glob) -> Glob:
-        """A pattern where its directory really is: what is found there has its real path."""
+        """Return the pattern with the real path of its directory, so that matches are real."""
         found = trace(pattern.folder, self._disk)
         if found.path == pattern.folder:
             return pattern
+        # The link must not be writable: a command could point it elsewhere before the next one.
         self._refuse_links(pattern.pattern, "deny", found)
         placed = pattern.within(found.path)
         self.globs.append(placed)
@@ -365,22 +398,25 @@ class _Making:
 
     def _hide_socket(self, path: str) -> None:
         found = trace(path, self._disk)
+        # An entry that names the socket shows it on purpose.
         if found.kind is not None and found.path not in self.rules:
             self.rules[found.path] = Rule(found.path, "deny", found.kind, "socket")
 
     def _hide_from_all(self, path: str) -> None:
-        """Deny what belongs to a Holdfast server, whatever entries say about it."""
+        """Deny a path of a Holdfast server, and drop all rules at or below it."""
         found = trace(path, self._disk)
         if found.kind is None:
             return
+        # Unlike other sockets, no entry can show these: they would end all isolation.
         for below in [known for known in self.rules if _covers(found.path, known)]:
             del self.rules[below]
         if self._above(found.path) is None:
-            return  # nothing shows it
+            # No rule shows a directory above, so the path does not exist inside.
+            return
         self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")
 
     def _drop_reading_below_denied(self) -> None:
-        """What is denied is opened up again for writing only, as the real server does."""
+        """Drop readable rules below a denied one: only writing reopens it, as in Codex."""
         for path in sorted(self.rules):
             if self.rules[path].access == "read":
                 over = self._above(path)
@@ -388,7 +424,7 @@ class _Making:
                     del self.rules[path]
 
     def _protect(self, root: Rule) -> None:
-        """Keep the protected names of a writable root as they are, or missing."""
+        """Make the protected names of a writable root read-only, or keep them missing."""
         if root.kind != "directory":
             return
         over = self._above(root.path)
@@ -397,7 +433,8 @@ class _Making:
             and over is not None
             and (over.access == "write" or over.why == "protected")
         ):
-            return  # an entry opened it up on purpose
+            # An entry names this protected directory, to make it writable on purpose.
+            return
         start = root.path.rstrip("/")
         for name in PROTECTED_NAMES:
             path = f"{start}/{name}"
@@ -405,7 +442,8 @@ class _Making:
                 self._protect_name(root.path, path)
         for name in KEPT_NAMES:
             path = f"{start}/{name}"
-            # A command may have made a link: nothing is to be kept, and no start to fail of it.
+            # A link here was made by a command: it needs no protection, and `_protect_name`
+            # would refuse the start because of it.
             if path not in self.rules and self._disk.kind(path) in ("directory", "file"):
                 self._protect_name(root.path, path)
         git = self.rules.get(f"{start}/.git")
@@ -414,53 +452,63 @@ class _Making:
 
     def _protect_name(self, root: str, path: str) -> None:
         kind = self._disk.kind(path)
+        # A missing name needs no cover where this user cannot create it. In `/` no mount
+        # point is ever made (13, rule 16).
         if kind is None and (root == "/" or not self._disk.can_create(root)):
-            return  # nobody can make it: not this user, or (13, rule 16) not in `/`
+            return
         if kind == "link":
             self._refuse_links(path, "read", trace(path, self._disk))
             return
-        blank = kind == "directory" and self._disk.is_blank(path)
-        self.rules[path] = Rule(path, "read", kind, "protected", blank)
+        empty = kind == "directory" and self._disk.is_empty(path)
+        self.rules[path] = Rule(path, "read", kind, "protected", empty)
 
     def _protect_pointed(self, root: str, pointer: str) -> None:
-        """A `.git` file names the directory that has to be protected in its place."""
+        """Protect the directory that a `.git` file points to (a worktree or a submodule)."""
         said = self._disk.text(pointer).lstrip()
         if not said.startswith("gitdir:"):
             return
+        # As git reads it: relative paths start from the directory of the file.
         path = said.removeprefix("gitdir:").strip().rstrip("\0")
         path = path if path.startswith("/") else f"{root}/{path}"
         found = trace(path, self._disk)
+        # Outside of a writable root it cannot be written anyway.
         over = self._above(found.path)
         if over is None or over.access != "write":
             return
         self._refuse_links(path, "read", found)
-        # If it is missing, nobody may make it: git would take it for the repository.
+        # A missing one is covered as well: git would take what a command makes there for
+        # the repository, with its hooks.
         self.rules.setdefault(found.path, Rule(found.path, "read", found.kind, "gitdir"))
 
     def _cover_or_pin(self, rule: Rule) -> None:
-        """Keep a rule inside of a writable root from being moved out of the way."""
+        """Add rules so that no directory above a rule in a writable root can be renamed."""
         over = self._above(rule.path)
         if over is None or over.access != "write" or rule.access == "write":
             return
         path = rule.path
+        # Of a missing path, only the first missing component can be covered: the others have
+        # no directory to be in.
         if rule.kind is None:
             path, kind = self._first_missing(path, over.path)
             if over.kind != "directory" or (
                 kind is None and not self._disk.can_create(parent_of(path))
             ):
-                del self.rules[rule.path]  # nobody can make it
+                # This user cannot create it, so there is nothing to prevent.
+                del self.rules[rule.path]
                 return
-            blank = kind is not None and self._disk.is_blank(path)
-            self.rules.setdefault(path, Rule(path, "read", kind, "cover", blank))
-        elif rule.why in ("entry", "gitdir") and self._disk.is_blank(path):
-            self.rules[path] = rule._replace(blank=True)
+            empty = kind is not None and self._disk.is_empty(path)
+            self.rules.setdefault(path, Rule(path, "read", kind, "cover", empty))
+        elif rule.why in ("entry", "gitdir") and self._disk.is_empty(path):
+            self.rules[path] = rule._replace(empty=True)
+        # All directories between the rule and its writable root become mount points, which the
+        # kernel does not let anybody rename.
         path = parent_of(path)
         while path != over.path:
             self.rules.setdefault(path, Rule(path, "write", "directory", "pin"))
             path = parent_of(path)
 
     def _first_missing(self, path: str, root: str) -> tuple[str, Kind | None]:
-        """The part of a missing path to cover: the first one that is not a directory."""
+        """Return the first component of a missing path that is not a directory, and its kind."""
         parts = path.removeprefix(root).strip("/").split("/")
         at = root.rstrip("/")
         kind: Seen | None = "directory"
@@ -469,12 +517,14 @@ class _Making:
             kind = self._disk.kind(at)
             if kind != "directory":
                 break
-        assert kind != "directory"  # the path ended before this, or it would be there
-        assert kind != "link"  # each was followed
+        # If every component were a directory, the path would not be missing.
+        assert kind != "directory"
+        # `trace` has followed all links in the path.
+        assert kind != "link"
         return at, kind
 
     def _above(self, path: str) -> Rule | None:
-        """The rule that governs a path if the path has none of its own."""
+        """Return the rule of the nearest directory above a path, or None."""
         while path != "/":
             path = parent_of(path)
             rule = self.rules.get(path)
@@ -485,9 +535,9 @@ class _Making:
 
 def _refuse_impossible(path: str) -> None:
     """
-    Refuse a path that no system call takes.
+    Refuse a path that no system call accepts.
 
-    Looking at each part of one that is too long could take minutes.
+    Looking up each component of an overlong path could take minutes.
 
     Raises:
         CannotEnforce: It is too long, or has a NUL.

@@ -1,8 +1,8 @@
 """
-Whether a failure looks like the work of the sandbox, from what the process wrote.
+Guesses from a command's output whether the sandbox made it fail.
 
-The rule is the real server's, word for word [sandbox.denied], so that both say the
-same of the same output. What it was about is our own addition.
+The rule is the real server's, word for word [sandbox.denied], so that both come to the same
+answer for the same output. The path and the network flag of a denial are our own addition.
 """
 
 import re
@@ -24,17 +24,20 @@ _KEYWORDS = {
     b"failed to write file": DenialKind.FAILED_TO_WRITE_FILE,
 }
 
+# Exit status of a command that a seccomp filter killed.
 _KILLED_FOR_A_CALL = 128 + signal.SIGSYS
 
+# Characters of the quoted line; a minified file can be one line of megabytes.
 _MAX_SNIPPET = 512
-"""Characters of the line that is quoted."""
 
+# Paths in quotes, also typographic ones, and absolute or dotted paths without.
 _QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`]+)['"\u2019`]""")
 _ABSOLUTE = re.compile(r"(?:^|[\s(=])((?:\.{1,2})?/[^\s:'\"]*)")
 
+# Prefix of a shell's error message: its own name and a line number of its script.
 _SHELL = re.compile(r"\S+: (?:line )?\d+: (?:cannot (?:create|open) )?")
-"""How a shell begins a message: with its own name and a line of its script."""
 
+# Words of messages about the network, of curl, git, Python and the C library.
 _NETWORK_WORDS = re.compile(
     r"\b(?:sockets?|connect|connection|bind|listen|network|resolve|getaddrinfo|dns)\b"
 )
@@ -42,16 +45,17 @@ _NETWORK_WORDS = re.compile(
 
 def find_denial(exit_code: int, chunks: Iterable[OutputChunk]) -> Denial | None:
     """
-    What the sandbox seems to have denied to a process that ended.
+    Return what the sandbox seems to have denied to a process that exited, or None.
 
     Args:
-        exit_code: As on the wire.
-        chunks: The output that is still kept; a message that was evicted is lost.
+        exit_code: Exit status as on the wire.
+        chunks: Output that the log still holds; an evicted message cannot be found.
     """
     if exit_code == 0:
         return None
     kept = list(chunks)
-    # A message may be cut by a read, and two streams may make up one line.
+    # Chunks are joined first, since a read may end inside of a message. The streams are
+    # searched one by one and then together, as two of them may make up one line.
     for streams in (("stdout", "pty"), ("stderr",), None):
         found = _find_keyword(_text(kept, streams))
         if found is not None:
@@ -66,6 +70,7 @@ def _text(chunks: list[OutputChunk], streams: Sequence[OutputStream] | None) -> 
 
 
 def _find_keyword(text: bytes) -> Denial | None:
+    # The first keyword of the table counts, not the first one in the text.
     lowered = text.lower()
     keyword = next((keyword for keyword in _KEYWORDS if keyword in lowered), None)
     if keyword is None:
@@ -76,6 +81,7 @@ def _find_keyword(text: bytes) -> Denial | None:
     line = text[start : end if end >= 0 else None]
     before = _decode(line[: at - start])
     after = _decode(line[at - start + len(keyword) :])
+    # Only by the words before the keyword, which say what was tried.
     network = _NETWORK_WORDS.search(_decode(lowered[start:at])) is not None
     return Denial(
         kind=_KEYWORDS[keyword],
@@ -91,9 +97,9 @@ def _decode(data: bytes) -> str:
 
 def _path(before: str, after: str) -> str | None:
     """
-    The path a message is about: `cat: /x: …`, `cannot touch '/x': …`, `…: '/x'`.
+    Return the path that a message is about: `cat: /x: …`, `cannot touch '/x': …`, `…: '/x'`.
 
-    The last one before the words counts; the first one after them if there is none.
+    The last path before the keyword counts; without one, the first path after it.
     """
     shell = _SHELL.match(before)
     if shell:
@@ -101,12 +107,12 @@ def _path(before: str, after: str) -> str | None:
     quoted = _QUOTED.findall(before)
     if quoted:
         return str(quoted[-1])
-    # What a message begins with is often the program that complains.
+    # A path at the very beginning of a message is most often that of the program itself.
     plain = [match for match in _ABSOLUTE.finditer(before) if shell or match.start(1) > 0]
     if plain:
         return plain[-1].group(1)
     if shell:
-        # A relative name, maybe behind that of a builtin: `cd: x: …`.
+        # A relative name, perhaps after the name of a builtin: `cd: x: …`.
         *_, name, rest = ["", *before.split(": ")]
         return name if name and not rest else None
     quoted = _QUOTED.findall(after) or _ABSOLUTE.findall(after)

@@ -1,4 +1,4 @@
-"""What has to be asked of the disk before rules can be made, and how links are followed."""
+"""Queries of the file system that a policy is built from, and the resolution of links."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from holdfast.sandbox.policy.exhausted import raise_exhausted
-from holdfast.sandbox.policy.path_fingerprint import Recheck
+from holdfast.sandbox.policy.path_fingerprint import PathFingerprint
 
-__all__ = ["HOST", "Disk", "HostDisk", "Remembering", "Seen", "Traced", "trace"]
+__all__ = ["HOST", "Disk", "HostDisk", "RememberedDisk", "Seen", "Traced", "trace"]
 
 T = TypeVar("T")
 
 Seen = Literal["directory", "file", "link", "other"]
 
+# The kernel's own limit (MAXSYMLINKS) for one path.
 _MAX_LINKS = 40
-"""As many as the kernel follows in one path."""
 
 
 class Disk(Protocol):
-    """The questions. A path that may not be looked at counts as missing."""
+    """Queries of a file system. A path that may not be looked at counts as missing."""
 
     def kind(self, path: str) -> Seen | None:
-        """What is at a path; a link is not followed."""
+        """Return the kind of file at a path without following a link, or None."""
 
     def target(self, path: str) -> str:
-        """The text of a link."""
+        """Return the target of a symbolic link, or an empty text."""
 
     def entries(self, path: str) -> Sequence[tuple[str, Seen]]:
-        """What is in a directory; nothing if it cannot be read."""
+        """Return the names and kinds in a directory; none if it cannot be read."""
 
     def leads_to_file(self, path: str) -> bool:
-        """Whether a link leads to something that is there and is no directory."""
+        """Return True if a link leads to something that exists and is not a directory."""
 
-    def is_blank(self, path: str) -> bool:
-        """Whether a directory or file is empty."""
+    def is_empty(self, path: str) -> bool:
+        """Return True for an empty directory or an empty file with a single name."""
 
     def can_create(self, folder: str) -> bool:
-        """Whether this user can make something in a directory, or may allow it to itself."""
+        """Return True if this user can create a file in a directory, if need be after chmod."""
 
     def text(self, path: str) -> str:
-        """The beginning of a file, up to 4 KiB; empty if it cannot be read."""
+        """Return the first 4 KiB of a file; an empty text if it cannot be read."""
 
 
 class HostDisk:
@@ -53,6 +53,7 @@ class HostDisk:
     def kind(self, path: str) -> Seen | None:
         try:
             mode = os.lstat(path).st_mode
+        # ValueError: the path contains a NUL, so no file can have it.
         except (OSError, ValueError):
             return None
         return _KINDS.get(mode & _KIND, "other")
@@ -61,7 +62,8 @@ class HostDisk:
         try:
             return os.readlink(path)
         except OSError:
-            return ""  # gone since; an empty text leads nowhere
+            # It was removed meanwhile. `trace` treats an empty target as missing.
+            return ""
 
     def entries(self, path: str) -> Sequence[tuple[str, Seen]]:
         try:
@@ -77,11 +79,13 @@ class HostDisk:
         except OSError:
             return False
 
-    def is_blank(self, path: str) -> bool:
+    def is_empty(self, path: str) -> bool:
         try:
             found = os.lstat(path)
             if not stat.S_ISDIR(found.st_mode):
+                # A file with a second name is not a mount point that a server made.
                 return found.st_size == 0 and found.st_nlink == 1
+            # One entry is enough to know; the directory may have millions.
             with os.scandir(path) as entries:
                 return next(entries, None) is None
         except OSError as error:
@@ -90,10 +94,11 @@ class HostDisk:
 
     def can_create(self, folder: str) -> bool:
         try:
+            # Asks the kernel, which also knows about ACLs and read-only mounts.
             if os.access(folder, os.W_OK | os.X_OK):
                 return True
             found = os.stat(folder)
-            # Its owner can open it up, unless it is not the mode that is in the way.
+            # Its owner can chmod it, which helps only if the mode is what forbids writing.
             closed = found.st_mode & _OWNER_MAKES != _OWNER_MAKES
             read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
             return found.st_uid == os.getuid() and closed and not read_only
@@ -112,12 +117,12 @@ class HostDisk:
 HOST = HostDisk()
 
 
-class Remembering:
+class RememberedDisk:
     """
-    A disk that keeps its answers.
+    Disk that asks another one each question once and keeps the answers.
 
-    It is asked once what is at a path, since entries share most of their components. And
-    whatever was made from its answers is still right as long as they `hold`.
+    The paths of a profile share most of their components. A policy that was built from the
+    answers is valid as long as they are `still_true`.
     """
 
     __slots__ = ("_again", "_disk", "_kinds", "_others")
@@ -125,17 +130,22 @@ class Remembering:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._kinds: dict[str, Seen | None] = {}
+        # Answers to all other questions, by the method of the disk and the path.
         self._others: dict[tuple[Callable[[str], object], str], object] = {}
-        self._again: Recheck | None = None
+        # Made at the first check and dropped with each new answer.
+        self._again: PathFingerprint | None = None
 
-    def hold(self) -> bool:
-        """Whether the disk would give the same answers now."""
+    def still_true(self) -> bool:
+        """Ask all questions again; return True if every answer is the same."""
         kind = self._disk.kind
         kinds: Mapping[str, str | None] = self._kinds
+        # The fingerprint makes system calls, so it works for the host's disk only.
         if isinstance(self._disk, HostDisk):
             if self._again is None:
-                self._again = Recheck(kinds, self._links())
-            if self._again.holds():
+                self._again = PathFingerprint(kinds, self._links())
+            # False may only mean that the kernel lacks `openat2`, so the paths are then
+            # compared one by one.
+            if self._again.still_true():
                 kinds = self._again.rest
         for path, seen in kinds.items():
             if kind(path) != seen:
@@ -147,6 +157,7 @@ class Remembering:
         return {path: str(said) for (ask, path), said in self._others.items() if ask == target}
 
     def kind(self, path: str) -> Seen | None:
+        # None is an answer, too, so `get` would not do.
         try:
             return self._kinds[path]
         except KeyError:
@@ -163,8 +174,8 @@ class Remembering:
     def leads_to_file(self, path: str) -> bool:
         return self._keep(self._disk.leads_to_file, path)
 
-    def is_blank(self, path: str) -> bool:
-        return self._keep(self._disk.is_blank, path)
+    def is_empty(self, path: str) -> bool:
+        return self._keep(self._disk.is_empty, path)
 
     def can_create(self, folder: str) -> bool:
         return self._keep(self._disk.can_create, folder)
@@ -180,11 +191,11 @@ class Remembering:
         return cast("T", self._others[key])
 
 
+# S_IFMT: the bits of a mode with the type of the file.
 _KIND: Final = 0o170000
-"""The bits of a mode that say what it belongs to."""
 
+# Mode bits that an owner needs to create a file in a directory.
 _OWNER_MAKES: Final = stat.S_IWUSR | stat.S_IXUSR
-"""What an owner needs to make something in a directory."""
 
 _KINDS: Final[dict[int, Seen]] = {
     stat.S_IFDIR: "directory",
@@ -202,29 +213,31 @@ def _seen_entry(entry: os.DirEntry[str]) -> Seen:
 
 
 class Traced(NamedTuple):
-    """Where a path leads."""
+    """Result of resolving a path, component by component."""
 
     path: str
-    """Without links, as far as there is something; what is missing follows as it was given."""
+    """Real path of the part that exists, followed by the missing part as it was given."""
     kind: Literal["directory", "file", "other"] | None
-    """What is there; `None` if nothing is."""
+    """Kind of file at the end; `None` if there is none."""
     missing: str | None
-    """The first part that is not there."""
+    """Path up to the first missing component, or None."""
     links: tuple[tuple[str, str], ...]
-    """The links on the way: where each is, and what it says."""
+    """Links on the way: the path of each, and its target."""
     itself: str | None = None
-    """What the path itself says, if it is a link."""
+    """Target of the path itself, if it is a link."""
 
 
 def trace(path: str, disk: Disk) -> Traced:
-    """Follow an absolute path, one component at a time."""
+    """Resolve an absolute path component by component, as the kernel would."""
     links: list[tuple[str, str]] = []
+    # Components that are left, the next one last; the target of a link is put on top.
     rest = [part for part in path.split("/") if part][::-1]
     here = ""
     itself: str | None = None
     kind: Seen | None = "directory"
     while rest:
         part = rest.pop()
+        # Only now, with all links before it resolved, `..` means the parent directory.
         if part == ".." and kind == "directory":
             here = here[: here.rfind("/")] if here else ""
             continue
@@ -233,6 +246,7 @@ def trace(path: str, disk: Disk) -> Traced:
         at = f"{here}/{part}"
         kind = disk.kind(at) if kind == "directory" else None
         if kind is None:
+            # A missing path has no links, so the rest can be normalised as a text.
             whole = "/".join([at, *rest[::-1]])
             return Traced(os.path.normpath(whole), None, at, tuple(links), itself)
         if kind == "link":
@@ -245,8 +259,10 @@ def trace(path: str, disk: Disk) -> Traced:
             if said.startswith("/"):
                 here = ""
             rest.extend(part for part in said.split("/")[::-1] if part)
-            kind = "directory"  # where the link is
+            # Resolution goes on in the directory of the link.
+            kind = "directory"
             continue
         here = at
-    assert kind != "link"  # the loop follows each
+    # The loop has followed every link.
+    assert kind != "link"
     return Traced(here or "/", kind, None, tuple(links), itself)

@@ -1,18 +1,19 @@
-"""Tells a shortage of this process from a fact about what it looks at."""
+"""Separates errors of an exhausted process from errors that say something about a file."""
 
 import errno
 
 __all__ = ["raise_exhausted"]
 
+# No descriptor for this process, none for the whole system, or no memory.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def raise_exhausted(error: BaseException) -> None:
     """
-    Raise an error again that says only that nothing more can be opened at the moment.
+    Raise the error again if it means that no descriptor or memory is left.
 
-    It must not be taken for an answer: a directory would seem to be empty, and what a pattern
-    denies in it would be readable; a launcher would seem to be broken for good.
+    Such an error must not pass for an answer. A directory would seem to be empty, so that its
+    denied files would be readable; bubblewrap would seem to be broken for good.
     """
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:
         raise error

@@ -1,8 +1,8 @@
 """
-What a policy means, in rows that can be shown to a person.
+Describes a policy in rows for people to read.
 
-It says what is enforced by the rules alone. Whether this machine can enforce them, and
-how, is another question: whoever shows the rows adds the answer.
+The rows say what the rules demand. They do not say whether this machine can enforce them;
+the caller adds that (`sandbox.bubblewrap.support`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Topic = Literal["readable", "writable", "protected", "hidden", "network", "isola
 
 
 class Row(NamedTuple):
-    """One fact."""
+    """One line of the description."""
 
     topic: Topic
     what: str
-    """A path or a pattern; for the last two topics, how things stand."""
+    """Path or pattern; for `network` and `isolation`, their state."""
     why: str = ""
 
 
@@ -39,10 +39,11 @@ _WHY: Final = {
 
 
 def explain(policy: Policy) -> tuple[Row, ...]:
-    """What can be read, written and reached, by topic and then by path."""
+    """Return rows of what can be read, written and reached, by topic and then by path."""
     if policy.full_write:
         rows = [Row("writable", "/", "nothing narrows it")]
     else:
+        # Pins only keep a name in place: they change no access.
         rows = [_row(rule) for _, rule in sorted(policy.rules.items()) if rule.why != "pin"]
         if "/" not in policy.rules:
             rows.append(Row("hidden", "everything else", "no entry covers it"))
@@ -50,6 +51,7 @@ def explain(policy: Policy) -> tuple[Row, ...]:
             Row("hidden", glob.pattern, "files that match it when the command starts")
             for glob in policy.globs
         )
+        # A stable sort, so that paths stay in order within a topic.
         rows.sort(key=lambda row: _ORDER.index(row.topic))
     if policy.network == "enabled":
         rows.append(Row("network", "enabled", "as on the host, sockets on disk included"))
@@ -62,11 +64,13 @@ def explain(policy: Policy) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+# Topics as people ask for them: first what can be changed.
 _ORDER: Final[tuple[Topic, ...]] = ("writable", "protected", "readable", "hidden")
 
 
 def _row(rule: Rule) -> Row:
     why = _WHY[rule.why]
+    # A missing path that is not writable is covered by a mount, which people should know.
     if rule.kind is None:
         why += ", missing: cannot be made" if rule.access != "write" else ""
     if rule.access == "deny":

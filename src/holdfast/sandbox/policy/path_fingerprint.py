@@ -1,63 +1,47 @@
 """
-Asks the disk in few calls whether every path is still what it was.
+Checks with few system calls whether many paths are still what they were.
 
-A policy is made from dozens of answers, and is used again only if all of them still
-hold. One by one they cost more than what the policy is asked for. But a directory that
-can be opened without meeting any link has nothing but directories above it: so one
-call stands for all of its components. And that a path is still missing takes no error
-that is made only to be thrown away.
+A policy is built from dozens of answers of the disk, and is reused only if all of them still
+hold. Asking one by one costs more than most file operations. One `openat2` without links proves
+that all components of a path are directories. `access` tells that a path is still missing
+without the cost of an exception.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Mapping
 from functools import partial
 
-__all__ = ["Recheck"]
+from holdfast.linux.openat2 import RESOLVE_NO_SYMLINKS, OpenHow, openat2
 
-_OPENAT2 = 437
-"""The number of the system call; the same on every architecture."""
+__all__ = ["PathFingerprint"]
 
-_AT_FDCWD = -100
-_NO_LINKS = 0x04
-"""`RESOLVE_NO_SYMLINKS`."""
+_DIRECTORY_WITHOUT_LINKS = OpenHow(os.O_PATH | os.O_DIRECTORY, RESOLVE_NO_SYMLINKS)
 
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
-_how = _OpenHow(os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _NO_LINKS)
-_how_ref, _how_bytes = ctypes.byref(_how), ctypes.sizeof(_how)
-_syscall = ctypes.CDLL(None).syscall
-
+# Return True if a path exists; a link at its end is not followed.
 _exists = partial(os.access, mode=os.F_OK, effective_ids=True, follow_symlinks=False)
-"""Whether a path is there, a link at its end not followed."""
 
 
-class Recheck:
-    """Answers that were given about paths, put so that they are quickly asked again."""
+class PathFingerprint:
+    """Earlier answers about paths, arranged so that they can be checked quickly."""
 
     __slots__ = ("_directories", "_missing", "_rest")
 
     def __init__(self, kinds: Mapping[str, str | None], links: Mapping[str, str]) -> None:
         """
         Args:
-            kinds: What each path was, as `Disk.kind` says it.
-            links: What each link said, as `Disk.target` does.
+            kinds: Answers of `Disk.kind` by path.
+            links: Answers of `Disk.target` by path.
         """
+        # Only the innermost directories: opening one proves all directories above it.
         directories = {path for path, kind in kinds.items() if kind == "directory"}
         inner = {path[: path.rindex("/")] or "/" for path in directories}
         self._directories = [os.fsencode(path) for path in directories - inner]
+        # A path that no file can have stays missing, and needs no check.
         missing = (_encoded(path) for path, kind in kinds.items() if kind is None)
         self._missing = [path for path in missing if path is not None]
-        # What a link says also says that it is one.
+        # The target of a link is compared elsewhere, which also proves that it is a link.
         self._rest = {
             path: kind
             for path, kind in kinds.items()
@@ -66,17 +50,18 @@ class Recheck:
 
     @property
     def rest(self) -> Mapping[str, str]:
-        """The answers that `holds` does not look at."""
+        """Answers that `still_true` does not check: files that are not directories."""
         return self._rest
 
-    def holds(self) -> bool:
+    def still_true(self) -> bool:
         """
-        Whether it is certain that directories are still that, and nothing else has appeared.
+        Return True if all directories still exist as such, and all missing paths are missing.
 
-        `False` may also mean that this kernel, or a container, lacks the call for it.
+        False may also mean that the kernel or a container refuses `openat2`.
         """
         for path in self._directories:
-            descriptor = _syscall(_OPENAT2, _AT_FDCWD, path, _how_ref, _how_bytes)
+            descriptor = openat2(path, _DIRECTORY_WITHOUT_LINKS)
+            # ELOOP, ENOTDIR and ENOENT mean a change; the caller finds out which.
             if descriptor < 0:
                 return False
             os.close(descriptor)
@@ -84,7 +69,7 @@ class Recheck:
 
 
 def _encoded(path: str) -> bytes | None:
-    """As system calls take it; `None` for what can never be there."""
+    """Return a path as bytes for system calls; None if no file can have this path."""
     try:
         encoded = os.fsencode(path)
     except ValueError:

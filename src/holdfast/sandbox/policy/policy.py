@@ -1,9 +1,9 @@
 """
-The rules of one sandbox, and what they say about a path [sandbox.precedence].
+Rules of one sandbox, and the access that they give to a path [sandbox.precedence].
 
-A policy is made by `sandbox.policy.build` from a profile and from what was on disk at that
-moment. It does no input or output itself: the same rules tell bubblewrap what to mount
-and `fs/*` what to refuse.
+`sandbox.policy.build` makes a policy from a profile and from the files on disk at that moment.
+A policy itself does no I/O. The same rules decide which mounts bubblewrap makes and which
+`fs/*` requests are refused.
 """
 
 from __future__ import annotations
@@ -30,85 +30,98 @@ __all__ = [
     "parent_of",
 ]
 
+# From `linux/limits.h`; Python has no constant for it.
 PATH_MAX = 4096
 """Bytes of a path that system calls take, with the NUL at its end."""
 
 PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
-"""Directly below every writable root these stay read-only: they steer what runs later."""
+"""Names directly below a writable root that stay read-only: they steer what runs later."""
 
 NO_LANDLOCK = "filesystem-restricted execution requires bubblewrap to isolate app-server sockets"
-"""What is said to whoever asks for Landlock in place of mounts [sandbox.legacy-landlock]."""
+"""Error text for a client that asks for Landlock instead of mounts [sandbox.legacy-landlock]."""
 
 NO_MXC = "native MXC is unavailable on this executor"
-"""What is said to whoever asks for a sandbox that only Windows has."""
+"""Error text for a client that asks for the sandbox of Windows."""
 
 KEPT_NAMES = (".holdfast",)
 """
-The same for these, if they are there: rules for commands, of which those of a project only
-restrict. Nobody gains by making them, so no empty folder stands where none is.
+Names that stay read-only as well, but only if they exist.
+
+They hold rules for commands, and those of a project can only restrict. A command gains nothing
+by creating them, so a missing one is not covered by an empty directory.
 """
 
 Standing = Literal["read", "write", "deny", "hidden"]
-"""What holds for a path. `hidden`: no rule covers it, so inside it does not exist."""
+"""Access to a path. `hidden`: no rule covers the path, so it does not exist in the sandbox."""
 
 Why = Literal[
     "entry", "platform", "protected", "gitdir", "cover", "pin", "glob", "socket", "server"
 ]
 """
-What a rule comes from: an entry of the profile, the system's own directories, a
-protected name, the repository that a `.git` file points to, the first missing part
-of a path that has to stay missing, a directory that must keep its name because of what
-is below it, a match of a pattern, a socket of an engine that would run anything, or a
-file with the secrets of a Holdfast server, which would run anything too.
+Origin of a rule.
+
+- `entry`: an entry of the profile
+- `platform`: a system directory of `minimal`
+- `protected`: a protected name in a writable root
+- `gitdir`: the repository that a `.git` file points to
+- `cover`: the first missing component of a path that has to stay missing
+- `pin`: a directory that must keep its name because of a rule below it
+- `glob`: a match of a pattern
+- `socket`: a socket of an engine that would run programs outside
+- `server`: a socket or token file of a Holdfast server, which would do the same
 """
 
 Kind = Literal["directory", "file", "other"]
 
 
 class Rule(NamedTuple):
-    """What holds at a path and below it, up to the next rule."""
+    """Access to a path and to all below it that has no rule of its own."""
 
     path: str
-    """Absolute and without links, as far as it exists."""
+    """Absolute path, without links as far as it exists."""
     access: Literal["read", "write", "deny"]
     kind: Kind | None
-    """What is there on disk; `None` if nothing is."""
+    """Kind of file on disk; `None` if the path is missing."""
     why: Why = "entry"
-    blank: bool = False
+    empty: bool = False
     """
-    There is something, but it is empty and has to be read-only: perhaps it is only there
-    because another command needs it, and about to go.
+    True for an empty file or directory that has to be read-only.
+
+    It may be a mount point of another command, which will be removed any moment.
     """
 
 
+# Compared by identity: policies are keys of caches, and hashing all rules would cost more than
+# the caches save.
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
     """
-    What a command may touch and reach.
+    Access of a command to files and to the network.
 
-    Paths given to its methods are absolute, without links, `.` or `..`: whoever asks
-    has resolved them, since a link is judged by where it leads.
+    All paths are absolute, without links, `.` or `..`. Callers resolve a link first, since
+    access to it is access to its target.
     """
 
     network: Network = "enabled"
     full_read: bool = True
-    """Everything may be read; nothing is denied."""
+    """True if everything may be read; nothing is denied."""
     full_write: bool = True
-    """Everything may be written; nothing is protected."""
+    """True if everything may be written; nothing is protected."""
     minimal: bool = False
-    """The system's own directories may be read, whatever else."""
+    """True if the system directories may be read, whatever else is allowed."""
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    """By path. Empty if `full_write`."""
+    """Rules by path; with `full_write` only those that hide secrets of servers."""
     globs: tuple[Glob, ...] = ()
     """Patterns of denied files, for files that appear later than the policy."""
     links: tuple[tuple[str, str], ...] = ()
-    """Links on the way to readable or writable paths: where each is, and where it leads."""
+    """Links on the way to readable or writable paths: the path of each, and its target."""
     legacy_landlock: bool = False
-    """The client asks for a weaker way that no longer exists."""
+    """True if the client asks for Landlock without mounts, which is refused."""
 
     @property
     def isolates(self) -> bool:
-        """Whether a command needs namespaces and a filter at all."""
+        """True if a command needs namespaces and a seccomp filter at all."""
+        # Without network, even a command that may write everything needs a network namespace.
         return not self.full_write or self.network == "restricted"
 
     @property
@@ -133,34 +146,37 @@ class Policy:
 
     def access(self, path: str, *, directory: bool = False) -> Literal["read", "write", "deny"]:
         """
-        What may be done with a path; `deny` covers what is hidden too.
+        Return the access to a path; `deny` for a hidden path, too.
 
         Args:
-            directory: It is one. Patterns deny files only.
+            directory: The path is a directory. Patterns deny files only.
         """
         standing = self.standing(path, directory=directory)
         return "deny" if standing == "hidden" else standing
 
     def standing(self, path: str, *, directory: bool = False) -> Standing:
-        """As `access`, but tells what is denied (EACCES) from what is not there (ENOENT)."""
+        """Return the access to a path; `deny` means EACCES there, `hidden` ENOENT."""
         if self.full_write:
             return "write"
         rule = self.governing(path)
         if rule is None:
             return "hidden"
         if rule.access == "deny":
-            # Below a denied directory that was opened up for something inside, the
-            # rest is not there; the directory itself refuses to be listed.
+            # A denied directory with a readable path below is an empty tmpfs with mode 111:
+            # the directory cannot be listed, and its other entries do not exist.
             if rule.path != path and self.opens(rule.path):
                 return "hidden"
             return "deny"
+        # For a command, files that match at its start have rules of their own. This is for file
+        # operations, which compare each path when they meet it.
         if not directory and any(glob.matches(path) for glob in self.globs):
             return "deny"
         return rule.access
 
     def governing(self, path: str) -> Rule | None:
-        """The rule that decides about a path, if there is one."""
+        """Return the rule of a path, or that of the nearest directory above it, or None."""
         rules = self.rules
+        # A path has few components, so the walk upwards is cheaper than a search tree.
         while True:
             rule = rules.get(path)
             if rule is not None:
@@ -170,20 +186,20 @@ class Policy:
             path = parent_of(path)
 
     def denies_folder(self, path: str) -> bool:
-        """Return True if a directory is denied, and so is all below it: nobody can be there."""
+        """Return True if a directory and all below it are denied: it cannot be a cwd."""
         rule = None if self.full_write else self.governing(path)
         return rule is not None and rule.access == "deny" and not self.opens(path)
 
     def opens(self, path: str) -> bool:
-        """Whether something below this path may be read or written by a rule of its own."""
+        """Return True if a rule for something below this path allows reading or writing."""
         return path in _ways_in(self)
 
     def keeps_name(self, path: str) -> bool:
         """
-        Whether a path may be neither renamed nor removed (EBUSY), whatever its access.
+        Return True if a path may be neither renamed nor removed (EBUSY), whatever its access.
 
-        So it is for writable roots, for what is protected in them, and for the
-        directories between the two: under a new name nothing would be protected.
+        True for writable roots, for protected paths in them, and for the directories between
+        the two. Under a new name, nothing in them would be protected.
         """
         return path in self.rules
 
@@ -192,12 +208,14 @@ class Policy:
         return tuple(sorted(rule.path for rule in found if rule.why in reasons))
 
 
+# Cached outside of the class, whose slots have no room for a computed attribute.
 @lru_cache(maxsize=128)
 def _ways_in(policy: Policy) -> frozenset[str]:
-    """All directories above something that exists and may be read or written."""
+    """Return all directories above a path that exists and may be read or written."""
     found: set[str] = set()
     for rule in policy.rules.values():
         path = rule.path
+        # Stops at a directory that is known, since those above it are known, too.
         if rule.access != "deny" and rule.kind is not None:
             while path != "/" and (path := parent_of(path)) not in found:
                 found.add(path)
@@ -205,5 +223,5 @@ def _ways_in(policy: Policy) -> frozenset[str]:
 
 
 def parent_of(path: str) -> str:
-    """The directory of an absolute path; `/` is its own."""
+    """Return the directory of an absolute path; `/` for `/`."""
     return path[: path.rindex("/")] or "/"

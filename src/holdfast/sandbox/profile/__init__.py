@@ -1,1 +1,1 @@
-"""Permission profiles: what a command may use, as its owner writes it."""
+"""Permission profiles: named ones, those in files, and the reading of their entries."""

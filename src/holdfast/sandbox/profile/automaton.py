@@ -1,11 +1,10 @@
 """
-Compares texts with a pattern, in a time that grows with the text alone.
+Matches texts with a pattern in a time that grows with the length of the text only.
 
-A pattern of a client must not hold up others, and a regular expression with many wildcards
-can take longer than anybody lives. Here all ways to read a text are followed at once: the
-places of the pattern that can have been reached after each character are the bits of a
-number. What follows a number by a character is worked out in a few operations when it is
-first needed, and kept.
+A client's pattern must not delay other clients, and backtracking over many wildcards takes
+exponential time. So this is a nondeterministic automaton that is made deterministic as needed.
+The states that can be reached after a character are the bits of one number. The transition
+from such a set by a character is computed when it is first needed, and cached.
 """
 
 from __future__ import annotations
@@ -17,109 +16,109 @@ from holdfast.sandbox.profile.glob_syntax import ANY_IN_NAME, Characters, Part, 
 
 __all__ = ["Automaton"]
 
+# Bytes, roughly, that the cache of one pattern may take. Some patterns have exponentially many
+# sets of states, so a full cache is dropped and filled again.
 _ROOM: Final = 256 << 10
-"""
-Bytes, roughly, that are kept for one pattern.
 
-Some have more sets of places than any memory. What is dropped is worked out again.
-"""
-
-_OF_A_SET: Final = 400
-_OF_A_WAY: Final = 100
-"""Bytes, roughly, of a set of places without its number, and of a way from one to another."""
+# Bytes, roughly, of a cached set without its number, and of one cached transition.
+_SET_BYTES: Final = 400
+_TRANSITION_BYTES: Final = 100
 
 
-class _Places(dict[str, "_Places"]):
-    """Places that can have been reached, and those that can be next by character."""
+class _StateSet(dict[str, "_StateSet"]):
+    """Set of states, and a cache of the sets that follow it by each character."""
 
     def __init__(self, bits: int, automaton: Automaton) -> None:
         super().__init__()
         self.bits = bits
         self._automaton = automaton
 
-    def __missing__(self, char: str) -> _Places:
+    def __missing__(self, char: str) -> _StateSet:
         found = self[char] = self._automaton.after(self.bits, char)
         return found
 
 
 class Automaton:
-    """A pattern that texts can be compared with."""
+    """Compiled pattern. A state is a position in the pattern, and a bit of a number."""
 
     def __init__(self, pattern: Iterable[Part]) -> None:
-        # A place is a bit. Most parts lead from one place to the next, by a character: the
-        # places from which that is so, by the character or set of characters.
+        # States from which a character leads to the next one: by that character, by a set
+        # of characters, or by any character but a slash.
         self._by_char: dict[str, int] = {}
         self._by_set: list[tuple[Characters, int]] = []
         self._by_any_in_name = 0
-        # Places that are not left: by any character of a name, or by any at all.
+        # States that any character but a slash, or any character at all, leaves as they are.
         self._stay_in_name = 0
         self._stay = 0
-        # Places after a `**/`, from which another folder leads back to the one before.
+        # States after a `**/`: a further directory name leads back to the state before.
         self._back = 0
-        # Places from which others are reached without a character. They come before those.
+        # Transitions without a character. Each leads to later states only.
         self._also: list[tuple[int, int]] = []
         self._also_from = 0
         self._last = 1 << self._build(pattern)
-        self._kept: dict[int, _Places] = {}
+        self._kept: dict[int, _StateSet] = {}
         self._room = _ROOM
         self._takes: dict[str, int] = {}
         self._start = self._with_also(1)
 
     def matches(self, text: str) -> bool:
-        """Return True if the whole of a text is as the pattern says."""
-        places = self._places(self._start)
+        """Return True if the pattern matches the whole text."""
+        states = self._states(self._start)
         for char in text:
-            places = places[char]
-            if not places.bits:
+            states = states[char]
+            if not states.bits:
                 return False
-        return bool(places.bits & self._last)
+        return bool(states.bits & self._last)
 
-    def after(self, bits: int, char: str) -> _Places:
-        """The places that can be reached from some others by a character."""
+    def after(self, bits: int, char: str) -> _StateSet:
+        """Return the states that a character leads to from a set of states."""
         found = (bits & self._taking(char)) << 1 | bits & self._stay
         if char != "/":
             found |= bits & self._stay_in_name | (bits & self._back) >> 1
-        self._room -= _OF_A_WAY
-        return self._places(self._with_also(found))
+        self._room -= _TRANSITION_BYTES
+        return self._states(self._with_also(found))
 
     def _taking(self, char: str) -> int:
-        """The places that are left for the next by a character."""
+        """Return the states that a character leaves for the next one."""
         known = self._takes.get(char)
         if known is None:
             known = self._by_char.get(char, 0)
             if char != "/":
                 known |= self._by_any_in_name
-            for characters, places in self._by_set:
+            for characters, states in self._by_set:
                 if characters.has(char):
-                    known |= places
-            self._room -= _OF_A_WAY + known.bit_length() // 8
+                    known |= states
+            self._room -= _TRANSITION_BYTES + known.bit_length() // 8
             self._takes[char] = known
         return known
 
     def _with_also(self, bits: int) -> int:
+        """Return the states with those that are reached from them without a character."""
         if bits & self._also_from:
-            # Each leads to later places only, and they are in order: once is enough.
+            # Each transition leads to later states only, and the list is sorted, so that one
+            # pass finds all of them.
             for source, targets in self._also:
                 if bits & source:
                     bits |= targets
         return bits
 
-    def _places(self, bits: int) -> _Places:
+    def _states(self, bits: int) -> _StateSet:
         known = self._kept.get(bits)
         if known is None or self._room <= 0:
             if self._room <= 0:
+                # A set that a running match holds stays valid: it only fills a dict of its own.
                 self._kept, self._takes, self._room = {}, {}, _ROOM
-            self._room -= _OF_A_SET + bits.bit_length() // 8
-            known = self._kept[bits] = _Places(bits, self)
+            self._room -= _SET_BYTES + bits.bit_length() // 8
+            known = self._kept[bits] = _StateSet(bits, self)
         return known
 
     # -- making it
 
     def _build(self, pattern: Iterable[Part]) -> int:
-        """Take in a pattern. Returns the number of the place at its end."""
+        """Add the states of a pattern; return the number of the last one."""
         at = 0
         also: dict[int, int] = {}
-        # Of each open brace: where its texts begin, and where those before the last one end.
+        # For each open brace: its state, and the states at the ends of its finished texts.
         braces: list[tuple[int, list[int]]] = []
         previous: Part | None = None
         for part in pattern:
@@ -138,7 +137,8 @@ class Automaton:
                     also[end] = also.get(end, 0) | 1 << at + 1
                 at += 1
             elif part is Wildcard.FOLDERS:
-                if previous is not Wildcard.FOLDERS:  # twice is no more than once
+                # `**/**/` means the same as `**/`, and would double the states.
+                if previous is not Wildcard.FOLDERS:
                     also[at] = also.get(at, 0) | 1 << at + 2
                     at = self._add_folders(at)
             else:
@@ -149,7 +149,7 @@ class Automaton:
         return at
 
     def _add_folders(self, at: int) -> int:
-        """Add a place within the name of a folder, and one behind its slash."""
+        """Add a state within the name of a directory, and one after its slash."""
         within, behind = at + 1, at + 2
         self._by_any_in_name |= 1 << at
         self._stay_in_name |= 1 << within
@@ -170,6 +170,7 @@ class Automaton:
         elif isinstance(part, Characters):
             self._by_set.append((part, 1 << at))
         else:
-            assert isinstance(part, str)  # all others were looked at
+            # All other kinds of parts are handled above or in `_build`.
+            assert isinstance(part, str)
             self._by_char[part] = self._by_char.get(part, 0) | 1 << at
         return at + 1

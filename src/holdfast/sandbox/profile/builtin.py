@@ -1,4 +1,4 @@
-"""Profiles by name, and the context that carries one (docs/protocol.md#sandboxes)."""
+"""Named profiles, and the sandbox context that carries a profile (docs/protocol.md#sandboxes)."""
 
 from __future__ import annotations
 
@@ -37,27 +37,28 @@ __all__ = [
 ProfileName = Literal["read-only", "workspace-write", "disabled"]
 
 SKIPPED_NAMES: Final = (".git", ".agents", ".codex")
-"""What a client names explicitly. Any server protects these and `.aws` by itself."""
+"""Names that clients list in a profile. Servers protect these and `.aws` without being told."""
 
 
 def special_entry(kind: SpecialKind, access: Access, *, subpath: str | None = None) -> FileEntry:
-    """A rule for a place that is known by a name."""
+    """Return an entry for a special path, such as `project_roots`."""
     return FileEntry(
         path=SpecialPath(value=SpecialValue(kind=kind, subpath=subpath)), access=access
     )
 
 
 def path_entry(path: str | os.PathLike[str], access: Access) -> FileEntry:
-    """A rule for an absolute path."""
+    """Return an entry for an absolute path."""
     return FileEntry(path=PlainPath(path=PathUri.from_path(path)), access=access)
 
 
 def project_entries() -> tuple[FileEntry, ...]:
-    """What clients say about the metadata of each project root."""
+    """Return the entries that make the metadata of each project root read-only."""
     return tuple(
         FileEntry(
             path=SpecialPath(value=SpecialValue(kind="project_roots", subpath=name)),
             access="read",
+            # For Codex servers; a Holdfast server protects missing names in any case.
             missing_path_behavior="skip",
         )
         for name in SKIPPED_NAMES
@@ -66,10 +67,10 @@ def project_entries() -> tuple[FileEntry, ...]:
 
 def named_profile(name: str, *, network: Network = "restricted") -> PermissionProfile:
     """
-    A profile that has a name.
+    Return the profile with a name.
 
-    `read-only` reads everything and writes nothing; `workspace-write` writes to the
-    project roots and to temporary directories as well; `disabled` isolates nothing.
+    `read-only` reads everything and writes nothing. `workspace-write` also writes to the
+    project roots and to temporary directories. `disabled` isolates nothing.
 
     Raises:
         InvalidParams: There is no such name.
@@ -103,23 +104,25 @@ def sandbox_context(
     network: Network = "restricted",
 ) -> SandboxContext:
     """
-    What goes over the wire for a profile.
+    Return the sandbox context of a request for a profile.
 
     Args:
-        profile: Its name, or the profile; a whole context is returned as it is.
-        cwd: The command's directory, absolute.
-        roots: What `project_roots` stands for; `cwd` unless given.
-        network: For a name. Another profile says so itself.
+        profile: Name of a profile, a profile, or a whole context, which is returned unchanged.
+        cwd: Absolute working directory of the command.
+        roots: Paths that `project_roots` stands for; `cwd` unless given.
+        network: Network access for a profile given by name; other profiles have their own.
 
     Raises:
         InvalidParams: There is no such name.
     """
     if isinstance(profile, SandboxContext):
         return profile
+    # Anything else is a name; `named_profile` reports an unknown one with a suggestion.
     if not isinstance(profile, ManagedProfile | DisabledProfile | ExternalProfile):
         profile = named_profile(profile, network=network)
     return SandboxContext(
         permissions=profile,
+        # A required member of the protocol, for servers on Windows only.
         windows_sandbox_level="disabled",
         cwd=PathUri.from_path(cwd),
         workspace_roots=tuple(map(PathUri.from_path, (cwd,) if roots is None else roots)),

@@ -1,8 +1,8 @@
 """
-What the entries of a profile name, before any look at the disk [sandbox.precedence].
+Turns the entries of a profile into absolute paths and patterns [sandbox.precedence].
 
-Special places become paths and patterns become absolute. What comes out depends on the
-profile and the roots alone, is the same for every command of a session, and is kept.
+Nothing here looks at the disk. The result depends on the profile and the roots only, and is
+the same for every command of a session, so it is cached.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = [
     "MAX_PLACES",
     "MAX_WILDCARDS",
     "Allowed",
-    "Wanted",
-    "Wish",
+    "PathRequest",
+    "ProfileRequest",
     "check_places",
     "read_entries",
     "reads_everything",
@@ -38,77 +38,86 @@ __all__ = [
 
 MAX_PLACES: Final = 1024
 """
-Paths and patterns that one profile may name, those of each project root counted apart.
+Paths and patterns that one profile may name; those in project roots count once per root.
 
-Each path may cost a mount, two descriptors and a few looks at the disk for every command.
+Each path may cost a mount, two descriptors and several system calls for every command.
 """
 
 MAX_WILDCARDS: Final = 1024
-"""Of all patterns of one profile: so many may be followed at once when a path is compared."""
+"""Wildcards that all patterns of one profile may have: a match takes time for each."""
 
 Allowed: TypeAlias = Literal["read", "write", "deny"]
 
+# Prefix of a pattern that applies to each project root.
 _PROJECT_ROOTS: Final = "codex-project-roots://"
-"""Before a pattern: it is looked for in each project root."""
 
 
-class Wish(NamedTuple):
-    """An entry with its place worked out; the path may be missing or lead through links."""
+class PathRequest(NamedTuple):
+    """Access that an entry asks for; the path may be missing or lead through links."""
 
     path: str
     access: Allowed
 
 
-class Wanted(NamedTuple):
-    wishes: tuple[Wish, ...]
+class ProfileRequest(NamedTuple):
+    """Entries of a profile, as absolute paths and patterns."""
+
+    requests: tuple[PathRequest, ...]
     globs: tuple[Glob, ...]
     minimal: bool
     tmpdir: tuple[Allowed, ...]
-    """What entries say about it; where it is depends on more than the profile."""
+    """Access to `tmpdir`, once for each entry; its path depends on more than the profile."""
     roots: tuple[str, ...]
+    """Project roots."""
 
 
 @lru_cache(maxsize=256)
-def read_entries(context: SandboxContext, cwd: str | None) -> Wanted:
+def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     """
-    Name the places of a restricted profile.
+    Return the paths and patterns of a restricted profile.
 
     Args:
-        cwd: The directory of the command; `None` for an operation on files.
+        context: Sandbox context of the request.
+        cwd: Working directory of the command; `None` for a file operation.
 
     Raises:
-        InvalidPermissionPath: An entry names a path of another system.
-        InvalidParams: The directory or a root does, or they are needed and not given; or
-            the profile names too much.
-        CannotEnforce: A pattern cannot be looked for, or a part of a root is none.
+        InvalidPermissionPath: An entry names a path of another operating system.
+        InvalidParams: The working directory or a root does, or is needed and not given; or
+            the profile has too many paths.
+        CannotEnforce: A pattern cannot be searched for, or a subpath leads out of its root.
     """
     files = _files(context)
     paths = _plain_paths(context, files, cwd)
+    # After the plain paths: the real server reports their errors first.
     base, roots = _places(context, cwd)
     _refuse_more(len(roots), MAX_PLACES, "workspace roots")
-    wishes: list[Wish] = []
+    requests: list[PathRequest] = []
     globs: list[Glob] = []
     tmpdir: list[Allowed] = []
     minimal = False
     for entry in files.entries:
+        # The wire has two names for the same access.
         access: Allowed = "deny" if entry.access == "none" else entry.access
         if isinstance(entry.path, GlobPath):
-            # Other patterns mean nothing, and the real server says so by ignoring them.
+            # The real server ignores patterns that do not deny.
             if access == "deny":
                 depth = files.glob_scan_max_depth
                 patterns = _absolute(entry.path.pattern, base, roots)
                 globs += (compile_glob(pattern, depth) for pattern in patterns)
         elif isinstance(entry.path, PlainPath):
-            wishes.append(Wish(paths[entry.path], access))
+            requests.append(PathRequest(paths[entry.path], access))
         elif entry.path.value.kind == "minimal":
             minimal |= access != "deny"
         elif entry.path.value.kind == "tmpdir":
             tmpdir.append(access)
         else:
-            wishes += (Wish(path, access) for path in _special(entry.path.value, access, roots))
-        _refuse_more(len(wishes) + len(globs), MAX_PLACES, "places in its workspace roots")
+            requests += (
+                PathRequest(path, access) for path in _special(entry.path.value, access, roots)
+            )
+        # In the loop, since one entry may stand for a path in each of many roots.
+        _refuse_more(len(requests) + len(globs), MAX_PLACES, "places in its workspace roots")
     _refuse_more(sum(glob.wildcards for glob in globs), MAX_WILDCARDS, "wildcards")
-    return Wanted(tuple(wishes), tuple(globs), minimal, tuple(tmpdir), roots)
+    return ProfileRequest(tuple(requests), tuple(globs), minimal, tuple(tmpdir), roots)
 
 
 def _refuse_more(count: int, limit: int, what: str) -> None:
@@ -119,19 +128,21 @@ def _refuse_more(count: int, limit: int, what: str) -> None:
 @lru_cache(maxsize=256)
 def reads_everything(context: SandboxContext) -> bool:
     """
-    Whether a restricted profile, of an operation on files, leaves nothing unreadable.
+    Return True if a restricted profile lets a file operation read everything.
 
-    Whoever only reads need not ask then what else it says: not even the directory and
-    the roots have to be of this system, as in the real server [fs.sandbox.errors].
+    An operation that only reads then needs no policy. Not even the working directory and the
+    roots have to be paths of this operating system, as in the real server [fs.sandbox.errors].
 
     Raises:
-        InvalidPermissionPath: An entry names a path of another system.
-        InvalidParams: The directory is needed and not given, or there are too many entries.
+        InvalidPermissionPath: An entry names a path of another operating system.
+        InvalidParams: The working directory is needed and not given, or there are too many
+            entries.
     """
     files = _files(context)
     paths = _plain_paths(context, files, None)
     if any(entry.access in {"deny", "none"} for entry in files.entries):
         return False
+    # `minimal` and project roots do not matter here: only `/` covers everything.
     return any(
         paths[entry.path] == "/"
         if isinstance(entry.path, PlainPath)
@@ -142,18 +153,21 @@ def reads_everything(context: SandboxContext) -> bool:
 
 def check_places(context: SandboxContext) -> None:
     """
-    See that a command's context is of this system, even where its profile asks for nothing.
+    Check the working directory and the roots of a context whose profile restricts no files.
 
     Raises:
-        InvalidParams: The directory or a root is of another one.
+        InvalidParams: One of them is a path of another operating system.
     """
+    # Any working directory will do: only the conversion of the URIs matters.
     _places(context, "/")
 
 
 def _files(context: SandboxContext) -> RestrictedFiles:
     profile = context.permissions
-    assert isinstance(profile, ManagedProfile)  # the caller asked
-    assert isinstance(profile.file_system, RestrictedFiles)  # likewise
+    # Callers handle all other profiles before they ask for entries.
+    assert isinstance(profile, ManagedProfile)
+    assert isinstance(profile.file_system, RestrictedFiles)
+    # Before any work that grows with the number of entries.
     _refuse_more(len(profile.file_system.entries), MAX_PLACES, "entries")
     return profile.file_system
 
@@ -161,7 +175,7 @@ def _files(context: SandboxContext) -> RestrictedFiles:
 def _plain_paths(
     context: SandboxContext, files: RestrictedFiles, cwd: str | None
 ) -> dict[PlainPath, str]:
-    """The paths that entries name, before anything else is looked at."""
+    """Return the paths of plain entries; called first, so that its errors come first."""
     if cwd is None and _policy_places(context)[0] is None and any(map(_is_dynamic, files.entries)):
         raise InvalidParams("file system sandbox context with dynamic permissions requires cwd")
     plain = [entry.path for entry in files.entries if isinstance(entry.path, PlainPath)]
@@ -173,10 +187,11 @@ def _plain_paths(
 
 def _places(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
     """
-    The directory that relative patterns start from, and the project roots.
+    Return the directory that relative patterns start from, and the project roots.
 
-    The real server words it differently for commands and for operations on files.
+    The real server has different error texts for commands and for file operations.
     """
+    # Without a working directory, patterns are absolute or refused before.
     base, roots = _policy_places(context)
     try:
         start = base.native if base is not None else cwd or "/"
@@ -207,7 +222,7 @@ def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidPa
 def _policy_places(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
     if context.policy_context is None:
         return context.cwd, context.workspace_roots
-    # It takes the place of both members, not only of the one it names.
+    # A policy context replaces the roots even if it names only the working directory.
     return context.policy_context.cwd or context.cwd, context.policy_context.workspace_roots
 
 
@@ -218,6 +233,7 @@ def _is_dynamic(entry: FileEntry) -> bool:
     return not isinstance(path, PlainPath) and path.value.kind in _OF_PROJECT
 
 
+# Special paths that stand for the project roots, both with the same meaning.
 _OF_PROJECT: Final = frozenset({"project_roots", "current_working_directory"})
 
 
@@ -231,7 +247,9 @@ def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> It
         parts = below.split("/")
         leads_out = below.startswith("/") or ".." in parts
         if access == "write" and (leads_out or "." in parts):
-            return  # as the real server does: nothing is granted
+            # The real server grants nothing for such a subpath, without an error.
+            return
+        # Without roots the entry stands for no path, so it is not an error.
         if leads_out and roots:
             raise CannotEnforce(
                 f"cannot enforce sandbox entry for `{below}`: it is no path below a project root"

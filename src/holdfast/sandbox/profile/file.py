@@ -1,7 +1,8 @@
 """
-Profiles in a TOML file.
+Reads profiles from TOML files.
 
-The keys are those of the wire; what is usual may be left out, and a path may be a text:
+The keys are those of the wire. Those with a usual value may be left out, and a path may be a
+text:
 
     network = "enabled"             # "restricted" unless given
 
@@ -15,8 +16,8 @@ The keys are those of the wire; what is usual may be left out, and a path may be
         { path = "/srv/**/*.env", access = "deny" },
     ]
 
-A text with a colon in front names a special place, one with a wildcard is a pattern, and
-all else is a path; `~` is the user's home.
+A text with a leading colon names a special path, and one with a wildcard is a pattern. All
+others are paths; `~` is the user's home directory.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from holdfast.rpc.params import decode_params
 
 __all__ = ["load_profile", "parse_profile"]
 
+# Not braces: a pattern without one of these characters would be refused later.
 _WILDCARD = re.compile(r"[*?\[\]]")
 
 
@@ -63,7 +65,9 @@ def parse_profile(text: str) -> PermissionProfile:
     except tomllib.TOMLDecodeError as error:
         raise InvalidParams(str(error)) from None
     _refuse_unknown(table, {"type", "network", "file_system"}, "the profile")
+    # Most files describe a managed profile with restrictions, so they need not say so.
     table.setdefault("type", "managed")
+    # A disabled profile has no member `network`.
     if table["type"] != "disabled":
         table.setdefault("network", "restricted")
     files = table.get("file_system")
@@ -73,12 +77,13 @@ def parse_profile(text: str) -> PermissionProfile:
         entries = files.get("entries")
         if isinstance(entries, list):
             files["entries"] = [_entry(entry) for entry in entries]
+    # Decoded as part of a context, so that errors have the texts and paths of the protocol.
     context = {"permissions": table, "windowsSandboxLevel": "disabled"}
     return decode_params(context, SandboxContext).permissions
 
 
 def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
-    """A misspelled word in a file is a mistake, and one that would open something up."""
+    """Raise for an unknown key: a misspelled one would silently allow more than was meant."""
     for key in table:
         if key not in known:
             raise InvalidParams(f"unknown key `{key}` in {where}")
@@ -88,6 +93,7 @@ def _entry(entry: object) -> object:
     if not isinstance(entry, dict):
         return entry
     _refuse_unknown(entry, {"path", "access", "missing_path_behavior"}, "an entry")
+    # A path may also be a table, as on the wire, which is decoded with the rest.
     path = entry.get("path")
     return {**entry, "path": _path(path)} if isinstance(path, str) else entry
 

@@ -1,9 +1,9 @@
 """
-How a pattern of files is read [sandbox.globs].
+Parses file patterns [sandbox.globs].
 
-`*` and `?` stay within one component, `**` as a whole component crosses any number of
-them, `[a-f]` and `[!a]` are one character, `{a,b}` either text, and a backslash takes the
-next character as it is.
+`*` and `?` stay within one component; `**` as a whole component matches any number of them.
+`[a-f]` and `[!a]` match one character and `{a,b}` either text. A backslash takes the next
+character literally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ANY_IN_NAME", "BadPattern", "Characters", "Part", "Wildcard", "as_re
 
 
 class BadPattern(ValueError):
-    """A pattern that means nothing."""
+    """Pattern with a syntax error."""
 
 
 class Wildcard(Enum):
@@ -28,41 +28,42 @@ class Wildcard(Enum):
     FOLDERS = auto()
     """Any number of components, each with its slash: `**/`."""
     REST = auto()
-    """Whatever follows: `**` at the end."""
+    """Rest of the path: `**` at the end."""
     OPEN = auto()
     OR = auto()
     CLOSE = auto()
-    """Of `{a,b}`: the beginning, what is between the two texts, and the end."""
+    """Brace, comma and closing brace of `{a,b}`."""
 
 
 class Characters(NamedTuple):
-    """A set of characters, one of which has to be there. A slash never is."""
+    """Set of characters that match at one position; a slash never matches."""
 
     ranges: tuple[tuple[str, str], ...]
-    """The first and the last of each."""
+    """First and last character of each range."""
     negated: bool = False
-    """Any but these."""
+    """True if all characters match but these."""
 
     def has(self, char: str) -> bool:
-        """Return True if a character is one of them."""
+        """Return True if a character matches."""
         inside = any(first <= char <= last for first, last in self.ranges)
         return char != "/" and inside is not self.negated
 
 
 Part: TypeAlias = Wildcard | Characters | str
-"""A wildcard, a set of characters, or the one character that has to be there."""
+"""Wildcard, set of characters, or one literal character."""
 
 ANY_IN_NAME = Characters((), negated=True)
-"""The class of characters that `?` stands for."""
+"""Set that `?` stands for."""
 
 
 def parts(pattern: str) -> Iterator[Part]:
     """
-    Take a pattern apart.
+    Yield the parts of a pattern.
 
     Raises:
-        BadPattern: The first of a range of characters comes after the last.
+        BadPattern: A range of characters ends before it begins.
     """
+    # Number of open braces, which may be nested.
     braces = 0
     at = 0
     while at < len(pattern):
@@ -72,6 +73,7 @@ def parts(pattern: str) -> Iterator[Part]:
             start = at - 1
             while pattern[at : at + 1] == "*":
                 at += 1
+            # `**` counts only as a whole component, as in the patterns of git.
             whole = at - start == 2 and pattern[start - 1 : start] in {"/", ""}
             if whole and pattern[at : at + 1] == "/":
                 at += 1
@@ -83,7 +85,9 @@ def parts(pattern: str) -> Iterator[Part]:
         elif char == "?":
             yield ANY_IN_NAME
         elif char == "[":
+            # A `]` right after the opening bracket, or after its `!`, belongs to the set.
             end = pattern.find("]", at + 1 + (pattern[at : at + 1] in {"!", "^"}))
+            # A bracket that is never closed is a literal one.
             if end == -1:
                 yield char
             else:
@@ -102,15 +106,18 @@ def parts(pattern: str) -> Iterator[Part]:
             at += 1
         else:
             yield char
+    # A brace that is never closed ends with the pattern.
     yield from [Wildcard.CLOSE] * braces
 
 
 def _characters(inner: str) -> Characters:
+    # Shells write `!`, regular expressions `^`; both are accepted.
     negated = inner[0] in "!^"
     left = inner[negated:]
     ranges: list[tuple[str, str]] = []
     while left:
         first = last = left[0]
+        # A `-` at the end is a literal one.
         if left[1:2] == "-" and len(left) > 2:
             last, left = left[2], left[3:]
         else:
@@ -121,6 +128,7 @@ def _characters(inner: str) -> Characters:
     return Characters(tuple(ranges), negated)
 
 
+# `(?:[^/]+/)*` needs no empty components: `compile_glob` has removed double slashes.
 _IN_REGEX = {
     Wildcard.NAME: "[^/]*",
     Wildcard.FOLDERS: "(?:[^/]+/)*",
@@ -132,7 +140,7 @@ _IN_REGEX = {
 
 
 def as_regex(found: Iterable[Part]) -> str:
-    """The same as a regular expression, for others to use: it may take for ever to compare."""
+    """Return an equivalent regular expression, for other programs; matching it may be slow."""
     return "".join(
         _IN_REGEX[part]
         if isinstance(part, Wildcard)
@@ -147,4 +155,5 @@ def _set_in_regex(part: Characters) -> str:
     if part == ANY_IN_NAME:
         return "[^/]"
     listed = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in part.ranges)
+    # The look-ahead excludes the slash, which a negated set would match.
     return f"(?!/)[{'^' if part.negated else ''}{listed}]"

@@ -1,7 +1,7 @@
 """
-Patterns of denied files [sandbox.globs], as `sandbox.profile.glob_syntax` reads them.
+Compiles patterns of denied files, and finds the files that match [sandbox.globs].
 
-Only files are meant, and links to files; directories are not.
+Patterns match files and links to files, never directories.
 """
 
 from __future__ import annotations
@@ -21,72 +21,76 @@ from holdfast.sandbox.profile.glob_syntax import BadPattern, Part, Wildcard, as_
 __all__ = ["LOOK_LIMIT", "MAX_MATCHES", "Glob", "compile_glob", "expand"]
 
 MAX_MATCHES = 8192
-"""Of one profile. Each costs a mount, and a pattern that finds more is a mistake."""
+"""Files that the patterns of one profile may match: each costs a mount at every start."""
 
 LOOK_LIMIT = 10.0
-"""Seconds that the files of one profile may be looked for."""
+"""Seconds that the search for all patterns of one profile may take."""
 
+# Characters of a pattern: PATH_MAX, since a longer pattern matches no path.
 _LONGEST = 4096
-"""Characters of a pattern; no path is longer."""
 
+# Characters that make a component a pattern; the search starts in the directory before it.
 _META = re.compile(r"[*?\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern, ready to be looked for or compared."""
+    """Compiled pattern."""
 
     pattern: str
     folder: str
-    """Where the search begins: the part before the first wildcard."""
+    """Directory to search: the path before the first wildcard."""
     parts: tuple[Part, ...]
     automaton: Automaton
     depth: int | None
-    """How many components a match may be below `folder`; `None` for any number."""
+    """Largest number of components of a match below `folder`; `None` for any number."""
 
     @property
     def wildcards(self) -> int:
-        """The number of its wildcards: the cost of a comparison grows with them."""
+        """Number of wildcards: the cost of a match grows with it."""
         return sum(isinstance(part, Wildcard) for part in self.parts)
 
     @property
     def regex(self) -> str:
-        """The same as a regular expression."""
+        """Equivalent regular expression."""
         return as_regex(self.parts)
 
     def matches(self, path: str) -> bool:
-        """Whether a file of this absolute path is meant."""
+        """Return True if the pattern matches a file with this absolute path."""
         return self.automaton.matches(path) and (
             self.depth is None or path.count("/") - self.folder.count("/") <= self.depth
         )
 
     def within(self, folder: str) -> Glob:
         """
-        The same pattern in another directory: where its own one really is.
+        Return the same pattern for the real path of its directory.
 
         Raises:
-            CannotEnforce: That is `/`.
+            CannotEnforce: The real path is `/`.
         """
         if folder == "/":
             raise _unsafe(self.pattern)
+        # The directory is taken literally: its real path may contain wildcard characters.
         rest = self.pattern.removeprefix(self.folder)
         return _glob(folder + rest, folder, (*folder, *parts(rest)), self.depth)
 
 
+# The patterns of a session are compiled once, and keep the transitions they have computed.
 @lru_cache(maxsize=256)
 def compile_glob(pattern: str, depth: int | None = None) -> Glob:
     """
-    Read an absolute pattern. Surplus slashes and dots in it do not count.
+    Compile an absolute pattern; surplus slashes and dots are removed.
 
     Raises:
-        CannotEnforce: It has no directory to begin the search in, or no wildcard; or it
-            means nothing, or is longer than any path.
+        CannotEnforce: The pattern has no directory to search, no wildcard, a syntax error, or
+            too many characters.
     """
     if len(pattern) > _LONGEST:
         raise CannotEnforce(
             f"unreadable glob `{pattern[:80]}…`: its {len(pattern):,} characters are more than the"
             f" {_LONGEST:,} that a pattern may have"
         )
+    # `normpath` keeps two leading slashes, which POSIX allows to mean something else.
     if pattern:
         pattern = "/" * pattern.startswith("/") + os.path.normpath(pattern).lstrip("/")
     meta = _META.search(pattern)
@@ -114,24 +118,25 @@ def expand(
     glob: Glob, disk: Disk, *, limit: int = MAX_MATCHES, deadline: float | None = None
 ) -> list[str]:
     """
-    Find the files that match now.
+    Return the files that match a pattern now.
 
     Args:
-        glob: What is looked for.
-        disk: Where.
-        limit: How many there may be.
-        deadline: When the search has to be over, as `monotonic` tells the time.
+        glob: Pattern to search for.
+        disk: File system to search.
+        limit: Largest number of matches.
+        deadline: End of the search, in seconds of `monotonic`.
 
     Raises:
-        CannotEnforce: There are more than `limit`, or it takes too long.
+        CannotEnforce: More than `limit` files match, or the search takes too long.
     """
     found: list[str] = []
-    # A pattern without `**` is no deeper than its own components.
+    # Without `**`, a match has as many components as the pattern: no need to go deeper.
     deepest = glob.depth
     if "**" not in glob.pattern:
         own = glob.pattern.count("/") - glob.folder.count("/")
         deepest = own if deepest is None else min(own, deepest)
     for path in _files(disk, glob.folder, deepest):
+        # Checked for each file: the search of one tree may take longer than the limit.
         if deadline is not None and monotonic() > deadline:
             raise CannotEnforce(
                 f"unreadable glob `{glob.pattern}` takes too long to be looked for: there are"
@@ -145,7 +150,8 @@ def expand(
 
 
 def _files(disk: Disk, folder: str, depth: int | None) -> Iterator[str]:
-    """The files below a directory; linked directories are not entered."""
+    """Yield the files below a directory; linked directories are not entered."""
+    # A list instead of recursion: a tree may be deeper than Python's stack.
     pending = [(folder, 1)]
     while pending:
         where, level = pending.pop()

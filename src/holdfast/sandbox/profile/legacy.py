@@ -1,4 +1,4 @@
-"""Sandbox policies as older clients write them, turned into profiles [sandbox.legacy]."""
+"""Converts sandbox policies of older clients into profiles [sandbox.legacy]."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["from_legacy"]
 
 
 def from_legacy(policy: LegacyPolicy, *, disk: Disk = HOST) -> PermissionProfile:
-    """Return the profile that means the same."""
+    """Return the profile that is equivalent to a legacy policy."""
     match policy:
         case DangerFullAccess():
             return DisabledProfile()
@@ -56,6 +56,7 @@ def _workspace_entries(policy: WorkspaceWrite, disk: Disk) -> list[FileEntry]:
         entries.append(special_entry("tmpdir", "write"))
     entries += (path_entry(root, "write") for root in policy.writable_roots)
     entries += project_entries()
+    # A missing name needs no entry: it is protected as a name of a writable root anyway.
     for root in policy.writable_roots:
         inside = (f"{root.rstrip('/')}/{name}" for name in SKIPPED_NAMES)
         entries += (path_entry(path, "read") for path in inside if disk.kind(path) is not None)

@@ -1,1 +1,1 @@
-"""The init program: the first process inside of a sandbox."""
+"""Init program: the machine code that runs as PID 1 of a sandbox."""

@@ -1,12 +1,11 @@
 """
-A list of system calls as a program of its own, for what has to be done right before an exec.
+Assembles a list of system calls into an executable, for the steps right before an exec.
 
-Some of a sandbox can only be set up from inside: by a process that has left the launcher
-behind and is not the command yet. No interpreter can be started there, it would take
-longer than all the rest. So that process gets a program that does nothing but walk
-through a table: make a call, keep the result, go on. Where arguments are taken from and
-results are put, and what follows an error, is said by the table, which is made here. The
-walk is a hundred bytes of machine code, the same for every table. Pure: nothing is run.
+Some parts of a sandbox can only be set up from inside, by a process that is no longer bubblewrap
+and not yet the command. Starting an interpreter there would take longer than all the rest. So
+that process runs a program that only walks through a table: make a system call, store the result,
+go on. The table says where arguments come from, where results go, and what follows an error. The
+walk is about a hundred bytes of machine code, the same for every table. Nothing is run here.
 
 The file is an ELF executable with two loaded segments. Addresses are those in its memory:
 
@@ -29,8 +28,8 @@ one can be the result of an earlier call; a constant has a place among the data:
     number   addresses of 5 arguments     where the        address of
     of call  (of a 0 for one left out)    result goes      the first rule
 
-A call that succeeds is followed by the next record. After one that fails, its rules are read
-in order, up to the first one for that error or for any error (`ANY`, always the last):
+A call that succeeds is followed by the next record. After a failed call, its rules are read in
+order. The first rule for that error counts, or the last one, which is for any error (`ANY`):
 
     +0       +8
     error    address of the record that follows
@@ -66,58 +65,61 @@ __all__ = [
     "Label",
 ]
 
+# Address of the ELF header in memory.
 _BASE: Final = 0x400000
-"""Where header and code are in memory."""
 
+# Offsets of the code and of the table in the file.
 _CODE_AT: Final = 0x100
 _TABLE_AT: Final = 0x200
-"""Where the code and all that follows it are in the file."""
 
 RESULT: Final = _BASE + 0x10000 + _TABLE_AT
 """
-Where the result of the last call is, in 4 bytes; the 4 bytes after them are 1.
+Address of the last call's result, in 4 bytes; the 4 bytes after them are 1.
 
-It is the first thing behind the code, which knows the address. As far into its page as
-into that of the file, so that the kernel can map it, and pages are nowhere larger.
+The code has this address as a constant. Its offset in a page equals that in the file, so that the
+kernel can map it; 64 KiB are the largest pages of any supported kernel.
 """
 
 ANY: Final = 0
-"""Stands for all errors."""
+"""Error number that stands for all errors."""
 
+# Last result, the number 1, and the addresses of the first record, environment and arguments.
 _FIRST: Final = struct.Struct("<iiQQQ")
-"""The last result, a 1, and where the first record, the environment and the arguments are."""
+# Call number, addresses of five arguments, of the result and of the first rule.
 _RECORD: Final = struct.Struct("<8Q")
-"""A number, where five arguments are, where the result goes, where the rules are."""
+# Error number, and address of the record to go on with; the last rule of a call is for `ANY`.
 _RULE: Final = struct.Struct("<QQ")
-"""An error and the record to go on with; the last of a list is for any error."""
 
+# No call here needs six arguments, and records of 64 bytes keep the code short.
 _MOST_ARGUMENTS: Final = 5
+
+# Arguments of `waitid`: P_PID, without waiting and without reaping; and the size of siginfo_t.
 _ONE_PROCESS: Final = 1
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _SIGINFO: Final = 128
-"""Arguments of `waitid`: that one process, without waiting; and the bytes of its answer."""
 _WORD: Final = struct.Struct("<Q")
 
 
 class At(NamedTuple):
-    """An argument that is not known before: whatever is at this address by then."""
+    """Argument that is read from an address when the call is made."""
 
     address: int
 
 
 ENVIRONMENT: Final = At(RESULT + 16)
-"""The environment that the program was started with, for what it becomes."""
+"""Environment of the program, to be passed on by `execve`."""
 
 ARGUMENTS: Final = At(RESULT + 24)
-"""The arguments that it was started with, its own name first."""
+"""Arguments of the program, its own name first."""
 
 
 def _code(listing: str) -> bytes:
-    """The bytes of a listing: the first word of each line, but for those of labels."""
+    """Return the bytes of a listing: the first word of each line that is not a label."""
     words = [line.split()[0] for line in listing.split("\n") if line.strip()]
     return bytes.fromhex("".join(word for word in words if not word.endswith(":")))
 
 
+# The code for each architecture: its bytes, the instruction, and a remark after `;`.
 _LISTINGS: Final = {
     # In the syntax of GNU as, Intel flavour; a test assembles it and compares the bytes.
     "x86_64": """
@@ -199,55 +201,64 @@ _LISTINGS: Final = {
         eaffff17          b     next
     """,
 }
-"""The code for each processor: its bytes, the instruction, and after `;` a remark."""
 
 _WALKS: Final = {machine: _code(listing) for machine, listing in _LISTINGS.items()}
 
+# Closing this descriptor always fails with EBADF: a jump that needs no other instruction.
 _NO_DESCRIPTOR: Final = 0xFFFFFFFF
 
+# EM_X86_64 and EM_AARCH64.
 _ELF_MACHINES: Final = {"x86_64": 62, "aarch64": 183}
 
 _ELF_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _ELF_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+# ELFCLASS64, little-endian, version 1.
 _IDENTITY: Final = b"\x7fELF\x02\x01\x01"
+# ET_EXEC: fixed addresses, so that no relocation is needed.
 _EXECUTABLE: Final = 2
+# PT_LOAD and PT_GNU_STACK; the latter makes the stack non-executable.
 _LOADED, _STACK = 1, 0x6474E551
 _X, _W, _R = 1, 2, 4
+# The largest page size of the supported architectures.
 _ALIGNMENT: Final = 0x10000
 
 
 class Label:
-    """A place in the list of calls to go on with, which may come later."""
+    """Position in the list of calls to jump to; it may be placed later."""
 
     def __init__(self) -> None:
         self.at: int | None = None
 
 
 class _Call(NamedTuple):
+    """System call of the list, with what follows if it fails."""
+
     number: int
     arguments: tuple[int, ...]
+    """Addresses of the arguments."""
     result: int
+    """Address for the result."""
     failed: Mapping[int, Label]
+    """Labels by error number."""
     leaves_to: int | None = None
-    """Where a continuation was put that follows this call, which fails."""
+    """Address of a continuation to go on with after this call, which always fails."""
 
 
 class Beginning(NamedTuple):
-    """Calls that many programs begin with, made once."""
+    """Assembled calls that several programs begin with."""
 
     content: bytes
-    """All that follows the code."""
+    """Content of the file after the code."""
     leaves_at: int
-    """Where in it the address has to be of what comes after them."""
+    """Offset in `content` of the address of the call that follows them."""
 
 
 class CallProgram:
     """
-    Makes such a program.
+    Builder of a program from system calls.
 
-    The calls are made in the order in which they are added. One that fails is followed by
-    the next all the same, unless it is said for its error, or for `ANY`, where to go on.
-    The last one must not return.
+    The calls are made in the order in which they are added. A failed call is followed by the
+    next one, unless it has a label for its error or for `ANY`. The last call must not return.
     """
 
     def __init__(
@@ -255,17 +266,18 @@ class CallProgram:
     ) -> None:
         """
         Args:
-            machine: The processor.
-            beginning: What comes before all that is added.
-            at: For a `continuation`: the address that the other program has it at.
+            machine: Architecture, as `uname -m` prints it.
+            beginning: Calls before those that are added.
+            at: Address of a `continuation` in the memory of another program.
 
         Raises:
-            KeyError: Nothing is known of that processor.
+            KeyError: The architecture is not supported.
         """
         self._machine = machine
         self._numbers = MACHINES[machine].numbers
         self._beginning = beginning
         self._at = at
+        # A continuation begins with the rule that leads to it; see `continuation`.
         if at is not None:
             self._start = at + _RULE.size
         else:
@@ -276,18 +288,19 @@ class CallProgram:
         self._zero = self._constant(0)
 
     def data(self, content: bytes) -> int:
-        """Put something into its memory, and return the address: a multiple of 8."""
+        """Add bytes to the program's memory; return their address, a multiple of 8."""
         address = self._start + len(self._data)
         self._data += content
+        # Aligned, since the code loads 8 bytes at a time.
         self._data += bytes(-len(content) % 8)
         return address
 
     def text(self, text: str) -> int:
-        """Put in a text as the system takes it."""
+        """Add a NUL-terminated text to the program's memory; return its address."""
         return self.data(text.encode("utf-8", "surrogateescape") + b"\0")
 
     def place(self, label: Label) -> None:
-        """Let the next call be the one that a label stands for."""
+        """Set a label to the next call."""
         label.at = len(self._calls)
 
     def call(
@@ -301,10 +314,10 @@ class CallProgram:
         Add a call.
 
         Args:
-            name: Of the system call.
-            arguments: Five at the most; those that are left out are 0.
-            result: An address that the result is written to as well, in 4 bytes.
-            failed: Where to go on if it fails; by error, or whatever the error.
+            name: Name of the system call.
+            arguments: Up to five arguments; missing ones are 0.
+            result: Address for the result, in 4 bytes, beside `RESULT`.
+            failed: Label to go on with after an error, or labels by error number.
         """
         if isinstance(failed, Label):
             failed = {ANY: failed}
@@ -316,49 +329,53 @@ class CallProgram:
         self._calls.append(_Call(self._numbers[name], tuple(places), result, failed or {}))
 
     def go_to(self, label: Label) -> None:
-        """Go on elsewhere, by a call that can only fail."""
+        """Jump to a label, by a call that always fails."""
         self.call("close", _NO_DESCRIPTOR, failed=label)
 
     def go_if_zero(self, number: At, label: Label) -> None:
-        """Go on elsewhere if a number is 0: there is no process 0, and to wait for it is EINVAL."""
+        """Jump to a label if a number is 0: waiting for process 0 fails with EINVAL."""
+        # The call writes a siginfo_t that nobody reads.
         scrap = self.data(bytes(_SIGINFO))
         self.call("waitid", _ONE_PROCESS, number, scrap, _LOOK, failed={errno.EINVAL: label})
 
     def leave_to(self, address: int) -> None:
-        """Go on with a `continuation`, which this program has put at that address by then."""
+        """Jump to a `continuation`, which the program has read to that address by then."""
         number = self._numbers["close"]
         arguments = (self._constant(_NO_DESCRIPTOR), *[self._zero] * (_MOST_ARGUMENTS - 1))
         self._calls.append(_Call(number, arguments, RESULT, {}, address))
 
     def continuation(self) -> bytes:
         """
-        What was added, for a program that runs already and leaves to it (`leave_to`).
+        Return the added calls for a program that runs already and jumps to them (`leave_to`).
 
-        It begins with a rule: whatever the error, go on with the first call.
+        They begin with a rule for `ANY` error that leads to the first call.
         """
-        assert self._at is not None  # it is made for one address
+        # All addresses in it depend on where it is put.
+        assert self._at is not None
         return self._table()
 
     def _constant(self, value: int) -> int:
-        """The address of a number that does not change."""
+        """Return the address of a constant."""
+        # Each number is stored once: most arguments are 0 or a small flag.
         address = self._constants.get(value)
         if address is None:
             address = self._constants[value] = self.data(_WORD.pack(value))
         return address
 
     def as_beginning(self) -> Beginning:
-        """What was added so far, as what other programs begin with."""
-        self.call("close", _NO_DESCRIPTOR)  # which fails; where to go on is known later
+        """Return the added calls, for other programs to begin with."""
+        # This call always fails, and the target of its rule is filled in later.
+        self.call("close", _NO_DESCRIPTOR)
         content = self._table()
-        # The last rule of all is the one for this call.
+        # Rules are in the order of the calls, so the last one belongs to this call.
         return Beginning(content, len(content) - _WORD.size)
 
     def image(self, *, memory_end: int = 0) -> bytes:
         """
-        The content of the file.
+        Return the executable file.
 
         Args:
-            memory_end: Up to where it has memory, which is zero at first.
+            memory_end: Address at which its memory ends; the part after the file is zeros.
         """
         table = self._table()
         code = _WALKS[self._machine]
@@ -378,16 +395,19 @@ class CallProgram:
         return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table
 
     def _table(self) -> bytes:
-        """All that follows the code: data, then records, then rules."""
+        """Return the content after the code: data, then records, then rules."""
         records_at = self._start + len(self._data)
         rules_at = records_at + _RECORD.size * len(self._calls)
         records, rules = bytearray(), bytearray()
         for index, call in enumerate(self._calls):
             follows = rules_at + len(rules) if call.leaves_to is None else call.leaves_to
             records += _RECORD.pack(call.number, *call.arguments, call.result, follows)
+            # Unless a label says otherwise, a failed call is followed by the next one.
             otherwise = index + 1
             for error, label in call.failed.items():
-                assert label.at is not None  # each is placed by whoever uses it
+                # Whoever uses a label also places it.
+                assert label.at is not None
+                # The rule for any error matches always, so it has to be the last one.
                 if error == ANY:
                     otherwise = label.at
                 else:
@@ -398,6 +418,7 @@ class CallProgram:
         elif self._beginning is None:
             before = bytearray(_FIRST.pack(0, 1, records_at, 0, 0))
         else:
+            # A copy, since programs share the beginning: only one address in it differs.
             before = bytearray(self._beginning.content)
             _WORD.pack_into(before, self._beginning.leaves_at, records_at)
         return b"".join((before, self._data, records, rules))

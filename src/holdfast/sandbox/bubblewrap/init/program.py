@@ -1,16 +1,15 @@
 """
-What is done right before a command: inside a sandbox, and beside the command there.
+Builds the init program: PID 1 of a sandbox, which starts the command and reaps processes.
 
-The launcher has made the mounts and the namespaces, has given up all privileges, and is
-the first process inside. What is left is to apply Landlock, to load the filter of system
-calls, and to start the command, with its terminal if it has one. The first process then
-stays: it takes in and reaps what is orphaned, and tells how the command ended. It is under
-the same rules as the command, which could gain nothing by it, and cannot get at it either.
+Bubblewrap has made the mounts and namespaces and dropped all capabilities by then. The init
+program applies Landlock, loads the seccomp filter and starts the command, with its controlling
+terminal if there is one. It then stays as PID 1: it reaps orphans and reports the exit status of
+the command. It runs under the same rules as the command, which gains nothing by attacking it.
 
-A command without a sandbox that has limits needs some of this too (`make_prologue`).
+A command without a sandbox but with rlimits needs some of these steps, too (`make_prologue`).
 
-Pure: this makes the program that does it (`init.assembler`). The launcher copies it into
-the sandbox, where it removes its own file first of all.
+This module only assembles the program (`init.assembler`). Bubblewrap copies it into the sandbox,
+where the program removes its own file first.
 """
 
 from __future__ import annotations
@@ -50,81 +49,86 @@ __all__ = [
 ]
 
 STAGE_PATH: Final = "/dev/.holdfast"
-"""Where the launcher puts it: in a directory that every sandbox has for itself."""
+"""Path of the program in the sandbox, in a tmpfs that is private to each sandbox."""
 
 BUILT: Final = b"b"
-"""What it says first of all, if it is to wait: all is mounted. `GO` lets it start the command."""
+"""First message of a program that has to wait: all is mounted. The answer is `GO`."""
 
 GO: Final = b"g"
+"""Answer of the server to `BUILT`: start the command."""
 
 READY: Final = b"r"
 """
-What it says when the command is about to be executed, with the descriptor of the filter if
-there is one. If something could not be applied, it says 8 bytes instead, the first 4 of
-which are the error as a negative number.
+Message right before the exec, with the seccomp listener as SCM_RIGHTS if there is one.
+
+If a step failed, the message has 8 bytes instead: the negative errno in the first 4.
 """
 
 EXEC_ERROR_SIZE: Final = 4
-"""After that come as many bytes, such a number, if the command cannot be executed; and"""
+"""Size of the message after a failed exec: the negative errno."""
 
 END_SIZE: Final = 28
-"""so many when the command has ended: the beginning of a `siginfo_t`."""
+"""Size of the message after the end of the command: the first bytes of its `siginfo_t`."""
 
+# si_signo, si_errno, si_code, then si_pid, si_uid and si_status.
 _END: Final = struct.Struct("=iii4xiii")
-"""Of that: a signal, an error, a code; of the process its pid, user and status."""
 
+# Exit statuses of a shell for a program that is missing or cannot be executed.
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
-"""How it ends if there is no such program or it cannot be executed, as in a shell."""
 
+# Descriptor of the report socket: the lowest after the standard ones, so that one
+# `close_range` closes all others.
 _REPORT: Final = 3
-"""The number of the descriptor that is kept while all others are closed."""
 
+# Arguments of system calls, by their names in the kernel: the last descriptor of `close_range`,
+# AT_FDCWD, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, LANDLOCK_RULE_PATH_BENEATH,
+# SECCOMP_SET_MODE_FILTER and SECCOMP_FILTER_FLAG_NEW_LISTENER.
 _HIGHEST: Final = 0xFFFFFFFF
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
 _DUMPABLE: Final = 4
 _NO_NEW_PRIVILEGES: Final = 38
 _PATH_BENEATH: Final = 1
-_LOG_AFTER_EXEC: Final = 1 << 1
 _LOAD_FILTER: Final = 1
 _WITH_LISTENER: Final = 1 << 3
 
+# Errors of `execve` with a message of their own; each one takes room in the program.
 _TOLD_ERRORS: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.E2BIG)
-"""What an exec fails with that can be told in the words of the system; of others less is said."""
 
+# Signals that the server may ignore (nohup, a background job), and a command would inherit that.
 _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGQUIT)
-"""What the server may have been told to ignore, which a command would inherit."""
 
+# Exit status of PID 1 if a step fails; the message says which error it was.
 _SETUP_FAILED: Final = 1
 
+# Nanoseconds between two attempts to send a descriptor.
 _PAUSE: Final = 1_000_000
-"""Nanoseconds between two attempts to hand over a descriptor."""
 
+# P_ALL and P_PID of `waitid`, and the flags to look without waiting and without reaping.
 _ALL: Final = 0
 _ONE: Final = 1
-"""Of whom `waitid` is to wait for."""
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+# Size of the kernel's `struct sigaction`; all zeros is SIG_DFL.
 _SIGACTION: Final = 32
-"""Bytes of what says how to take a signal; zeros are the default."""
+# Size of `siginfo_t`, and the offsets of si_pid and si_status.
 _SIGINFO: Final = 128
 _PID_AT: Final = 16
 _STATUS_AT: Final = 24
-"""Where a `siginfo_t` has them, and how large it is."""
 
 
 class CallersSession(NamedTuple):
-    """For a command that belongs to the process group and the terminal of its caller."""
+    """Session of a caller whose process group and terminal the command shares."""
 
     signal_mask: int
-    """The signals that were blocked in the caller; the sandbox is built with all blocked."""
+    """Signals that were blocked in the caller; the sandbox is built with all blocked."""
     terminal: int | None = None
-    """The standard descriptor that is the controlling terminal."""
+    """Standard descriptor of the controlling terminal, or None."""
     empty_streams: tuple[int, ...] = ()
-    """The standard descriptors that are `/dev/null`, see `make_stage`."""
+    """Standard descriptors that are `/dev/null`, see `make_stage`."""
 
 
 def ended(told: bytes) -> tuple[int, int]:
-    """The code and the status in what it tells of the end of a command (`END_SIZE`)."""
+    """Return si_code and si_status of the message about the end (`END_SIZE` bytes)."""
     _, _, code, _, _, status = _END.unpack(told)
     return code, status
 
@@ -138,7 +142,6 @@ def make_stage(
     filter_program: bytes,
     listen: bool = False,
     landlock: Ruleset | None = None,
-    log: bool = False,
     terminal: bool = False,
     limits: Sequence[tuple[int, int, int]] = (),
     wait: bool = False,
@@ -146,29 +149,28 @@ def make_stage(
     empty_streams: Sequence[int] = (),
 ) -> bytes:
     """
-    The program that sets up the rest and executes the command.
+    Return the init program of a sandbox, an executable file.
 
     Args:
-        machine: The processor.
-        program: The file to execute; one without a name is one that is not there.
-        argv: What the command sees, its own name first.
-        report: The descriptor of a connected socket to tell how it went. Not 3.
-        filter_program: The filter of system calls.
-        listen: Whether that filter tells somebody of some calls, and so has a descriptor.
-        landlock: What is to be refused beyond the mounts.
-        log: Whether that is to be logged; only a kernel that can knows how to be told.
-        terminal: Whether its input is a terminal, to become its own.
-        limits: What the command may use: resources, limits, and what it may raise them to.
-        wait: Whether somebody looks at what is mounted before the command is started.
-        caller: Whose signals and terminal the command has, instead of fresh ones.
-        empty_streams: The standard descriptors that are to be `/dev/null`: that of the
-            sandbox, not the one of the host that they were opened from.
+        machine: Architecture, as `uname -m` prints it.
+        program: Path to execute; an empty one fails with ENOENT.
+        argv: Arguments of the command, its own name first.
+        report: Descriptor of a connected SOCK_SEQPACKET socket for the messages; not 3.
+        filter_program: Seccomp filter.
+        listen: True if the filter sends notifications, and so has a listener descriptor.
+        landlock: Landlock ruleset, or None.
+        terminal: True to make standard input the controlling terminal.
+        limits: Rlimits of the command: resource, soft limit, hard limit.
+        wait: True to wait for `GO` after `BUILT`, while the server checks the mounts.
+        caller: Session whose signal mask and terminal the command takes over.
+        empty_streams: Standard descriptors to reopen as the sandbox's `/dev/null`, since the
+            host's node would let a command of root change its metadata.
 
     Raises:
-        KeyError: Nothing is known of that processor.
+        KeyError: The architecture is not supported.
     """
     beginning = _beginning(
-        *(machine, report, filter_program, listen, landlock, log, terminal, tuple(limits), wait),
+        *(machine, report, filter_program, listen, landlock, terminal, tuple(limits), wait),
         caller,
         tuple(empty_streams),
     )
@@ -187,15 +189,16 @@ def make_prologue(
     wait: bool = False,
 ) -> bytes:
     """
-    The program for a command without a sandbox, which sets its limits and executes it.
+    Return the program for a command with rlimits but without a sandbox.
 
-    It says `BUILT` and waits, if it is to; then nothing, or what error there was. Of the
-    descriptors beyond the standard ones it knows 3 and `report`, and leaves none.
+    The program sends `BUILT` and waits for `GO`, if `wait`. It then sets the limits and executes
+    the command. It sends an error only, and leaves no descriptors but the standard ones.
     """
     made = CallProgram(machine)
     failed = Label()
     made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
+    # The server puts the process into its cgroup before it lets it go on.
     if wait:
         _say_built(made, failed)
         _wait_for_word(made, failed)
@@ -213,7 +216,7 @@ def _say_built(made: CallProgram, failed: Label) -> None:
 
 
 def _wait_for_word(made: CallProgram, failed: Label) -> None:
-    """Wait for `GO`; without it, nobody is there any more."""
+    """Wait for `GO`; end of file means that the server is gone."""
     got = At(made.data(bytes(8)))
     made.call("read", _REPORT, made.data(GO), len(GO), result=got.address, failed=failed)
     made.go_if_zero(got, failed)
@@ -232,38 +235,38 @@ def _beginning(
     filter_program: bytes,
     listen: bool,
     landlock: Ruleset | None,
-    log: bool,
     terminal: bool,
     limits: tuple[tuple[int, int, int], ...],
     wait: bool,
     caller: CallersSession | None,
     empty_streams: tuple[int, ...],
 ) -> Beginning:
-    """All but the exec; the same for each command of a sandbox."""
-    assert report != _REPORT  # it is moved there
+    """Return all steps before the exec, which are the same for each command of a sandbox."""
+    # `dup3` refuses to move a descriptor to itself.
+    assert report != _REPORT
     made = CallProgram(machine)
     failed, command = Label(), Label()
-    made.call("unlinkat", _HERE, made.text(STAGE_PATH), 0, failed=failed)
-    made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
-    made.call("close", report)
-    made.call("close_range", _REPORT + 1, _HIGHEST, 0)
-    _empty(made, empty_streams, failed)
-    # Its memory and all else of it that `/proc` shows is nobody's to touch, until an exec.
+    _close_descriptors(made, report, empty_streams, failed)
+    # PR_SET_DUMPABLE 0: no process inside can trace PID 1 or open its files in `/proc`.
     made.call("prctl", _DUMPABLE, 0, failed=failed)
     if wait:
         _say_built(made, failed)
+    # Landlock and seccomp require it of a process without capabilities.
     made.call("prctl", _NO_NEW_PRIVILEGES, 1, failed=failed)
     if landlock is not None:
         tty = 0 if terminal else None
         if caller is not None:
             tty = caller.terminal
-        _apply_landlock(made, landlock, log, tty, failed)
+        _apply_landlock(made, landlock, tty, failed)
+    # The message is laid out before the filter is loaded, whose result is stored in it.
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
     if wait:
-        # So late: whoever looks at what is built has done so meanwhile.
+        # As late as possible: the server checks the mounts during the steps above.
         _wait_for_word(made, failed)
     child = At(made.data(bytes(8)))
+    # The command is a child, not PID 1 itself: PID 1 ignores signals without a handler, and
+    # would have to reap orphans.
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     made.go_if_zero(child, command)
     _stay(made, child, listener, failed)
@@ -271,6 +274,30 @@ def _beginning(
     made.call("write", _REPORT, RESULT, 8)
     made.call("exit_group", _SETUP_FAILED)
     made.place(command)
+    _restore_session(made, caller, terminal)
+    if listen:
+        _hand_over(made, message, failed)
+    else:
+        made.call("write", _REPORT, made.data(READY), len(READY), failed=failed)
+    # Last: the limits would count for the steps above, too.
+    _set_limits(made, limits, failed)
+    return made.as_beginning()
+
+
+def _close_descriptors(
+    made: CallProgram, report: int, empty_streams: Sequence[int], failed: Label
+) -> None:
+    """Remove the program's own file, and keep only the report and the standard descriptors."""
+    made.call("unlinkat", _HERE, made.text(STAGE_PATH), 0, failed=failed)
+    made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
+    made.call("close", report)
+    # An error is ignored: kernels before 5.9 lack the call.
+    made.call("close_range", _REPORT + 1, _HIGHEST, 0)
+    _empty(made, empty_streams, failed)
+
+
+def _restore_session(made: CallProgram, caller: CallersSession | None, terminal: bool) -> None:
+    """Set signals and controlling terminal of the command, as a shell would."""
     if caller is None:
         default = made.data(bytes(_SIGACTION))
         for number in _RESET_SIGNALS:
@@ -278,21 +305,16 @@ def _beginning(
     else:
         mask = made.data(struct.pack("<Q", caller.signal_mask))
         made.call("rt_sigprocmask", signal.SIG_SETMASK, mask, 0, 8)
+    # A controlling terminal needs a session of its own.
     if terminal:
         made.call("setsid")
         made.call("ioctl", 0, termios.TIOCSCTTY, 0)
-    if listen:
-        _hand_over(made, message, failed)
-    else:
-        made.call("write", _REPORT, made.data(READY), len(READY), failed=failed)
-    # Only now: they would count for what comes before, too.
-    _set_limits(made, limits, failed)
-    return made.as_beginning()
 
 
 def _empty(made: CallProgram, streams: Sequence[int], failed: Label) -> None:
-    """Open `/dev/null` for these standard descriptors, as it is in the sandbox."""
+    """Reopen standard descriptors as the `/dev/null` of the sandbox."""
     fd = At(made.data(bytes(8)))
+    # Opened first and then moved: the lowest free number need not be that of the stream.
     for stream in streams:
         path = made.text("/dev/null")
         made.call("openat", _HERE, path, os.O_RDWR, result=fd.address, failed=failed)
@@ -300,15 +322,15 @@ def _empty(made: CallProgram, streams: Sequence[int], failed: Label) -> None:
         made.call("close", fd)
 
 
-def _apply_landlock(
-    made: CallProgram, rules: Ruleset, log: bool, terminal: int | None, failed: Label
-) -> None:
+def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: int | None, failed: Label) -> None:
+    """Restrict this process, and all that it starts, by a Landlock ruleset."""
     attributes, size = made.data(rules.attributes), len(rules.attributes)
     fd = At(made.data(bytes(8)))
     made.call("landlock_create_ruleset", attributes, size, 0, result=fd.address, failed=failed)
     for path, access in rules.rules:
         rule = made.data(struct.pack("<Qi", access, 0))
         beneath = At(rule + 8)
+        # A path of the policy that is gone by now needs no rule.
         missing = Label()
         made.call(
             *("openat", _HERE, made.text(path), os.O_PATH | os.O_CLOEXEC),
@@ -319,14 +341,16 @@ def _apply_landlock(
         made.call("close", beneath)
         made.place(missing)
     if terminal is not None:
-        # It belongs to the host's `/dev`: it could not be opened again by its name.
+        # The terminal is on the host's devpts, which no rule above covers. Without one of its
+        # own it could not be opened again, for example by `/dev/stdin`.
         write = made.data(struct.pack("<Qi", WRITE_FILE, terminal))
         made.call("landlock_add_rule", fd, _PATH_BENEATH, write, 0, failed=failed)
-    made.call("landlock_restrict_self", fd, _LOG_AFTER_EXEC if log else 0, failed=failed)
+    made.call("landlock_restrict_self", fd, 0, failed=failed)
     made.call("close", fd)
 
 
 def _load_filter(made: CallProgram, program: bytes, listener: At | None, failed: Label) -> None:
+    # `struct sock_fprog`: the number of instructions, and their address.
     size = len(program) // 8
     whole = made.data(struct.pack("<HxxxxxxQ", size, made.data(program)))
     if listener is None:
@@ -340,15 +364,17 @@ def _load_filter(made: CallProgram, program: bytes, listener: At | None, failed:
 
 
 def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> None:
-    """Be the first process: reap whatever ends, until the command is among it."""
+    """Stay as PID 1: reap every child until the command is among them, then report it."""
+    # With a copy here, calls would wait for ever for an answer of a server that has died.
     if listener is not None:
         made.call("close", listener)
+    # Of a process to reap, of the last one that was reaped, and of no interest.
     waiting, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
     again, done = Label(), Label()
     made.place(again)
     made.call("waitid", _ALL, 0, waiting, os.WEXITED | os.WNOWAIT, failed=failed)
     made.call("waitid", _ONE, At(waiting + _PID_AT), gone, os.WEXITED, failed=failed)
-    # Whether the command is still ours to wait for.
+    # ECHILD if the command is the one that was just reaped.
     made.call("waitid", _ONE, child, scrap, _LOOK, failed=done)
     made.go_to(again)
     made.place(done)
@@ -357,8 +383,9 @@ def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> N
 
 
 def _ready_message(made: CallProgram) -> tuple[int, At]:
-    """Where the message is, and where in it the descriptor has to be that goes along."""
+    """Return the address of a `struct msghdr`, and that of the descriptor in its SCM_RIGHTS."""
     part = made.data(struct.pack("<QQ", made.data(READY), len(READY)))
+    # `struct cmsghdr`: 16 bytes of header and 4 of data, padded to 8.
     head = struct.pack("<Qii", 20, socket.SOL_SOCKET, socket.SCM_RIGHTS)
     control = made.data(head + bytes(8))
     message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, len(head) + 8, 0))
@@ -366,7 +393,7 @@ def _ready_message(made: CallProgram) -> tuple[int, At]:
 
 
 def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
-    """Send it. Of a user, only so many descriptors may be on their way at once: then wait."""
+    """Send `READY` with the listener; repeat as long as too many descriptors are in flight."""
     send, crowded, sent = Label(), Label(), Label()
     made.place(send)
     made.call(
@@ -381,7 +408,9 @@ def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
 
 
 def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
+    """Execute the command; report an error, write it to stderr and exit as a shell does."""
     words = [made.text(word) for word in argv]
+    # One block of calls per error, since the program cannot format a text.
     reasons = {error: Label() for error in (*_TOLD_ERRORS, ANY)}
     made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=reasons)
     for error, label in reasons.items():
@@ -394,4 +423,5 @@ def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
 
 
 def _list(made: CallProgram, addresses: Sequence[int]) -> int:
+    """Add a NULL-terminated array of pointers; return its address."""
     return made.data(struct.pack(f"<{len(addresses) + 1}Q", *addresses, 0))

@@ -1,8 +1,8 @@
 """
-The numbers of system calls, which differ from one processor to the next.
+System call numbers of each supported architecture.
 
-Those that a filter looks for, those that are made inside before a command runs, and those
-in which a process may wait for a terminal.
+The tables hold the calls that seccomp filters compare and those that the init program makes.
+They also hold the calls in which a process may wait for terminal input.
 """
 
 from typing import NamedTuple
@@ -11,13 +11,17 @@ __all__ = ["MACHINES", "Machine"]
 
 
 class Machine(NamedTuple):
-    """What is different from one processor to the next."""
+    """Facts of one architecture."""
 
     audit_arch: int
+    """`AUDIT_ARCH_…` value, which a seccomp filter sees."""
     numbers: dict[str, int]
+    """System call numbers by name."""
     has_x32: bool = False
+    """True if the kernel may accept x32 system calls."""
 
 
+# From number 424 on, all system calls have the same number on every architecture.
 _COMMON = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
@@ -37,7 +41,6 @@ _COMMON = {
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
 }
-"""The same on every processor: all calls are, from number 424 on."""
 
 MACHINES = {
     "x86_64": Machine(
