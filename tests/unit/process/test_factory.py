@@ -351,7 +351,8 @@ while True:
     verdict = await closed(process)
 
     assert verdict.reason is Reason.TERMINATED
-    assert set(os.listdir("/proc/self/fd")) == fds
+    # Descriptors of earlier tests may be closed meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= fds
 
 
 def command_of(launcher: int) -> int | None:
