@@ -318,7 +318,7 @@ while True:
     verdict = await closed(process)
 
     assert verdict.reason is Reason.TERMINATED
-    # Those of earlier tests may be closed meanwhile.
+    # Descriptors of earlier tests may be closed meanwhile.
     assert set(os.listdir("/proc/self/fd")) <= fds
 
 
