@@ -13,7 +13,7 @@ from holdfast.process.child import owned_pids
 from holdfast.process.io.log import OutputLog, Retention
 from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import OutputStream, StartParams
-from tests.unit.process.starting import closed, launch, output, program, shell
+from tests.unit.process.starting import closed, launch, output, program, shell, started
 
 
 class Spool(OutputLog):
@@ -78,7 +78,7 @@ async def test_a_log_that_cannot_be_made_is_the_error_of_the_start(tmp_path: Pat
     processes = ProcessRegistry(make_log=refuse)
     before = owned_pids()
     with pytest.raises(OSError, match="no room"):
-        processes.launch(program("/bin/touch", str(mark)))
+        await started(processes, program("/bin/touch", str(mark)))
     assert len(processes) == 0
     assert owned_pids() == before
     assert not mark.exists()
