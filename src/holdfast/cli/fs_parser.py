@@ -54,6 +54,27 @@ def add_fs(commands: _Commands) -> None:
     cat = _add(operations, place, "cat", "write files to stdout")
     cat.add_argument("paths", metavar="PATH", nargs="+")
 
+    _add_transfers(operations, place)
+
+    rm = _add(operations, place, "rm", "remove files and folders")
+    rm.add_argument("paths", metavar="PATH", nargs="+")
+    rm.add_argument("-r", dest="recursive", action="store_true", help="folders with all below")
+    rm.add_argument("-f", dest="force", action="store_true", help="what is not there is fine")
+
+    mkdir = _add(operations, place, "mkdir", "make folders, and those above them")
+    mkdir.add_argument("paths", metavar="PATH", nargs="+", help="one that is there is fine")
+
+    cp = _add(operations, place, "cp", "copy files or folders, all on the same machine")
+    cp.add_argument("sources", metavar="SOURCE", nargs="+")
+    cp.add_argument("target", metavar="TARGET", help="in it if it is a folder")
+    cp.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
+
+    mv = _add(operations, place, "mv", "move or rename files or folders of the same machine")
+    mv.add_argument("sources", metavar="SOURCE", nargs="+")
+    mv.add_argument("target", metavar="TARGET", help="in it if it is a folder")
+
+
+def _add_transfers(operations: _Commands, place: argparse.ArgumentParser) -> None:
     get = _add(operations, place, "get", "fetch files or folders to this machine")
     get.add_argument(
         "paths",
@@ -75,23 +96,6 @@ def add_fs(commands: _Commands) -> None:
     put.add_argument("sources", metavar="SOURCE", nargs="+", help="here; - is stdin")
     put.add_argument("target", metavar="TARGET", help="there; in it if it is a folder")
     put.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
-
-    rm = _add(operations, place, "rm", "remove files and folders")
-    rm.add_argument("paths", metavar="PATH", nargs="+")
-    rm.add_argument("-r", dest="recursive", action="store_true", help="folders with all below")
-    rm.add_argument("-f", dest="force", action="store_true", help="what is not there is fine")
-
-    mkdir = _add(operations, place, "mkdir", "make folders, and those above them")
-    mkdir.add_argument("paths", metavar="PATH", nargs="+", help="one that is there is fine")
-
-    cp = _add(operations, place, "cp", "copy files or folders, all on the same machine")
-    cp.add_argument("sources", metavar="SOURCE", nargs="+")
-    cp.add_argument("target", metavar="TARGET", help="in it if it is a folder")
-    cp.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
-
-    mv = _add(operations, place, "mv", "move or rename files or folders of the same machine")
-    mv.add_argument("sources", metavar="SOURCE", nargs="+")
-    mv.add_argument("target", metavar="TARGET", help="in it if it is a folder")
 
 
 def _place() -> argparse.ArgumentParser:

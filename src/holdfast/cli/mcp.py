@@ -47,17 +47,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
             " see `holdfast mcp --help`",
             file=sys.stderr,
         )
-    chosen = ServerOptions(
-        environment=settings.environment,
-        cwd=settings.cwd,
-        sandbox=settings.sandbox,
-        ask_for_approval=settings.ask_for_approval,
-        ask_after_denial=settings.ask_after_denial,
-        rules=settings.rules,
-        max_wait=settings.max_wait,
-        on_cancel=settings.on_cancel,
-        keep=settings.keep,
-    )
+    chosen = _server_options(settings)
 
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "McpServer":
         access = None if where.kind == "stdio" else _access(settings)
@@ -85,6 +75,20 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
     except StartFailed as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+
+
+def _server_options(settings: McpSettings) -> ServerOptions:
+    return ServerOptions(
+        environment=settings.environment,
+        cwd=settings.cwd,
+        sandbox=settings.sandbox,
+        ask_for_approval=settings.ask_for_approval,
+        ask_after_denial=settings.ask_after_denial,
+        rules=settings.rules,
+        max_wait=settings.max_wait,
+        on_cancel=settings.on_cancel,
+        keep=settings.keep,
+    )
 
 
 def _check(settings: McpSettings) -> None:

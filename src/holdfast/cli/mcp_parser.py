@@ -53,6 +53,23 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="danger-full-access, workspace-write, read-only or a .toml file"
         " (default: workspace-write)",
     )
+    _add_approval_options(parser)
+    parser.add_argument(
+        "--max-wait",
+        metavar="SECONDS",
+        type=seconds,
+        help="the longest that a call lasts, whatever it asks for (default: 50)",
+    )
+    parser.add_argument(
+        "--on-cancel",
+        choices=("stop", "keep"),
+        help="what becomes of a command whose exec_command is cancelled (default: stop)",
+    )
+    _add_http_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_approval_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ask-for-approval",
         metavar="POLICY",
@@ -72,19 +89,6 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         default=[],
         help="a rules file: what is allowed, asked about and forbidden; may be repeated",
     )
-    parser.add_argument(
-        "--max-wait",
-        metavar="SECONDS",
-        type=seconds,
-        help="the longest that a call lasts, whatever it asks for (default: 50)",
-    )
-    parser.add_argument(
-        "--on-cancel",
-        choices=("stop", "keep"),
-        help="what becomes of a command whose exec_command is cancelled (default: stop)",
-    )
-    _add_http_options(parser)
-    parser.set_defaults(run=_run)
 
 
 def _add_http_options(parser: argparse.ArgumentParser) -> None:

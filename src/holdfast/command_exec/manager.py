@@ -240,18 +240,33 @@ class CommandExec:
             limits=self._server_limits(limit) if capabilities.process_limits else None,
             unset=variables.unset or UNSET,
         )
-        setup = Setup(
-            process_id=name,
-            environment_id=environment.id,
+        setup = self._setup(
+            process_id=name, tty=tty, stdin=stdin, stream=stream, timeout=limit, cap=most
+        )
+        return await self._start(params, setup, hold_id=hold_id)
+
+    def _setup(
+        self,
+        *,
+        process_id: str | None,
+        tty: bool,
+        stdin: bool,
+        stream: bool,
+        timeout: float | None,
+        cap: int | None,
+    ) -> Setup:
+        # On a terminal there is always input, and output that is not kept.
+        return Setup(
+            process_id=process_id,
+            environment_id=self._environment.id,
             tty=tty,
             stdin=stdin or tty,
             stream=stream or tty,
-            timeout=limit,
-            cap=most,
+            timeout=timeout,
+            cap=cap,
             drain=self._drain,
             kill=self._kill,
         )
-        return await self._start(params, setup, hold_id=hold_id)
 
     def _server_limits(self, timeout: float | None) -> ProcessLimits | None:
         """Return limits for the server, so that a lost connection does not let a command run on."""

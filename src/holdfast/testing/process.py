@@ -192,7 +192,10 @@ class FakeProcess:
         """Output of `flow` that nobody has taken yet, because it is held."""
         self.children: list[FakeChild] = []
         """Everything it started, see `child`."""
+        self._begin()
 
+    def _begin(self) -> None:
+        """Set the state of a process that has just started."""
         # The log where it runs, and its copy on this side; the difference is under way. For a
         # local process both are always equal.
         self._there = OutputLog()

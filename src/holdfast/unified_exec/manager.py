@@ -243,20 +243,15 @@ class SessionManager:
         # Reserved before the start, because the hooks and the process id already use the number.
         session_id = self._owner.store.reserve()
         try:
-            async with self._starter.ended_by_close():
-                request = await self._planner.plan(
-                    environment, arguments, call_id=call_id, session_id=session_id
-                )
-                patched = await self._take_patch(environment, request)
-                if patched is not None:
-                    self._owner.store.free(session_id)
-                    return patched
-                request = await self._starter.admit(environment, request)
-                held = await self._starter.start(environment, request)
+            begun = await self._begin(environment, arguments, call_id, session_id)
         # A failed or cancelled start must not keep its number taken.
         except BaseException:
             self._owner.store.free(session_id)
             raise
+        if isinstance(begun, ExecResult):
+            self._owner.store.free(session_id)
+            return begun
+        held = begun
         pruned: tuple[int, ...] = ()
         while True:
             # The output belongs to this call only, so the session must not keep it.
@@ -297,6 +292,20 @@ class SessionManager:
                 self._owner.store.free(session_id)
                 first.announcer.end()
                 raise
+
+    async def _begin(
+        self, environment: Environment, arguments: ExecArguments, call_id: str, session_id: int
+    ) -> HeldSession | ExecResult:
+        """Start a command; return its session, or the result of a patch in its place."""
+        async with self._starter.ended_by_close():
+            request = await self._planner.plan(
+                environment, arguments, call_id=call_id, session_id=session_id
+            )
+            patched = await self._take_patch(environment, request)
+            if patched is not None:
+                return patched
+            request = await self._starter.admit(environment, request)
+            return await self._starter.start(environment, request)
 
     async def apply_patch(
         self,
