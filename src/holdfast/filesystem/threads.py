@@ -11,6 +11,7 @@ calls no longer count.
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
@@ -27,7 +28,7 @@ __all__ = ["FileThreads", "SerialQueue", "ThreadShare", "Threads"]
 
 T = TypeVar("T")
 
-CORE = 4
+CORE = max(2, min(4, os.cpu_count() or 2))
 """Threads that run at the same time, as long as none is stuck."""
 
 SHARE = 16
@@ -44,6 +45,10 @@ _FAREWELL = 0.05
 
 STUCK = 0.05
 """Seconds after which a call counts as stuck, so that another thread may start."""
+
+
+# Results that are handed over in one turn of the event loop; the others wait for the next.
+_SETTLED_AT_ONCE = 32
 
 
 class Threads(Protocol):
@@ -218,7 +223,9 @@ class FileThreads:
         # Cleared before the queue is read: a thread that still finds it set has added its job
         # before, so the loop below sees that job.
         self._waking = False
-        while self._finished:
+        for _ in range(_SETTLED_AT_ONCE):
+            if not self._finished:
+                break
             job = self._finished.popleft()
             self._jobs.discard(job)
             if job.last:
@@ -230,6 +237,10 @@ class FileThreads:
                 job.future.set_exception(job.error)
             else:
                 job.future.set_result(job.result)
+        if self._finished and not self._waking:
+            # Threads can finish jobs faster than their results are used.
+            self._waking = True
+            self._loop.call_soon(self._settle)
         if not self._jobs:
             self._idle.set()
         elif self._timer is None and not self._closed and self._tokens.qsize():

@@ -147,7 +147,7 @@ class ServerConnection:
         self._stopping = True
         self._dispatcher.drop()
         self.bodies.end()
-        self.files.end()
+        self.files.end(at_once=True)
 
     def say_goodbye(self) -> None:
         """Notify a Holdfast client of the end of the server, and close the connection."""

@@ -41,7 +41,7 @@ MAX_QUEUED = 128
 MAX_WAITING_BYTES = 128 << 20
 
 # Seconds of the event loop that one connection gets before others have their turn.
-TURN = 0.005
+TURN = 0.008
 
 
 class AnswerAfter(Awaitable[R]):

@@ -21,6 +21,9 @@ MAX_HANDLES = 128
 # Bytes of a handle's id, as in the real server.
 MAX_HANDLE_ID = 32
 
+# Open files of an ended connection that are discarded in one turn of the event loop.
+_DISCARDED_AT_ONCE = 4
+
 
 def check_handle_id(handle_id: str) -> None:
     """
@@ -130,14 +133,32 @@ class ConnectionFiles:
         if watch is not None:
             watch.cancel()
 
-    def end(self) -> None:
-        """Discard all open files, with everything written to them, and end the watch."""
+    def end(self, *, at_once: bool = False) -> None:
+        """
+        Discard all open files, with everything written to them, and end the watch.
+
+        Args:
+            at_once: True if the server ends, and has no time left for that.
+        """
         self._ended = True
         self._end_watch()
-        for handle in self._handles.values():
-            handle.discard()
         self._usage.file_handles -= len(self._handles)
+        discarded = list(self._handles.values())
         self._handles.clear()
+        if at_once:
+            for handle in discarded:
+                handle.discard()
+        else:
+            _discard_some(asyncio.get_running_loop(), discarded)
+
+
+def _discard_some(loop: asyncio.AbstractEventLoop, handles: list[LocalFileHandle]) -> None:
+    """Discard a few files now, and the others in the next turns of the event loop."""
+    # Each costs a job of a thread. Many connections may end together, with thousands of files.
+    for handle in handles[:_DISCARDED_AT_ONCE]:
+        handle.discard()
+    if len(handles) > _DISCARDED_AT_ONCE:
+        loop.call_soon(_discard_some, loop, handles[_DISCARDED_AT_ONCE:])
 
 
 def unknown_handle(handle_id: str) -> NotFound:
