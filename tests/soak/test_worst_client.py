@@ -8,21 +8,13 @@ from tests.soak.worst_client import ATTACKS, NEEDS_DEAD_MOUNT, run
 LONGEST = 20.0
 """Milliseconds for 99 of 100 answers."""
 
-READ_IN_THE_LOOP = pytest.mark.xfail(reason="the largest messages are read in the event loop")
-
 MOST_MEMORY = 600
 """MiB: what may wait of one client and of all, and the server itself."""
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[READ_IN_THE_LOOP] if name == "huge profiles" else [])
-        for name in ATTACKS
-    ],
-)
+@pytest.mark.parametrize("name", ATTACKS)
 async def test_another_client_is_served(name: str) -> None:
     if name in NEEDS_DEAD_MOUNT and not dead_mount.can_mount():
         pytest.skip("nothing can be mounted here")
