@@ -116,7 +116,9 @@ async def test_a_start_with_limits_that_fails_leaves_nothing(processes: ProcessR
     with pytest.raises(SpawnFailed):
         await started(processes, program("/no-such-place", limits=ProcessLimits(cpu_seconds=60)))
 
-    assert (set(os.listdir("/proc/self/fd")), owned_pids()) == (fds, pids)
+    # Descriptors of earlier tests may be closed meanwhile.
+    assert set(os.listdir("/proc/self/fd")) <= fds
+    assert owned_pids() == pids
 
 
 def test_limits_of_the_kernel_need_a_processor_that_is_known(
