@@ -263,14 +263,19 @@ class Connection:
         if decoded.cancelled() or self._ended is not None:
             return
         try:
-            self._handle(self._peer.receive_decoded(decoded.result()))
+            event = self._peer.receive_decoded(decoded.result())
         except MalformedMessage as error:
             self._handler.malformed(error)
         except RemoteProtocolError:
             self.transport.abort()
+            return
         except Exception:
+            # A fault of ours. The connection is held until a message is handled, so it must end.
             logger.exception("a message could not be decoded")
             self.transport.abort()
+            return
+        else:
+            self._handle(event)
         self._receive_postponed()
         if not self._decoding:
             self.release_receiving("decoding")

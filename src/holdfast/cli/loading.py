@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.cli import mcp as mcp
     from holdfast.cli import policy as policy
     from holdfast.cli import run as run
+    from holdfast.cli import run_foreground as run_foreground
     from holdfast.cli import sandbox as sandbox
     from holdfast.cli import shell as shell
 

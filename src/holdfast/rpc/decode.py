@@ -57,8 +57,7 @@ _MANY = 1024
 
 _QUOTE = ord('"')
 
-# The default of `sys.get_int_max_str_digits`; `int` raises above it.
-# Digits of an integer that Python reads by default.
+# Digits of an integer that `int` reads: the default of `sys.get_int_max_str_digits`.
 _MAX_DIGITS = 4300
 
 _decode_json = msgspec.json.Decoder().decode
@@ -114,6 +113,9 @@ def decode_patiently(data: bytes) -> Message:
     Raises:
         MalformedMessage: With the detail to report; the connection can go on.
     """
+    # Counted first, as in `decode_message`: before memory is spent on too many values.
+    if len(data) > 2 * MAX_VALUES:
+        _check_value_count(data)
     # msgspec holds the interpreter until it is done, here 20 ms for 100,000 values. The decoder of
     # the standard library calls Python for each object, where another thread can have its turn.
     try:
@@ -129,7 +131,6 @@ def decode_patiently(data: bytes) -> Message:
         return decode_message(data)
     if type(message) is not dict or _is_deep(message):
         return decode_message(data)
-    _check_value_count(data)
     return _classify(message, message.get("params"))
 
 

@@ -329,7 +329,8 @@ class WebSocketTransport(WSListener):
 
     def _uncork(self) -> None:
         corked, self._corked = self._corked, None
-        if not corked or self._lost:
+        # The loop may have ended the connection without telling us yet.
+        if not corked or self._lost or self._ws.underlying_transport.is_closing():
             return
         if len(corked) == 1:
             self._send_now(corked[0])

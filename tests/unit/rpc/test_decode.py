@@ -445,3 +445,12 @@ def test_patience_changes_nothing(message: bytes) -> None:
             return str(error)
 
     assert outcome(decode_patiently) == outcome(decode_message)
+
+
+def test_too_many_values_are_refused_before_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was decoded"))
+    data = b'{"id":1,"method":"m","params":[%s0]}' % (b"0," * MAX_VALUES)
+    with pytest.raises(MalformedMessage, match="exceeds the limit of 262144 JSON values"):
+        decode_patiently(data)
