@@ -20,14 +20,14 @@ from holdfast.transports.lines import LineTransport
 
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]
 
+# Connections that wait to be accepted.
 _BACKLOG = 128
-"""Connections that wait to be accepted."""
 
+# Seconds for another server to make its socket file; it takes less than a millisecond.
 _LOCK_LIMIT = 2.0
-"""Seconds for another server to make its socket file; it takes less than a millisecond."""
 
+# Seconds between two tries. A server waits so only at its start.
 _LOCK_PAUSE = 0.002
-"""Seconds between two tries. A server waits so only at its start."""
 
 
 async def listen_unix(
@@ -91,7 +91,7 @@ def _alone(folder: str) -> Iterator[None]:
     second one would remove the file that the first has made by then.
 
     Raises:
-        OSError: There is no such folder, or another server holds it for too long.
+        OSError: There is no such folder.
     """
     try:
         lock = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -105,8 +105,10 @@ def _alone(folder: str) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                # In a folder like /tmp any user can hold the lock for ever. That must not keep a
+                # server from starting; two servers at the same moment are the lesser harm.
                 if time.monotonic() > deadline:
-                    raise
+                    break
                 time.sleep(_LOCK_PAUSE)
         yield
     finally:

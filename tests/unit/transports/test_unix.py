@@ -1,6 +1,7 @@
 """Unix sockets: who may connect, and what is left by those that are gone."""
 
 import asyncio
+import fcntl
 import os
 import socket
 import stat
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConnectFailed
-from holdfast.transports.unix import connect_unix, listen_unix
+from holdfast.transports import unix
+from holdfast.transports.unix import bind_unix, connect_unix, listen_unix
 from tests.unit.transports.recorder import LIMIT, Recorder
 
 
@@ -86,3 +88,15 @@ async def test_a_connection_that_cannot_be_made_says_why(path: str) -> None:
 async def test_a_connection_that_takes_too_long_is_given_up(path: str) -> None:
     with pytest.raises(ConnectFailed, match="timed out connecting to unix socket"):
         await connect_unix(path, Recorder().accept, timeout=0)
+
+
+def test_a_folder_that_somebody_keeps_locked_does_not_keep_a_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix, "_LOCK_LIMIT", 0.01)
+    lock = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        bind_unix(str(tmp_path / "socket")).close()
+    finally:
+        os.close(lock)
