@@ -41,7 +41,7 @@ from holdfast.rpc.encode import (
     encode_result,
     encode_result_parts,
 )
-from holdfast.rpc.heavy import is_heavy
+from holdfast.rpc.heavy import NEVER_HEAVY, is_heavy
 from holdfast.rpc.params import decode_result
 from holdfast.rpc.peer import Peer
 from holdfast.transports.base import Transport
@@ -80,9 +80,6 @@ class ConnectionHandler(Protocol):
     def notification(self, notification: Notification) -> None:
         """Handle a notification."""
 
-    def raw_notification(self, message: bytes) -> bool:
-        """Look at a message before it is decoded; return True if it has been handled."""
-
     def malformed(self, error: MalformedMessage) -> None:
         """Handle an unreadable message."""
 
@@ -104,7 +101,9 @@ class Connection:
         transport: Transport,
         handler: ConnectionHandler,
         dialect: Dialect = EXEC_SERVER,
+        *,
         prepare: Callable[[Request, int], Request] | None = None,
+        take_raw: Callable[[bytes], bool] | None = None,
     ) -> None:
         """
         Args:
@@ -114,8 +113,11 @@ class Connection:
             prepare: Decodes the params of a request with many values, whose message has so many
                 bytes, and returns it with them. It is called in a thread. Without it every
                 message is decoded where it is received.
+            take_raw: Looks at a message before it is decoded, and returns True if it has been
+                handled.
         """
         self._prepare = prepare
+        self._take_raw = take_raw
         self.transport = transport
         self._handler = handler
         self._peer = Peer(dialect)
@@ -232,9 +234,9 @@ class Connection:
             self._receive(message)
 
     def _receive(self, message: bytes) -> None:
-        if self._handler.raw_notification(message):
+        if self._take_raw is not None and self._take_raw(message):
             return
-        if self._prepare is not None and is_heavy(message):
+        if self._prepare is not None and len(message) > NEVER_HEAVY and is_heavy(message):
             self._decode_elsewhere(message, self._prepare)
             return
         try:
@@ -244,7 +246,10 @@ class Connection:
         except RemoteProtocolError:
             self.transport.abort()
         else:
-            self._handle(event)
+            if type(event) is Request:
+                self._handler.request(event)
+            else:
+                self._handle(event)
 
     def _decode_elsewhere(self, message: bytes, prepare: Callable[[Request, int], Request]) -> None:
         """Decode a message that has many values in a thread; what comes after it waits."""

@@ -39,7 +39,7 @@ class Handler:
     def notification(self, notification: Notification) -> None:
         self.heard.append(notification)
 
-    def raw_notification(self, message: bytes) -> bool:
+    def take_raw(self, message: bytes) -> bool:
         return message == self.raw
 
     def malformed(self, error: MalformedMessage) -> None:
@@ -62,7 +62,7 @@ class Talk:
     def __init__(self) -> None:
         self.transport = FakeTransport()
         self.handler = Handler()
-        self.connection = Connection(self.transport, self.handler)
+        self.connection = Connection(self.transport, self.handler, take_raw=self.handler.take_raw)
 
     def say(self, **message: Any) -> None:
         self.connection.received(json.dumps(message).encode())

@@ -154,9 +154,6 @@ class AppConnection:
     def notification(self, notification: Notification) -> None:
         """Ignore notifications: `initialized` changes nothing, others are unknown."""
 
-    def raw_notification(self, message: bytes) -> bool:
-        return False
-
     def malformed(self, error: MalformedMessage) -> None:
         logger.info("%s sent what cannot be read: %s", self.connection.transport.label, error)
 

@@ -126,7 +126,7 @@ class Link:
 
     def attach(self, transport: Transport) -> Connection:
         """Become the receiver of a transport; call this before anything else."""
-        self.connection = Connection(transport, self)
+        self.connection = Connection(transport, self, take_raw=self._take_output)
         return self.connection
 
     async def initialize(
@@ -240,7 +240,7 @@ class Link:
 
     # -- ConnectionHandler
 
-    def raw_notification(self, message: bytes) -> bool:
+    def _take_output(self, message: bytes) -> bool:
         """
         Take a `process/output` by a fast path that parses only the little before the base64 as
         JSON.

@@ -11,10 +11,10 @@ from typing import Any
 from holdfast.errors import Refused
 from holdfast.rpc.decode import count_rare
 
-__all__ = ["DecodedParams", "is_heavy"]
+__all__ = ["NEVER_HEAVY", "DecodedParams", "is_heavy"]
 
-_SMALL = 64 << 10
-"""Bytes of a message that is never heavy."""
+NEVER_HEAVY = 64 << 10
+"""Bytes of a message up to which it is never heavy."""
 
 _MANY_VALUES = 4096
 """Values of a message that is: more of them take a millisecond and more."""
@@ -40,7 +40,7 @@ class DecodedParams:
 
 def is_heavy(message: bytes) -> bool:
     """Return True if a message may have many values; one large text has few."""
-    return len(message) > _SMALL and (
+    return len(message) > NEVER_HEAVY and (
         count_rare(message, b",") > _MANY_VALUES
         or count_rare(message, b"[") > _MANY_VALUES
         or count_rare(message, b"{") > _MANY_VALUES

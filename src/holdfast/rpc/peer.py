@@ -7,7 +7,7 @@ caller, so a test needs none of them.
 """
 
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.protocol.envelope import ErrorReply, Message, Reply, RequestId, Trace
+from holdfast.protocol.envelope import ErrorReply, Message, Reply, Request, RequestId, Trace
 from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.encode import encode_request
 
@@ -58,7 +58,8 @@ class Peer:
             MalformedMessage: It cannot be read; the conversation can go on.
             RemoteProtocolError: It answers what was never asked; the connection must end.
         """
-        return self.receive_decoded(self._decode(data))
+        message = self._decode(data)
+        return message if type(message) is Request else self.receive_decoded(message)
 
     def receive_decoded(self, message: Message) -> Message | None:
         """As `receive`, for a message that `decode_patiently` returned before."""

@@ -187,9 +187,6 @@ class ServerConnection:
         logger.info("%s sent an unexpected notification", self.connection.transport.label)
         self.connection.abandon("protocol violation")
 
-    def raw_notification(self, message: bytes) -> bool:
-        return False
-
     def malformed(self, error: MalformedMessage) -> None:
         self._dispatcher.malformed(error)
 

@@ -32,9 +32,6 @@ class Nobody:
 
     def notification(self, notification: Notification) -> None: ...
 
-    def raw_notification(self, message: bytes) -> bool:
-        return False
-
     def malformed(self, error: MalformedMessage) -> None: ...
 
     def lost(self, reason: str) -> None: ...
