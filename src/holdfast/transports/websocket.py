@@ -97,6 +97,9 @@ _READ_BUFFER = 64 << 10
 # Bytes up to which picows copies a message that it sends for a server.
 _COPIED = 8192
 
+# Heads of text frames with less than 126 bytes: most answers are such.
+_SHORT_HEADS = [bytes((0x81, size)) for size in range(126)]
+
 # Messages of at most `_COPIED` bytes that are kept back to be sent together: 2 MiB in all.
 _MAX_CORKED = 256
 
@@ -162,19 +165,20 @@ class WebSocketTransport(WSListener):
     # -- Transport
 
     def send(self, message: bytes) -> None:
-        if self._is_client:
+        corked = self._corked
+        if corked is not None and len(message) <= _COPIED:
+            corked.append(message)
+            if len(corked) > _MAX_CORKED:
+                self._uncork()
+        elif self._is_client:
             self._send_now(message)
         elif len(message) > _COPIED:
             self._write_frame(len(message), (message,))
-        elif self._corked is None:
+        else:
             # There are often several: the last output of a process and its exit, the exits of
             # many, the answers to a batch. A system call for each would cost more than the rest.
             self._corked = [message]
             self._loop.call_soon(self._uncork)
-        else:
-            self._corked.append(message)
-            if len(self._corked) > _MAX_CORKED:
-                self._uncork()
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
         size = sum(map(len, parts))
@@ -337,9 +341,7 @@ class WebSocketTransport(WSListener):
         else:
             # A server's frames are not masked, so their heads are easily made here.
             self._ws.underlying_transport.write(
-                b"".join(
-                    [part for message in corked for part in (_frame_head(len(message)), message)]
-                )
+                b"".join([_frame_head(len(message)) + message for message in corked])
             )
 
     def _ping(self) -> None:
@@ -420,7 +422,7 @@ def websocket_protocol(
 def _frame_head(size: int) -> bytes:
     """The head of a whole text frame from a server (RFC 6455, 5.2)."""
     if size < 126:
-        return bytes((0x81, size))
+        return _SHORT_HEADS[size]
     if size < 1 << 16:
         return b"\x81\x7e" + size.to_bytes(2, "big")
     return b"\x81\x7f" + size.to_bytes(8, "big")
