@@ -42,6 +42,15 @@ _FRESH = 1.0
 
 _seen: tuple[float, bool] = (-_FRESH, False)
 
+# Seconds for which what the kernel had cached is taken to be cached still. Agents start one program
+# again and again, and the look-ups of a start take some percent of its time.
+_CACHED_STILL = 0.01
+
+# When each of the last starts was found to need no thread, by all that its look-ups depend on.
+_ready: dict[tuple[str, str, str | None, str | None, bool], float] = {}
+_MAX_READY = 256
+_MAX_KEY = 4096
+
 
 def can_start_without_waiting(
     argv: Sequence[str], cwd: str, env: Mapping[str, str], *, tty: bool
@@ -49,6 +58,22 @@ def can_start_without_waiting(
     """Return True if a start can be made without waiting for a file system."""
     if not _kernel_tells():
         return not mounts_may_hang()
+    start = (argv[0], cwd, env.get("PATH"), env.get("HOME"), tty)
+    now = time.monotonic()
+    if now - _ready.get(start, -_CACHED_STILL) < _CACHED_STILL:
+        return True
+    if not _is_cached(argv[0], cwd, env, tty=tty):
+        return False
+    # A client may name a `PATH` of megabytes, and those are not worth their memory.
+    if sum(len(text) for text in start[:4] if text is not None) < _MAX_KEY:
+        if len(_ready) >= _MAX_READY:
+            _ready.clear()
+        _ready[start] = now
+    return True
+
+
+def _is_cached(program: str, cwd: str, env: Mapping[str, str], *, tty: bool) -> bool:
+    """Return True if the kernel has the directory and the program of a start in its caches."""
     folder = _kind(cwd)
     if tty and folder not in ("directory", "?"):
         # A terminal starts in the user's home then. Without HOME, the home comes from the
@@ -56,7 +81,6 @@ def can_start_without_waiting(
         folder = _kind(env["HOME"]) if "HOME" in env else "?"
     if folder == "?":
         return False
-    program = argv[0]
     if "/" in program:
         return _kind(os.path.join(cwd, program)) != "?"
     folders = env.get("PATH", DEFAULT_PATH).split(":")

@@ -234,3 +234,25 @@ async def test_a_program_is_at_hand_only_with_what_it_is_run_by(tmp_path: Path) 
     assert not at_hand(script("relative", "#!bin/sh"))
     assert at_hand(sys.executable)  # whose header names the dynamic loader
     assert "/lib" in str(interpreter._known)
+
+
+async def test_what_is_found_cached_is_looked_up_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not reachable._kernel_tells():
+        pytest.skip("the kernel does not tell what it has in memory")
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    os.stat("/usr/bin/env")
+
+    def at_hand(path: str) -> bool:
+        return can_start_without_waiting(["/usr/bin/env"], "/", {"PATH": path}, tty=False)
+
+    assert any(at_hand("/bin") for _ in range(50))
+    monkeypatch.setattr(reachable, "_kind", lambda path: "?")
+    assert at_hand("/bin")
+    assert not at_hand("/sbin")
+    now += reachable._CACHED_STILL
+    assert not at_hand("/bin")
+    assert not at_hand("/bin" * reachable._MAX_KEY)
+    assert all(len(start[2] or "") < reachable._MAX_KEY for start in reachable._ready)
