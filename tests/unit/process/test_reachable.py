@@ -252,7 +252,7 @@ async def test_what_is_found_cached_is_looked_up_again_soon(
     monkeypatch.setattr(reachable, "_kind", lambda path: "?")
     assert at_hand("/bin")
     assert not at_hand("/sbin")
-    now += reachable._CACHED_STILL
+    now += 2 * reachable._CACHED_STILL
     assert not at_hand("/bin")
     assert not at_hand("/bin" * reachable._MAX_KEY)
     assert all(len(start[2] or "") < reachable._MAX_KEY for start in reachable._ready)

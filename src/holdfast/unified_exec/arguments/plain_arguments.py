@@ -10,7 +10,17 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn, TypeAlias
 
-__all__ = ["Check", "flag", "integer", "one_of", "optional", "read_plain", "text", "texts"]
+__all__ = [
+    "Check",
+    "flag",
+    "has_only_scalars",
+    "integer",
+    "one_of",
+    "optional",
+    "read_plain",
+    "text",
+    "texts",
+]
 
 Check: TypeAlias = Callable[[object], bool]
 """Returns True for a value that the exact reader would take as it is."""
@@ -30,7 +40,11 @@ def read_plain(
         given: The JSON text, or the members of the object.
         fields: What each member that is known must be; others are passed over.
     """
-    members = _parsed(given) if isinstance(given, str) else _scalars(given)
+    members: Iterable[tuple[str, object]] | None
+    if isinstance(given, str):
+        members = _parsed(given)
+    else:
+        members = given.items() if has_only_scalars(given) else None
     if members is None:
         return None
     found: dict[str, object] = {}
@@ -54,12 +68,9 @@ def _parsed(given: str) -> Iterable[tuple[str, object]] | None:
     return members if type(members) is _Members else None
 
 
-def _scalars(given: Mapping[str, object]) -> Iterable[tuple[str, object]] | None:
-    """Return the members of an object if JSON has each of them as it is."""
-    for key, value in given.items():
-        if type(key) is not str or type(value) not in _SCALARS:
-            return None
-    return given.items()
+def has_only_scalars(given: Mapping[str, object]) -> bool:
+    """Return True if every member is a text, an integer, a boolean or None."""
+    return all(type(key) is str and type(value) in _SCALARS for key, value in given.items())
 
 
 _SCALARS = (str, int, bool, type(None))

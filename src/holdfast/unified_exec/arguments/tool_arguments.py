@@ -19,6 +19,7 @@ from holdfast.unified_exec.arguments.json_scanner import Fault
 from holdfast.unified_exec.arguments.plain_arguments import (
     Check,
     flag,
+    has_only_scalars,
     integer,
     one_of,
     optional,
@@ -257,7 +258,7 @@ class Arguments:
         self._extras = extras
         # Results of the first two steps, which the last one returns again.
         self._location: dict[str, str | None] = {}
-        if not isinstance(given, str):
+        if isinstance(self._given, Mapping) and not has_only_scalars(self._given):
             # Refuses what JSON does not have, before anything else.
             _ = self._data
 
