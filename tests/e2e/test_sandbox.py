@@ -81,7 +81,7 @@ async def test_a_start_says_what_encloses_it(
 
     enforcement = reply.pop("enforcement")
     assert reply == {"processId": "p", "sandboxType": "linuxSeccomp"}
-    assert enforcement["rung"] == "full"
+    assert enforcement["isolation"] == "full"
     assert all(isinstance(gap, str) for gap in enforcement["gaps"])  # as few as apply
     assert (await client.finish("p")).exit_code == 0
 

@@ -12,7 +12,7 @@ from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["given_limits", "limits_of", "sandbox_of", "told"]
+__all__ = ["explain_failure", "given_limits", "limits_of", "sandbox_of"]
 
 
 def sandbox_of(
@@ -73,17 +73,17 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
 def given_limits(options: argparse.Namespace) -> Limits:
     """Return the limits of the options."""
     return Limits(
-        memory=options.limit_memory,
+        address_space=options.limit_address_space,
         processes=options.limit_processes,
         open_files=options.limit_files,
-        total_memory=options.limit_total_memory,
+        memory=options.limit_memory,
         cpu_time=options.limit_cpu,
         output=options.limit_output,
         wall_time=options.limit_time,
     )
 
 
-def told(verdict: Verdict) -> str | None:
+def explain_failure(verdict: Verdict) -> str | None:
     """Return a line that explains a failure caused by the sandbox or a limit, or None."""
     if verdict.reason is Reason.LIMIT:
         option = _OPTIONS.get(verdict.limit) if verdict.limit is not None else None
@@ -97,14 +97,14 @@ def told(verdict: Verdict) -> str | None:
 
 
 # Limits with a minimum, by the names that errors use.
-_BY_NAME = {"open_files": "--limit-files", "total_memory": "--limit-total-memory"}
+_BY_NAME = {"open_files": "--limit-files", "memory": "--limit-memory"}
 
 # The option behind each limit, which the user recognizes.
 _OPTIONS = {
-    LimitKind.ADDRESS_SPACE: "--limit-memory",
+    LimitKind.ADDRESS_SPACE: "--limit-address-space",
     LimitKind.PROCESSES: "--limit-processes",
     LimitKind.OPEN_FILES: "--limit-files",
-    LimitKind.MEMORY: "--limit-total-memory",
+    LimitKind.MEMORY: "--limit-memory",
     LimitKind.CPU_TIME: "--limit-cpu",
     LimitKind.OUTPUT: "--limit-output",
     LimitKind.WALL_TIME: "--limit-time",

@@ -9,10 +9,10 @@ __all__ = ["CONFINING", "add_confining_options", "count", "seconds", "size", "wh
 
 CONFINING = (
     "sandbox",
-    "limit_memory",
+    "limit_address_space",
     "limit_processes",
     "limit_files",
-    "limit_total_memory",
+    "limit_memory",
     "limit_cpu",
     "limit_output",
     "limit_time",
@@ -30,14 +30,17 @@ def add_confining_options(parser: argparse.ArgumentParser) -> None:
     )
     limits = parser.add_argument_group("limits", "what it may use; it is ended at the last four")
     limits.add_argument(
-        "--limit-memory", metavar="SIZE", type=size, help="address space of a process, such as 2G"
+        "--limit-address-space",
+        metavar="SIZE",
+        type=size,
+        help="address space of a process, such as 2G",
     )
     limits.add_argument(
         "--limit-processes", metavar="N", type=count, help="how many processes there may be"
     )
     limits.add_argument("--limit-files", metavar="N", type=count, help="open files of a process")
     limits.add_argument(
-        "--limit-total-memory",
+        "--limit-memory",
         metavar="SIZE",
         type=size,
         help="memory of all its processes together, such as 512M; needs a delegated cgroup",

@@ -334,7 +334,7 @@ class ShellServer:
         try:
             every = [made, *[nothing] * fillers, *fds]
             if len(every) > _MOST_FDS:
-                raise _LineNotRun("the profile hides more places than one sandbox can")
+                raise _LineNotRun("the profile hides more paths than one sandbox can")
             while True:
                 try:
                     socket.send_fds(connection, [b"table\0\0\0"], every)
@@ -478,7 +478,7 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
         return
     for name, value in (
         ("wall_time", limits.wall_time_ms),
-        ("total_memory", limits.memory_bytes),
+        ("memory", limits.memory_bytes),
         ("processes", limits.processes),
     ):
         if value is not None:
@@ -511,10 +511,10 @@ def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
 
 
 _LIMIT_OPTIONS = {
-    "memory": "--limit-memory",
+    "address_space": "--limit-address-space",
     "processes": "--limit-processes",
     "open_files": "--limit-files",
-    "total_memory": "--limit-total-memory",
+    "memory": "--limit-memory",
     "cpu_time": "--limit-cpu",
     "wall_time": "--limit-time",
 }

@@ -24,7 +24,7 @@ class Limits:
     too.
     """
 
-    memory: int | str | None = None
+    address_space: int | str | None = None
     """Bytes of address space of each of its processes: an allocation beyond it fails."""
     processes: int | None = None
     """
@@ -35,7 +35,7 @@ class Limits:
     """
     open_files: int | None = None
     """Of each of its processes, at least 16."""
-    total_memory: int | str | None = None
+    memory: int | str | None = None
     """
     Bytes of memory of all its processes together, at least 4 MiB; the kernel kills them beyond
     it.
@@ -64,8 +64,8 @@ class Limits:
         cpu = self._amount("cpu_time", parse_seconds)
         try:
             return ProcessLimits(
-                memory_bytes=_whole(self._amount("total_memory", parse_size)),
-                address_space_bytes=_whole(self._amount("memory", parse_size)),
+                memory_bytes=_whole(self._amount("memory", parse_size)),
+                address_space_bytes=_whole(self._amount("address_space", parse_size)),
                 cpu_seconds=_whole(cpu),
                 processes=_whole(self._amount("processes")),
                 open_files=_whole(self._amount("open_files")),
@@ -109,4 +109,4 @@ def _whole(amount: float | None) -> int | None:
 _NONE = Limits()
 
 # Limits with a minimum: errors of the wire type use the wire's names, users know the Python ones.
-_BY_WIRE_NAME = {"openFiles": "open_files", "memoryBytes": "total_memory"}
+_BY_WIRE_NAME = {"openFiles": "open_files", "memoryBytes": "memory"}

@@ -13,7 +13,7 @@ from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import DisabledProfile
 from holdfast.sandbox.policy.policy import NO_MXC
-from holdfast.sandbox.profile.entries import check_places
+from holdfast.sandbox.profile.entries import check_paths
 
 __all__ = [
     "NO_PROXY",
@@ -71,7 +71,7 @@ def refuse_unsupported(params: StartParams) -> None:
             raise InvalidParams(NO_MXC)
         if not is_sandboxed(params):
             # Enforced profiles are checked later, when their entries are resolved.
-            check_places(params.sandbox)
+            check_paths(params.sandbox)
     if params.managed_network is not None:
         raise InvalidParams(_NO_MANAGED_NETWORK)
 

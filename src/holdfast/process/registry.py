@@ -497,7 +497,7 @@ class ProcessRegistry:
             await child.wait_reaped()
             raise
         held = sandbox.enforcement
-        logger.debug("process %s is in a sandbox, rung %s", params.process_id, held.rung)
+        logger.debug("process %s is in a sandbox, isolation %s", params.process_id, held.isolation)
         return self._adopt(start, child, log, sandbox.outcome(child), held)
 
     def end(self, reason: Reason) -> None:

@@ -189,7 +189,7 @@ class StartParams(Wire, frozen=True, kw_only=True):
 class Enforcement(Wire, frozen=True, kw_only=True):
     """The enforced layers of a sandbox. An extension of Holdfast."""
 
-    rung: str
+    isolation: str
     """Level of isolation: `full`, or `withoutProc` where no new `/proc` can be mounted."""
     gaps: tuple[str, ...] = ()
     """Known gaps, for people to read."""

@@ -105,7 +105,7 @@ async def test_what_can_be_enforced_is_tried_out_once(
 
     monkeypatch.setenv("PATH", "/nonexistent")
     assert await sandboxes.support() is first
-    assert first.rung is IsolationLevel.FULL
+    assert first.isolation is IsolationLevel.FULL
 
 
 async def test_without_a_launcher_a_profile_is_refused(
@@ -554,7 +554,7 @@ async def test_what_can_be_enforced_is_not_judged_without_descriptors() -> None:
     sandboxes = Sandboxes()
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         sandboxes.probe_support()
-    assert sandboxes.probe_support().rung is not IsolationLevel.NONE
+    assert sandboxes.probe_support().isolation is not IsolationLevel.NONE
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])

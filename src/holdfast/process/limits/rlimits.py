@@ -101,7 +101,7 @@ def check_limits(limits: ProcessLimits) -> None:
         if problem is not None:
             raise InvalidParams(
                 "a limit on the memory of all processes together (memoryBytes,"
-                f" --limit-total-memory) needs a cgroup of its own for a command: {problem}"
+                f" --limit-memory) needs a cgroup of its own for a command: {problem}"
             )
 
 

@@ -73,7 +73,7 @@ class Sandbox:
         """
         made = plan(
             policy,
-            proc=support.rung is IsolationLevel.FULL,
+            proc=support.isolation is IsolationLevel.FULL,
             settings=support.settings,
             read_only_proc=support.read_only_proc,
             devices=devices,
@@ -82,7 +82,7 @@ class Sandbox:
         # With a network, a command can reach a server without a token and leave its sandbox.
         if policy.network != "restricted":
             gaps += tuple(map(open_server_gap, open_urls))
-        self.enforcement = Enforcement(rung=support.rung, gaps=gaps)
+        self.enforcement = Enforcement(isolation=support.isolation, gaps=gaps)
         """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
         self._targets = targets
@@ -227,7 +227,7 @@ class Sandbox:
             self._targets.reserve(self._places)
         except OSError as error:
             raise SpawnFailed(
-                f"the sandbox's places cannot be made: {error}",
+                f"the sandbox's mount points cannot be made: {error}",
                 errno=error.errno,
                 path=error.filename if isinstance(error.filename, str) else None,
             ) from error
@@ -356,7 +356,7 @@ class Sandboxes:
                 if not policy.isolates:
                     return None
                 support = self._support or await self.support()
-                if support.rung is IsolationLevel.NONE:
+                if support.isolation is IsolationLevel.NONE:
                     raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
                 return Sandbox(
                     policy,
@@ -370,12 +370,14 @@ class Sandboxes:
 
 
 def _log(support: SandboxSupport) -> None:
-    if support.rung is IsolationLevel.NONE:
+    if support.isolation is IsolationLevel.NONE:
         logger.warning("no sandbox can be enforced here: %s", support.problem)
         return
     # A machine that can enforce anything has a launcher.
     assert support.launcher is not None
-    logger.info("sandboxes are built by bubblewrap %s: %s", support.launcher.version, support.rung)
+    logger.info(
+        "sandboxes are built by bubblewrap %s: %s", support.launcher.version, support.isolation
+    )
     for gap in (*([support.problem] if support.problem else ()), *support.gaps):
         logger.info("sandbox: %s", gap)
 

@@ -68,7 +68,7 @@ class IsolationLevel(StrEnum):
 class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
     """Isolation that this machine supports, with the reason if it is not the highest level."""
 
-    rung: IsolationLevel
+    isolation: IsolationLevel
     launcher: Launcher | None = None
     landlock_abi: int = 0
     """Landlock ABI that is applied; 0 if the kernel has no Landlock, or it does not work."""
@@ -105,10 +105,10 @@ def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
     # With everything first, which works on most machines, so that one trial is enough.
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
-        return SandboxSupport(rung=IsolationLevel.NONE, problem=problem)
+        return SandboxSupport(isolation=IsolationLevel.NONE, problem=problem)
     launcher = find_launcher(environ)
     if not isinstance(launcher, Launcher):
-        return SandboxSupport(rung=IsolationLevel.NONE, problem=launcher)
+        return SandboxSupport(isolation=IsolationLevel.NONE, problem=launcher)
     best = _Trial(launcher, landlock_abi=landlock_abi(), listens=True)
     if _try(best) is None:
         return _supported(IsolationLevel.FULL, best)
@@ -125,7 +125,7 @@ def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
             f"{complaint}; a container needs an unmasked /proc for more",
         )
     problem = f"{complaint}; {_advice(complaint, Path('/proc'))}"
-    return SandboxSupport(rung=IsolationLevel.NONE, launcher=launcher, problem=problem)
+    return SandboxSupport(isolation=IsolationLevel.NONE, launcher=launcher, problem=problem)
 
 
 def _improved(trial: _Trial, best: _Trial) -> _Trial:
@@ -137,16 +137,18 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
     return trial
 
 
-def _supported(rung: IsolationLevel, trial: _Trial, problem: str | None = None) -> SandboxSupport:
+def _supported(
+    isolation: IsolationLevel, trial: _Trial, problem: str | None = None
+) -> SandboxSupport:
     gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
-    if rung is IsolationLevel.WITHOUT_PROC:
+    if isolation is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
     # Only root needs nodes of its own, and root in a container may not make them.
     own_devices = need_devices() and may_make_devices()
     if need_devices() and not own_devices:
         gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
     return SandboxSupport(
-        rung=rung,
+        isolation=isolation,
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,

@@ -36,7 +36,7 @@ from holdfast.sandbox.policy.policy import (
     Why,
     parent_of,
 )
-from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, check_places, read_entries
+from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, check_paths, read_entries
 from holdfast.sandbox.profile.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
 
 __all__ = ["PLATFORM_DIRECTORIES", "PolicyInputs", "resolve"]
@@ -120,7 +120,7 @@ def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
         isinstance(profile, ManagedProfile) and isinstance(profile.file_system, RestrictedFiles)
     ):
         if facts.cwd is not None:
-            check_places(context)
+            check_paths(context)
         return _all_writing(profile.network, facts)
     key = (context, facts)
     known = _policies.get(key)

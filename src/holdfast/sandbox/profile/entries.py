@@ -26,17 +26,17 @@ from holdfast.protocol.sandbox import (
 from holdfast.sandbox.profile.globs import Glob, compile_glob
 
 __all__ = [
-    "MAX_PLACES",
+    "MAX_PATHS",
     "MAX_WILDCARDS",
     "Allowed",
     "PathRequest",
     "ProfileRequest",
-    "check_places",
+    "check_paths",
     "read_entries",
     "reads_everything",
 ]
 
-MAX_PLACES: Final = 1024
+MAX_PATHS: Final = 1024
 """
 Paths and patterns that one profile may name; those in project roots count once per root.
 
@@ -90,7 +90,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     paths = _plain_paths(context, files, cwd)
     # After the plain paths: the real server reports their errors first.
     base, roots = _places(context, cwd)
-    _refuse_more(len(roots), MAX_PLACES, "workspace roots")
+    _refuse_more(len(roots), MAX_PATHS, "workspace roots")
     requests: list[PathRequest] = []
     globs: list[Glob] = []
     tmpdir: list[Allowed] = []
@@ -115,7 +115,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
                 PathRequest(path, access) for path in _special(entry.path.value, access, roots)
             )
         # In the loop, since one entry may stand for a path in each of many roots.
-        _refuse_more(len(requests) + len(globs), MAX_PLACES, "places in its workspace roots")
+        _refuse_more(len(requests) + len(globs), MAX_PATHS, "paths in its workspace roots")
     _refuse_more(sum(glob.wildcards for glob in globs), MAX_WILDCARDS, "wildcards")
     return ProfileRequest(tuple(requests), tuple(globs), minimal, tuple(tmpdir), roots)
 
@@ -151,7 +151,7 @@ def reads_everything(context: SandboxContext) -> bool:
     )
 
 
-def check_places(context: SandboxContext) -> None:
+def check_paths(context: SandboxContext) -> None:
     """
     Check the working directory and the roots of a context whose profile restricts no files.
 
@@ -168,7 +168,7 @@ def _files(context: SandboxContext) -> RestrictedFiles:
     assert isinstance(profile, ManagedProfile)
     assert isinstance(profile.file_system, RestrictedFiles)
     # Before any work that grows with the number of entries.
-    _refuse_more(len(profile.file_system.entries), MAX_PLACES, "entries")
+    _refuse_more(len(profile.file_system.entries), MAX_PATHS, "entries")
     return profile.file_system
 
 
