@@ -32,6 +32,7 @@ from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
 from holdfast.process.sandboxed.delegated_start import DelegatedStart
 from holdfast.process.sandboxed.factory import Sandbox, shared_sandboxes
+from holdfast.protocol.limits import LIMITS
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import (
@@ -476,13 +477,10 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
     """Set the rlimits of the launcher, before it executes a shell without a sandbox."""
     if limits is None:
         return
-    for name, value in (
-        ("wall_time", limits.wall_time_ms),
-        ("memory", limits.memory_bytes),
-        ("processes", limits.processes),
-    ):
-        if value is not None:
-            raise _LineNotRun(f"the limit {name} needs a sandbox")
+    for limit in LIMITS:
+        # An rlimit can be set on another process. The others need a process of ours above it.
+        if getattr(limits, limit.field) is not None and (limit.controller or not limit.rlimit):
+            raise _LineNotRun(f"the limit {limit.name} needs a sandbox")
     if not has_kernel_limits(limits):
         return
     prepared = prepare_limits(limits)
@@ -502,22 +500,12 @@ def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
         words.append("--tty")
     if settings.sandbox != "none":
         words += ["--sandbox", settings.sandbox]
-    for name, option in _LIMIT_OPTIONS.items():
-        value = getattr(settings.limits, name)
+    for limit in LIMITS:
+        value = getattr(settings.limits, limit.name)
         if value is not None:
-            words += [option, str(value)]
+            words += [limit.option, str(value)]
     words += ["--", settings.shell, *caller.argv[1:]]
     return tables.run_instead(sys.executable, words)
-
-
-_LIMIT_OPTIONS = {
-    "address_space": "--limit-address-space",
-    "processes": "--limit-processes",
-    "open_files": "--limit-files",
-    "memory": "--limit-memory",
-    "cpu_time": "--limit-cpu",
-    "wall_time": "--limit-time",
-}
 
 
 async def _pass_signals(connection: socket.socket, caller: Caller, handed: DelegatedStart) -> None:

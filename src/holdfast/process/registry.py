@@ -377,13 +377,13 @@ class ProcessRegistry:
     async def _check_limits(self, params: StartParams) -> None:
         """Refuse limits that cannot be enforced; this may have to ask systemd about cgroups."""
         # Imported late: most servers never set a limit, and start sooner without the cgroup code.
-        from holdfast.process.limits.rlimits import check_limits
+        from holdfast.process.limits.rlimits import check_limits, may_need_cgroup
 
         limits = params.limits
         # The caller has checked that.
         assert limits is not None
-        if limits.memory_bytes is None and limits.processes is None:
-            # Only the other two need a cgroup, and so perhaps a slow call of systemd.
+        if not may_need_cgroup(limits):
+            # Only a cgroup may need a slow call of systemd.
             check_limits(limits)
             return
         await call_after_stat(

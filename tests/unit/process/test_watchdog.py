@@ -196,7 +196,7 @@ async def test_a_limit_above_what_this_process_has_is_cut_to_that(
 
 @pytest.mark.parametrize("value", [0, 1 << 63])
 def test_a_limit_is_a_number_that_the_kernel_knows(value: int) -> None:
-    with pytest.raises(ValueError, match="limit must be between 1 and"):
+    with pytest.raises(ValueError, match="processes must be between 1 and"):
         ProcessLimits(processes=value)
 
 
