@@ -17,10 +17,11 @@ from holdfast.cli.table import aligned
 from holdfast.environments.config.file import FILE_NAME
 from holdfast.environments.config.providers import FileProvider, holdfast_home
 from holdfast.errors import InvalidConfig
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport, probe_support
+from holdfast.sandbox.enforcer import IsolationLevel
 
 __all__ = ["Finding", "doctor", "findings"]
 
@@ -66,7 +67,7 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if enforceable else 1
 
 
-def findings(support: SandboxSupport, location: CgroupLocation) -> Iterator[Finding]:
+def findings(support: BubblewrapSupport, location: CgroupLocation) -> Iterator[Finding]:
     """Yield the results of all checks, and the gaps that a working sandbox leaves."""
     yield Finding("holdfast", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
@@ -86,7 +87,7 @@ def _platform() -> Finding:
     return Finding("platform", "ok" if known else "failed", detail)
 
 
-def _isolation(support: SandboxSupport) -> Iterator[Finding]:
+def _isolation(support: BubblewrapSupport) -> Iterator[Finding]:
     launcher, works = support.launcher, support.isolation is not IsolationLevel.NONE
     problem = support.problem or ""
     if launcher is None:

@@ -12,7 +12,8 @@ from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.bubblewrap.gaps import policy_gaps
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport, probe_support
+from holdfast.sandbox.enforcer import IsolationLevel
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.explain import Row
 from holdfast.sandbox.policy.explain import explain as rows_of
@@ -75,14 +76,14 @@ def _policy(profile: str, cwd: str) -> Policy:
     return resolve(context, facts)
 
 
-def _gaps(support: SandboxSupport, policy: Policy) -> list[str]:
+def _gaps(support: BubblewrapSupport, policy: Policy) -> list[str]:
     """Return the known gaps of the sandbox; none if no sandbox is possible."""
     if support.isolation is IsolationLevel.NONE:
         return []
     return [*policy_gaps(policy, support.landlock_abi), *support.gaps]
 
 
-def _enforcement(support: SandboxSupport | None, policy: Policy) -> dict[str, object]:
+def _enforcement(support: BubblewrapSupport | None, policy: Policy) -> dict[str, object]:
     if support is None:
         return {"isolation": None, "launcher": None, "problem": None, "gaps": []}
     launcher = support.launcher
@@ -95,7 +96,7 @@ def _enforcement(support: SandboxSupport | None, policy: Policy) -> dict[str, ob
 
 
 def _enforcement_rows(
-    support: SandboxSupport | None, policy: Policy
+    support: BubblewrapSupport | None, policy: Policy
 ) -> list[tuple[str, str, str] | Row]:
     if support is None:
         return []

@@ -28,10 +28,9 @@ from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_setti
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
+from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
-from holdfast.process.sandboxed.delegated_start import DelegatedStart
-from holdfast.process.sandboxed.factory import Sandbox, shared_sandboxes
 from holdfast.protocol.limits import LIMITS
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
@@ -42,8 +41,10 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.sandbox.bubblewrap.init.program import CallersSession
-from holdfast.sandbox.bubblewrap.memory_files import data_file
+from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
+from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
+from holdfast.sandbox.bubblewrap.init_program import CallersSession
+from holdfast.sandbox.factory import shared_sandboxes
 
 __all__ = ["IDLE", "ShellServer", "serve"]
 
@@ -213,7 +214,7 @@ class ShellServer:
         connection: socket.socket,
         caller: Caller,
         settings: ShellSettings,
-        sandbox: Sandbox,
+        sandbox: BubblewrapSandbox,
         limits: ProcessLimits | None,
     ) -> None:
         numbers, closed = _numbers(caller, sandbox.descriptors)
@@ -351,7 +352,9 @@ class ShellServer:
             os.close(made)
 
 
-def _stand_in(sandbox: Sandbox, settings: ShellSettings, files: Places) -> tuple[str, str] | None:
+def _stand_in(
+    sandbox: BubblewrapSandbox, settings: ShellSettings, files: Places
+) -> tuple[str, str] | None:
     """
     Return the mount of the shell over the launcher for a sandbox, or None.
 
@@ -421,7 +424,9 @@ def _check_folder(caller: Caller) -> None:
         raise _LineNotRun(f"the working directory was replaced: {caller.cwd}")
 
 
-async def _build(context: SandboxContext, caller: Caller, own: Sequence[str]) -> Sandbox | None:
+async def _build(
+    context: SandboxContext, caller: Caller, own: Sequence[str]
+) -> BubblewrapSandbox | None:
     """Return the sandbox for a profile, in which the files of `own` are read-only."""
     found = await _make(context, caller)
     if found is None:
@@ -450,13 +455,15 @@ def _protecting(context: SandboxContext, paths: Sequence[str]) -> SandboxContext
     )
 
 
-async def _make(context: SandboxContext, caller: Caller) -> Sandbox | None:
+async def _make(context: SandboxContext, caller: Caller) -> BubblewrapSandbox | None:
     try:
         found = await shared_sandboxes().get(context, cwd=caller.cwd, env=caller.environ)
     except HoldfastError as error:
         raise _LineNotRun(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
     if isinstance(found, CannotEnforce):
         raise _LineNotRun(f"the sandbox cannot be kept: {found}")
+    # The factory of this process: only that one starts commands for another process.
+    assert found is None or isinstance(found, BubblewrapSandbox)
     return found
 
 

@@ -13,20 +13,21 @@ from holdfast.cli.doctor import Finding, Standing, doctor, findings
 from holdfast.cli.sandbox import explain
 from holdfast.process.limits.cgroup_discovery import CgroupLocation
 from holdfast.sandbox.bubblewrap.binary import Launcher
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport
+from holdfast.sandbox.enforcer import IsolationLevel
 
 BWRAP = Launcher("/usr/bin/bwrap", "0.8.0", frozenset())
-FULL = SandboxSupport(
+FULL = BubblewrapSupport(
     isolation=IsolationLevel.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",)
 )
-NO_PROC = SandboxSupport(
+NO_PROC = BubblewrapSupport(
     isolation=IsolationLevel.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here"
 )
-NO_USERS = SandboxSupport(
+NO_USERS = BubblewrapSupport(
     isolation=IsolationLevel.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1"
 )
 NO_LOCATION = CgroupLocation(problem="no cgroups", advice="get some")
-NO_BWRAP = SandboxSupport(
+NO_BWRAP = BubblewrapSupport(
     isolation=IsolationLevel.NONE, problem="bubblewrap is not installed: install it"
 )
 
@@ -40,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def by_name(support: SandboxSupport) -> dict[str, Finding]:
+def by_name(support: BubblewrapSupport) -> dict[str, Finding]:
     return {finding.name: finding for finding in findings(support, NO_LOCATION)}
 
 
@@ -76,7 +77,7 @@ def test_what_to_change_is_said_where_nothing_can_be_enforced() -> None:
 @pytest.mark.parametrize(("support", "status"), [(FULL, 0), (NO_PROC, 0), (NO_USERS, 1)])
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_status_says_whether_sandboxes_can_be_enforced(
-    support: SandboxSupport,
+    support: BubblewrapSupport,
     status: int,
     as_json: bool,
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,8 @@ import pytest
 from holdfast.sandbox.bubblewrap import binary as launcher_module
 from holdfast.sandbox.bubblewrap import support as module
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, landlock_abi
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, probe_support
+from holdfast.sandbox.bubblewrap.support import probe_support
+from holdfast.sandbox.enforcer import IsolationLevel
 from tests.unit.sandbox.test_binary import script
 
 OPTIONS = " ".join(sorted(launcher_module.NEEDED | {"--disable-userns"}))
@@ -127,7 +128,7 @@ def test_where_nothing_is_known_nothing_is_promised(tmp_path: Path) -> None:
 FILTERED = """
 import ctypes, struct, sys
 from holdfast.sandbox.bubblewrap.support import probe_support
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.linux.syscall_numbers import MACHINES
 import platform
 numbers = MACHINES[platform.machine()].numbers
 refuse, allow = (0x06, 0, 0, 0x50000 | 1), (0x06, 0, 0, 0x7FFF0000)

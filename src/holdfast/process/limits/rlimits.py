@@ -3,7 +3,7 @@ Kernel-enforced limits: rlimits per process, cgroup limits per command.
 
 They have to be set before the command runs, but no Python may run between fork and exec. A limit
 set on this process, however briefly, would hit its own threads. So a child with limits first
-executes a small program that sets them (`sandbox.bubblewrap.init.program`). A sandbox has such a
+executes a small program that sets them (`limits.prologue`). A sandbox has such a
 program anyway; this module has the one for commands without a sandbox.
 
 Each such child gets a mark too (`limits.rlimit_marks`): limits hold for all descendants of a
@@ -26,16 +26,16 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from holdfast.errors import InvalidParams, SpawnFailed
+from holdfast.linux.memory_files import program_file
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.child import Child
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup, shared_cgroups
+from holdfast.process.limits.prologue import GO, make_prologue
 from holdfast.process.limits.rlimit_marks import mark_limit, new_mark
 from holdfast.process.spawn import needs_descriptor_limit, refuse_nul
 from holdfast.protocol.limits import LIMITS, Limit, LimitKind
 from holdfast.protocol.process import ProcessLimits
-from holdfast.sandbox.bubblewrap.init.program import GO, make_prologue
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
-from holdfast.sandbox.bubblewrap.memory_files import program_file
 from holdfast.system_text import system_text
 
 __all__ = [
