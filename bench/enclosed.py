@@ -66,12 +66,13 @@ async def _execution(
     """Return the command that it executes; what Holdfast makes on the disk for it is gone again."""
     # Only here: nothing else that measures a server has anything of Holdfast in it.
     from holdfast.process.executable_lookup import Launch
-    from holdfast.process.sandboxed import child
-    from holdfast.process.sandboxed.factory import Sandbox, Sandboxes
     from holdfast.protocol.sandbox import SandboxContext
     from holdfast.rpc.params import decode_params
+    from holdfast.sandbox.bubblewrap import child
+    from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
     from holdfast.sandbox.bubblewrap.filter import filter_program
-    from holdfast.sandbox.bubblewrap.init.program import STAGE_PATH
+    from holdfast.sandbox.bubblewrap.init_program import STAGE_PATH
+    from holdfast.sandbox.factory import Sandboxes
 
     def without_stage(content: bytes | None) -> bytes | None:
         """The arguments with the filter in the place of that program."""
@@ -103,7 +104,7 @@ async def _execution(
     names = [*(cwd / name for name in _PROTECTED), *(Path("/tmp", name) for name in _PROTECTED)]
     missing = [str(path) for path in names if not path.exists()]
     made = await Sandboxes().get(context, cwd=str(cwd), env=env)
-    if not isinstance(made, Sandbox):
+    if not isinstance(made, BubblewrapSandbox):
         raise BenchError(f"no sandbox: {made}")
     try:
         with mock.patch.object(child.SandboxedChild, "on_pipes", take):

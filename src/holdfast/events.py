@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.protocol.limits import LimitKind
 from holdfast.protocol.process import NetworkAttempt, OutputChunk, OutputStream
 
 __all__ = [
@@ -51,24 +52,6 @@ class Reason(StrEnum):
     """It never ran."""
     LOST = "lost"
     """Unknown: another part of the program reaped the process."""
-
-
-class LimitKind(StrEnum):
-    """The limit that ended a command, by its name on the wire."""
-
-    MEMORY = "memory"
-    """Memory of all its processes together."""
-    ADDRESS_SPACE = "addressSpace"
-    """Address space of one of its processes."""
-    CPU_TIME = "cpuTime"
-    """Processor time of one of its processes."""
-    PROCESSES = "processes"
-    OPEN_FILES = "openFiles"
-    OUTPUT = "output"
-    """Bytes written to stdout and stderr together."""
-    WALL_TIME = "wallTime"
-    OTHER = "other"
-    """A newer server named a limit that this version does not know."""
 
 
 class WaitingFor(StrEnum):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Refused
+from holdfast.linux.device_nodes import DEVICES
 from holdfast.process.backend import LocalBackend
 from holdfast.protocol.process import (
     OutputChunk,
@@ -16,7 +17,6 @@ from holdfast.protocol.process import (
     StartParams,
 )
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.sandbox.bubblewrap.devices import DEVICES
 from tests.breakout.ground import PROFILES, PYTHON, Prepared
 from tests.breakout.harness import LIMIT, params
 

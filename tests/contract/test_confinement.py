@@ -56,7 +56,7 @@ async def test_every_start_tells_what_is_enforced_and_what_is_not(
         assert done.enforcement is None  # Codex does not tell
     else:
         assert done.enforcement is not None
-        assert done.enforcement.rung == "full"
+        assert done.enforcement.isolation == "full"
         # Only what applies: nothing can be written, so nothing inside of it is protected.
         assert not any("writable" in gap for gap in done.enforcement.gaps)
         writing = (await env.run(["true"], sandbox="workspace-write")).enforcement

@@ -35,7 +35,7 @@ def test_a_doctor_finds_a_machine_that_can_enforce_a_sandbox(tmp_path: Path) -> 
 def test_a_doctor_can_be_asked_by_a_program(tmp_path: Path) -> None:
     facts = json.loads(_holdfast("doctor", "--json", cwd=tmp_path).stdout)
     assert facts["sandbox"]["enforceable"] is True
-    assert facts["sandbox"]["rung"] in ("full", "withoutProc")
+    assert facts["sandbox"]["isolation"] in ("full", "withoutProc")
     assert {finding["standing"] for finding in facts["findings"]} <= {
         "ok",
         "warning",

@@ -81,7 +81,7 @@ async def test_a_start_says_what_encloses_it(
 
     enforcement = reply.pop("enforcement")
     assert reply == {"processId": "p", "sandboxType": "linuxSeccomp"}
-    assert enforcement["rung"] == "full"
+    assert enforcement["isolation"] == "full"
     assert all(isinstance(gap, str) for gap in enforcement["gaps"])  # as few as apply
     assert (await client.finish("p")).exit_code == 0
 
@@ -655,7 +655,7 @@ async def test_the_list_names_the_limit_that_ended_a_process(
     [
         ({"openFiles": 1}, "openFiles must be at least 16"),
         ({"memoryBytes": 1 << 20}, "memoryBytes must be at least 4194304"),
-        ({"cpuSeconds": 0}, "limit must be between 1 and 9223372036854775807"),
+        ({"cpuSeconds": 0}, "cpuSeconds must be between 1 and 9223372036854775807"),
     ],
 )
 async def test_limits_that_make_no_sense_are_refused(

@@ -241,21 +241,19 @@ async def test_without_a_delegated_cgroup_memory_is_refused_and_processes_are_no
 
 
 def test_a_command_in_the_foreground_is_limited_too(cgroup: Cgroup) -> None:
-    options = ["run", "--limit-total-memory", "100M", "--", "sh", "-c", holding(8)]
+    options = ["run", "--limit-memory", "100M", "--", "sh", "-c", holding(8)]
 
     done = subprocess.run(cgroup.entering(*HOLDFAST, *options), capture_output=True, check=False)
 
     assert done.returncode == 128 + signal.SIGKILL
-    told = (
-        f"holdfast: ended by --limit-total-memory: it used more than {100 * MIB} bytes of memory\n"
-    )
+    told = f"holdfast: ended by --limit-memory: it used more than {100 * MIB} bytes of memory\n"
     assert done.stderr.decode() == told
 
 
 PROGRAM = """
 from holdfast import Limits, sync
 with sync.connect() as env:
-    done = env.run(["perl", "-e", "$x = 'x' x (200 << 20)"], limits=Limits(total_memory=100 << 20))
+    done = env.run(["perl", "-e", "$x = 'x' x (200 << 20)"], limits=Limits(memory=100 << 20))
     print(done.reason, env.run("cat /proc/self/cgroup", limits=Limits(processes=9)).stdout)
 """
 

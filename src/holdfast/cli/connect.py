@@ -65,7 +65,7 @@ class _ConnectTarget:
             ssh = _ssh(options.ssh) if options.ssh else ["ssh"]
             self.ssh = SshCommand(SshAddress.of_url(where, ssh=ssh))
         elif options.ssh:
-            raise Ended(1, "--ssh is for a place that begins with ssh://")
+            raise Ended(1, "--ssh is for an environment that begins with ssh://")
         elif "://" in where:
             self._token = bearer_token(options)
         else:
@@ -177,8 +177,8 @@ async def _try(target: Target) -> str | None:
         print(f"host       {target.address.destination}")
         print(f"program    {program}" + (", just installed" if target.installed else ""))
     print(f"server     {server_version(info)}")
-    print(f"speaks     exec-server {info.executor_version or 'of a version not told'}")
-    print(f"system     {info.platform_os or 'not told'}, {info.shell.path}")
+    print(f"speaks     exec-server {info.executor_version or 'of an unknown version'}")
+    print(f"system     {info.platform_os or 'unknown'}, {info.shell.path}")
     print(f"folder     {folder_of_server(info).native}")
     print(f"connected  in {connected * 1000:.0f} ms, answers in {answers * 1000:.1f} ms")
     return program

@@ -35,7 +35,7 @@ def add_connect(commands: _Commands) -> None:
     """Add the subcommand."""
     connect = commands.add_parser(
         "connect",
-        help="try a place out; on a host behind ssh, install Holdfast if you agree",
+        help="try an environment out; on a host behind ssh, install Holdfast if you agree",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -17,10 +17,11 @@ from holdfast.cli.table import aligned
 from holdfast.environments.config.file import FILE_NAME
 from holdfast.environments.config.providers import FileProvider, holdfast_home
 from holdfast.errors import InvalidConfig
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport, probe_support
+from holdfast.sandbox.enforcer import IsolationLevel
 
 __all__ = ["Finding", "doctor", "findings"]
 
@@ -46,18 +47,18 @@ def doctor(options: argparse.Namespace) -> int:
     """Run and print all checks; return 1 if no sandbox can be enforced."""
     # First, since a trial of the sandbox leaves processes in our cgroup for a moment.
     location = find_cgroup_location(os.getpid())
-    ladder = probe_support()
-    found = list(findings(ladder, location))
-    enforceable = ladder.rung is not IsolationLevel.NONE
+    support = probe_support()
+    found = list(findings(support, location))
+    enforceable = support.isolation is not IsolationLevel.NONE
     if options.json:
         facts = {
             "version": __version__,
             "findings": [one._asdict() for one in found],
             "sandbox": {
                 "enforceable": enforceable,
-                "rung": ladder.rung.value,
-                "problem": ladder.problem,
-                "gaps": list(ladder.gaps),
+                "isolation": support.isolation.value,
+                "problem": support.problem,
+                "gaps": list(support.gaps),
             },
         }
         print(json.dumps(facts, indent=2))
@@ -66,12 +67,12 @@ def doctor(options: argparse.Namespace) -> int:
     return 0 if enforceable else 1
 
 
-def findings(ladder: SandboxSupport, location: CgroupLocation) -> Iterator[Finding]:
+def findings(support: BubblewrapSupport, location: CgroupLocation) -> Iterator[Finding]:
     """Yield the results of all checks, and the gaps that a working sandbox leaves."""
     yield Finding("holdfast", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield _platform()
-    yield from _isolation(ladder)
+    yield from _isolation(support)
     yield _cgroup(location)
     yield _ssh()
     yield _uvloop()
@@ -86,32 +87,32 @@ def _platform() -> Finding:
     return Finding("platform", "ok" if known else "failed", detail)
 
 
-def _isolation(ladder: SandboxSupport) -> Iterator[Finding]:
-    launcher, works = ladder.launcher, ladder.rung is not IsolationLevel.NONE
-    problem = ladder.problem or ""
+def _isolation(support: BubblewrapSupport) -> Iterator[Finding]:
+    launcher, works = support.launcher, support.isolation is not IsolationLevel.NONE
+    problem = support.problem or ""
     if launcher is None:
         yield Finding("bubblewrap", "failed", _with_remedy(problem))
     else:
         yield Finding("bubblewrap", "ok", f"{launcher.version}, {launcher.path}")
     if works:
         yield Finding("user namespaces", "ok", "can be made")
-        told = "tell" if ladder.listens else "cannot tell"
-        yield Finding("seccomp", "ok", f"filters are taken, and {told} of network attempts")
+        tell = "tell" if support.listens else "cannot tell"
+        yield Finding("seccomp", "ok", f"filters are taken, and {tell} of network attempts")
     elif launcher is not None:
         yield Finding("user namespaces", "failed", problem)
     if not works and not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
         yield Finding("seccomp", "failed", "this kernel has no filters for system calls")
-    if ladder.landlock_abi >= OLDEST_ABI:
-        yield Finding("landlock", "ok", f"ABI {ladder.landlock_abi}, applied")
+    if support.landlock_abi >= OLDEST_ABI:
+        yield Finding("landlock", "ok", f"ABI {support.landlock_abi}, applied")
     else:
         yield Finding("landlock", "missing", "not in this kernel, off, or older than ABI 2")
-    if ladder.rung is IsolationLevel.FULL:
-        yield Finding("sandbox", "ok", f"profiles are enforced, rung {ladder.rung}")
+    if support.isolation is IsolationLevel.FULL:
+        yield Finding("sandbox", "ok", f"profiles are enforced, isolation {support.isolation}")
     elif works:
-        yield Finding("sandbox", "warning", f"rung {ladder.rung}: {problem}")
+        yield Finding("sandbox", "warning", f"isolation {support.isolation}: {problem}")
     else:
         yield Finding("sandbox", "failed", "no profile can be enforced: each is refused")
-    for gap in ladder.gaps:
+    for gap in support.gaps:
         # Shown even if all is well: people should know what a sandbox does not stop.
         yield Finding("not stopped", "warning", gap)
 
@@ -138,7 +139,7 @@ def _cgroup(location: CgroupLocation) -> Finding:
 def _ssh() -> Finding:
     path = shutil.which("ssh")
     if path is None:
-        return Finding("ssh", "missing", "no client: ssh:// places cannot be reached")
+        return Finding("ssh", "missing", "no client: ssh:// hosts cannot be reached")
     try:
         done = subprocess.run(
             [path, "-V"],
@@ -171,7 +172,7 @@ def _home(home: Path) -> Iterator[Finding]:
     yield Finding("home", "ok", str(home))
     path = home / FILE_NAME
     if not path.exists():
-        yield Finding(FILE_NAME, "ok", "not written: this machine is the only place with a name")
+        yield Finding(FILE_NAME, "ok", "not written: this machine is the only environment")
         return
     try:
         names = FileProvider(path).snapshot().ids
@@ -179,4 +180,4 @@ def _home(home: Path) -> Iterator[Finding]:
         advice = f"; {error.advice}" if error.advice else ""
         yield Finding(FILE_NAME, "failed", f"{error}{advice}")
     else:
-        yield Finding(FILE_NAME, "ok", f"{len(names)} places: {', '.join(names)}")
+        yield Finding(FILE_NAME, "ok", f"{len(names)} environments: {', '.join(names)}")

@@ -316,10 +316,10 @@ def _show(options: argparse.Namespace) -> int:
         info = found.info
         rows += [
             ["server", server_version(info)],
-            ["protocol", info.executor_version or "not told"],
-            ["system", info.platform_os or "not told"],
+            ["protocol", info.executor_version or "unknown"],
+            ["system", info.platform_os or "unknown"],
             ["shell", info.shell.path],
-            ["folder", info.cwd or "not told"],
+            ["folder", info.cwd or "unknown"],
             ["connected", f"in {_milliseconds(found.connected)}"],
             ["latency", _milliseconds(found.answers)],
             ["can", " ".join(found.capabilities) or "nothing beyond the base"],

@@ -31,7 +31,7 @@ def add_env(commands: _Commands) -> None:
     """Add the subcommand and its own subcommands."""
     env = commands.add_parser(
         "env",
-        help="the places to run: list, show, check, add, remove",
+        help="named environments, where commands run: list, show, check, add, remove",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

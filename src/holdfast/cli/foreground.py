@@ -136,7 +136,7 @@ class ForegroundCommand:
         assert self._verdict is not None
         verdict = self._verdict
         if verdict.denial or verdict.network_attempts or verdict.reason is Reason.LIMIT:
-            line: str | None = load("told")(verdict)
+            line: str | None = load("explain_failure")(verdict)
             if line is not None:
                 self.say(line)
         if verdict.reason in (Reason.SERVER_STOPPING, Reason.SESSION_EXPIRED):

@@ -62,7 +62,7 @@ _MODULES = {
     "HttpAccess": "holdfast.mcp_server.http",
     "limits_of": "holdfast.cli.sandbox_options",
     "sandbox_of": "holdfast.cli.sandbox_options",
-    "told": "holdfast.cli.sandbox_options",
+    "explain_failure": "holdfast.cli.sandbox_options",
     "list_paths": "holdfast.cli.fs_list",
     "get": "holdfast.cli.fs_transfer",
     "put": "holdfast.cli.fs_transfer",

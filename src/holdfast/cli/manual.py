@@ -16,7 +16,7 @@ __all__ = ["manual_page"]
 
 _FILES = (
     (SERVER_CONFIG, "Config file of `holdfast serve`: its options by their names, in TOML."),
-    ("~/.holdfast/environments.toml", "Places to run by name, see `holdfast env`."),
+    ("~/.holdfast/environments.toml", "Environments by name, see `holdfast env`."),
 )
 
 _VARIABLES = (

@@ -12,7 +12,8 @@ from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.bubblewrap.gaps import policy_gaps
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport, probe_support
+from holdfast.sandbox.enforcer import IsolationLevel
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.explain import Row
 from holdfast.sandbox.policy.explain import explain as rows_of
@@ -31,20 +32,20 @@ def explain(options: argparse.Namespace) -> int:
     except InvalidParams as error:
         return _failed(str(error))
     # Trying out a sandbox takes a moment; without isolation nothing has to be enforced.
-    ladder = probe_support() if policy.isolates else None
+    support = probe_support() if policy.isolates else None
     rows = rows_of(policy)
-    enforceable = ladder is None or ladder.rung is not IsolationLevel.NONE
+    enforceable = support is None or support.isolation is not IsolationLevel.NONE
     if options.json:
         facts = {
             "profile": options.profile,
             "cwd": cwd,
             "rules": [row._asdict() for row in rows],
             "enforceable": enforceable,
-            **_enforcement(ladder, policy),
+            **_enforcement(support, policy),
         }
         print(json.dumps(facts, indent=2))
     else:
-        table = [list(row) for row in [*rows, *_enforcement_rows(ladder, policy)]]
+        table = [list(row) for row in [*rows, *_enforcement_rows(support, policy)]]
         print("\n".join(aligned(["TOPIC", "WHAT", "WHY"], table)))
     return 0 if enforceable else 1
 
@@ -75,35 +76,37 @@ def _policy(profile: str, cwd: str) -> Policy:
     return resolve(context, facts)
 
 
-def _gaps(ladder: SandboxSupport, policy: Policy) -> list[str]:
+def _gaps(support: BubblewrapSupport, policy: Policy) -> list[str]:
     """Return the known gaps of the sandbox; none if no sandbox is possible."""
-    if ladder.rung is IsolationLevel.NONE:
+    if support.isolation is IsolationLevel.NONE:
         return []
-    return [*policy_gaps(policy, ladder.landlock_abi), *ladder.gaps]
+    return [*policy_gaps(policy, support.landlock_abi), *support.gaps]
 
 
-def _enforcement(ladder: SandboxSupport | None, policy: Policy) -> dict[str, object]:
-    if ladder is None:
-        return {"rung": None, "launcher": None, "problem": None, "gaps": []}
-    launcher = ladder.launcher
+def _enforcement(support: BubblewrapSupport | None, policy: Policy) -> dict[str, object]:
+    if support is None:
+        return {"isolation": None, "launcher": None, "problem": None, "gaps": []}
+    launcher = support.launcher
     return {
-        "rung": ladder.rung.value,
+        "isolation": support.isolation.value,
         "launcher": launcher and {"path": launcher.path, "version": launcher.version},
-        "problem": ladder.problem,
-        "gaps": _gaps(ladder, policy),
+        "problem": support.problem,
+        "gaps": _gaps(support, policy),
     }
 
 
 def _enforcement_rows(
-    ladder: SandboxSupport | None, policy: Policy
+    support: BubblewrapSupport | None, policy: Policy
 ) -> list[tuple[str, str, str] | Row]:
-    if ladder is None:
+    if support is None:
         return []
     by = "nothing"
-    if ladder.launcher is not None and ladder.rung is not IsolationLevel.NONE:
-        by = f"bubblewrap {ladder.launcher.version}, {ladder.launcher.path}"
-    landlock = ", Landlock" if ladder.landlock_abi >= OLDEST_ABI else ""
-    why = ladder.problem or f"namespaces, mounts{landlock} and a filter on system calls"
-    rows: list[tuple[str, str, str] | Row] = [("enforced by", by, f"rung {ladder.rung}: {why}")]
-    rows += (("not stopped", "", gap) for gap in _gaps(ladder, policy))
+    if support.launcher is not None and support.isolation is not IsolationLevel.NONE:
+        by = f"bubblewrap {support.launcher.version}, {support.launcher.path}"
+    landlock = ", Landlock" if support.landlock_abi >= OLDEST_ABI else ""
+    why = support.problem or f"namespaces, mounts{landlock} and a filter on system calls"
+    rows: list[tuple[str, str, str] | Row] = [
+        ("enforced by", by, f"isolation {support.isolation}: {why}")
+    ]
+    rows += (("not stopped", "", gap) for gap in _gaps(support, policy))
     return rows

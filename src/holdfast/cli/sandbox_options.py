@@ -3,16 +3,18 @@
 import argparse
 
 from holdfast.cli.exit_status import FAILED, Ended
+from holdfast.cli.sandbox_options_parser import limit_attribute
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
 from holdfast.errors import InvalidParams
 from holdfast.events import Denial, DenialKind, LimitKind, Reason, Verdict
 from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.protocol.limits import LIMITS, limit_of
 from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["given_limits", "limits_of", "sandbox_of", "told"]
+__all__ = ["explain_failure", "given_limits", "limits_of", "sandbox_of"]
 
 
 def sandbox_of(
@@ -64,30 +66,23 @@ def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
         return given_limits(options).on_wire()
     except InvalidParams as error:
         text = str(error)
-        for name, option in _BY_NAME.items():
+        for limit in LIMITS:
             # Errors of `Limits` use Python names; the user knows the option.
-            text = text.replace(f"limit {name}", option)
+            text = text.replace(f"limit {limit.name}", limit.option)
         raise Ended(FAILED, text) from error
 
 
 def given_limits(options: argparse.Namespace) -> Limits:
     """Return the limits of the options."""
-    return Limits(
-        memory=options.limit_memory,
-        processes=options.limit_processes,
-        open_files=options.limit_files,
-        total_memory=options.limit_total_memory,
-        cpu_time=options.limit_cpu,
-        output=options.limit_output,
-        wall_time=options.limit_time,
-    )
+    given = {limit.name: getattr(options, limit_attribute(limit)) for limit in LIMITS}
+    return Limits(**given)
 
 
-def told(verdict: Verdict) -> str | None:
+def explain_failure(verdict: Verdict) -> str | None:
     """Return a line that explains a failure caused by the sandbox or a limit, or None."""
     if verdict.reason is Reason.LIMIT:
-        option = _OPTIONS.get(verdict.limit) if verdict.limit is not None else None
-        by = "a limit" if option is None else option
+        limit = verdict.limit
+        by = "a limit" if limit in (None, LimitKind.OTHER) else limit_of(limit).option
         return f"ended by {by}: it {verdict.detail or 'does not say why'}"
     if verdict.denial is not None:
         return f"denied by the sandbox: {_denied(verdict.denial)}"
@@ -95,20 +90,6 @@ def told(verdict: Verdict) -> str | None:
         return f"there is no network in the sandbox: {verdict.network_attempts[0]}"
     return None
 
-
-# Limits with a minimum, by the names that errors use.
-_BY_NAME = {"open_files": "--limit-files", "total_memory": "--limit-total-memory"}
-
-# The option behind each limit, which the user recognizes.
-_OPTIONS = {
-    LimitKind.ADDRESS_SPACE: "--limit-memory",
-    LimitKind.PROCESSES: "--limit-processes",
-    LimitKind.OPEN_FILES: "--limit-files",
-    LimitKind.MEMORY: "--limit-total-memory",
-    LimitKind.CPU_TIME: "--limit-cpu",
-    LimitKind.OUTPUT: "--limit-output",
-    LimitKind.WALL_TIME: "--limit-time",
-}
 
 _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
 

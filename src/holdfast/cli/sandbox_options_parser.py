@@ -3,20 +3,26 @@
 import argparse
 from math import ceil
 
+from holdfast.protocol.limits import LIMITS, Limit, LimitUnit
 from holdfast.units import parse_seconds, parse_size
 
-__all__ = ["CONFINING", "add_confining_options", "count", "seconds", "size", "whole_seconds"]
+__all__ = [
+    "CONFINING",
+    "add_confining_options",
+    "count",
+    "limit_attribute",
+    "seconds",
+    "size",
+    "whole_seconds",
+]
 
-CONFINING = (
-    "sandbox",
-    "limit_memory",
-    "limit_processes",
-    "limit_files",
-    "limit_total_memory",
-    "limit_cpu",
-    "limit_output",
-    "limit_time",
-)
+
+def limit_attribute(limit: Limit) -> str:
+    """Return the attribute of the parsed options that holds a limit."""
+    return limit.option.removeprefix("--").replace("-", "_")
+
+
+CONFINING = ("sandbox", *map(limit_attribute, LIMITS))
 """Attributes of the parsed options that confine a command."""
 
 
@@ -29,34 +35,12 @@ def add_confining_options(parser: argparse.ArgumentParser) -> None:
         " (see `holdfast sandbox explain`)",
     )
     limits = parser.add_argument_group("limits", "what it may use; it is ended at the last four")
-    limits.add_argument(
-        "--limit-memory", metavar="SIZE", type=size, help="address space of a process, such as 2G"
-    )
-    limits.add_argument(
-        "--limit-processes", metavar="N", type=count, help="how many processes there may be"
-    )
-    limits.add_argument("--limit-files", metavar="N", type=count, help="open files of a process")
-    limits.add_argument(
-        "--limit-total-memory",
-        metavar="SIZE",
-        type=size,
-        help="memory of all its processes together, such as 512M; needs a delegated cgroup",
-    )
-    limits.add_argument(
-        "--limit-cpu",
-        metavar="TIME",
-        type=whole_seconds,
-        help="processor time of a process, in seconds or such as 1m",
-    )
-    limits.add_argument(
-        "--limit-output", metavar="SIZE", type=size, help="what it may write, such as 10M"
-    )
-    limits.add_argument(
-        "--limit-time",
-        metavar="TIME",
-        type=seconds,
-        help="how long it may run, in seconds or such as 500ms, 1m or 2h",
-    )
+    for limit in LIMITS:
+        metavar, parse, example = _VALUES[limit.unit]
+        note = "; needs a delegated cgroup" if limit.needs_cgroup else ""
+        limits.add_argument(
+            limit.option, metavar=metavar, type=parse, help=f"{limit.about}{example}{note}"
+        )
 
 
 def size(text: str) -> int:
@@ -92,3 +76,12 @@ def seconds(text: str) -> float:
 def whole_seconds(text: str) -> int:
     """Read a time as `seconds` does; a part of a second counts as a whole one."""
     return ceil(seconds(text))
+
+
+# The value of an option by the unit of its limit: name, parser, and a hint for people.
+_VALUES = {
+    LimitUnit.BYTES: ("SIZE", size, ", such as 512M"),
+    LimitUnit.COUNT: ("N", count, ""),
+    LimitUnit.SECONDS: ("TIME", whole_seconds, ", in seconds or such as 1m"),
+    LimitUnit.MILLISECONDS: ("TIME", seconds, ", in seconds or such as 500ms, 1m or 2h"),
+}

@@ -1,7 +1,7 @@
 """
 Builds the launcher: the executable that an agent calls as its shell.
 
-The launcher is a program of `sandbox.bubblewrap.init.assembler`, a list of system calls.
+The launcher is a program of `linux.assembler`, a list of system calls.
 
 It connects to the server's socket, receives a table of system calls with descriptors, and goes
 on with that table. If no server listens, it runs a command that starts one, and tries again
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.sandbox.bubblewrap.init.assembler import ENVIRONMENT, At, CallProgram, Label
+from holdfast.linux.assembler import ENVIRONMENT, At, CallProgram, Label
 
 __all__ = ["FINAL", "FINAL_SIZE", "INBOX", "INBOX_SIZE", "SOCKET", "make_launcher"]
 

@@ -28,10 +28,10 @@ from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_setti
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
+from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
-from holdfast.process.sandboxed.delegated_start import DelegatedStart
-from holdfast.process.sandboxed.factory import Sandbox, shared_sandboxes
+from holdfast.protocol.limits import LIMITS
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import (
@@ -41,8 +41,10 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.sandbox.bubblewrap.init.program import CallersSession
-from holdfast.sandbox.bubblewrap.memory_files import data_file
+from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
+from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
+from holdfast.sandbox.bubblewrap.init_program import CallersSession
+from holdfast.sandbox.factory import shared_sandboxes
 
 __all__ = ["IDLE", "ShellServer", "serve"]
 
@@ -212,7 +214,7 @@ class ShellServer:
         connection: socket.socket,
         caller: Caller,
         settings: ShellSettings,
-        sandbox: Sandbox,
+        sandbox: BubblewrapSandbox,
         limits: ProcessLimits | None,
     ) -> None:
         numbers, closed = _numbers(caller, sandbox.descriptors)
@@ -334,7 +336,7 @@ class ShellServer:
         try:
             every = [made, *[nothing] * fillers, *fds]
             if len(every) > _MOST_FDS:
-                raise _LineNotRun("the profile hides more places than one sandbox can")
+                raise _LineNotRun("the profile hides more paths than one sandbox can")
             while True:
                 try:
                     socket.send_fds(connection, [b"table\0\0\0"], every)
@@ -350,7 +352,9 @@ class ShellServer:
             os.close(made)
 
 
-def _stand_in(sandbox: Sandbox, settings: ShellSettings, files: Places) -> tuple[str, str] | None:
+def _stand_in(
+    sandbox: BubblewrapSandbox, settings: ShellSettings, files: Places
+) -> tuple[str, str] | None:
     """
     Return the mount of the shell over the launcher for a sandbox, or None.
 
@@ -420,7 +424,9 @@ def _check_folder(caller: Caller) -> None:
         raise _LineNotRun(f"the working directory was replaced: {caller.cwd}")
 
 
-async def _build(context: SandboxContext, caller: Caller, own: Sequence[str]) -> Sandbox | None:
+async def _build(
+    context: SandboxContext, caller: Caller, own: Sequence[str]
+) -> BubblewrapSandbox | None:
     """Return the sandbox for a profile, in which the files of `own` are read-only."""
     found = await _make(context, caller)
     if found is None:
@@ -449,13 +455,15 @@ def _protecting(context: SandboxContext, paths: Sequence[str]) -> SandboxContext
     )
 
 
-async def _make(context: SandboxContext, caller: Caller) -> Sandbox | None:
+async def _make(context: SandboxContext, caller: Caller) -> BubblewrapSandbox | None:
     try:
         found = await shared_sandboxes().get(context, cwd=caller.cwd, env=caller.environ)
     except HoldfastError as error:
         raise _LineNotRun(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
     if isinstance(found, CannotEnforce):
         raise _LineNotRun(f"the sandbox cannot be kept: {found}")
+    # The factory of this process: only that one starts commands for another process.
+    assert found is None or isinstance(found, BubblewrapSandbox)
     return found
 
 
@@ -476,13 +484,10 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
     """Set the rlimits of the launcher, before it executes a shell without a sandbox."""
     if limits is None:
         return
-    for name, value in (
-        ("wall_time", limits.wall_time_ms),
-        ("total_memory", limits.memory_bytes),
-        ("processes", limits.processes),
-    ):
-        if value is not None:
-            raise _LineNotRun(f"the limit {name} needs a sandbox")
+    for limit in LIMITS:
+        # An rlimit can be set on another process. The others need a process of ours above it.
+        if getattr(limits, limit.field) is not None and (limit.controller or not limit.rlimit):
+            raise _LineNotRun(f"the limit {limit.name} needs a sandbox")
     if not has_kernel_limits(limits):
         return
     prepared = prepare_limits(limits)
@@ -502,22 +507,12 @@ def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
         words.append("--tty")
     if settings.sandbox != "none":
         words += ["--sandbox", settings.sandbox]
-    for name, option in _LIMIT_OPTIONS.items():
-        value = getattr(settings.limits, name)
+    for limit in LIMITS:
+        value = getattr(settings.limits, limit.name)
         if value is not None:
-            words += [option, str(value)]
+            words += [limit.option, str(value)]
     words += ["--", settings.shell, *caller.argv[1:]]
     return tables.run_instead(sys.executable, words)
-
-
-_LIMIT_OPTIONS = {
-    "memory": "--limit-memory",
-    "processes": "--limit-processes",
-    "open_files": "--limit-files",
-    "total_memory": "--limit-total-memory",
-    "cpu_time": "--limit-cpu",
-    "wall_time": "--limit-time",
-}
 
 
 async def _pass_signals(connection: socket.socket, caller: Caller, handed: DelegatedStart) -> None:

@@ -9,18 +9,19 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.limits import Limits
 from holdfast.errors import InvalidParams
+from holdfast.protocol.limits import LIMITS
 
 __all__ = ["InvalidSettings", "ShellSettings", "read_settings"]
 
 # Bytes of a settings file.
 _LARGEST_FILE = 1 << 20
 
-_LIMITS = {field.name for field in fields(Limits)}
+_LIMITS = {limit.name for limit in LIMITS}
 
 
 class InvalidSettings(Exception):

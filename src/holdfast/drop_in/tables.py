@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.drop_in.launcher import FINAL, FINAL_SIZE, INBOX, INBOX_SIZE, SOCKET
-from holdfast.sandbox.bubblewrap.init.assembler import (
+from holdfast.linux.assembler import (
     ARGUMENTS,
     ENVIRONMENT,
     At,

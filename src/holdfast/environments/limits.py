@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from holdfast.errors import InvalidParams
+from holdfast.protocol.limits import LARGEST_LIMIT, LIMITS, Limit, LimitUnit
 from holdfast.protocol.process import ProcessLimits
 from holdfast.units import parse_seconds, parse_size
 
@@ -24,7 +25,9 @@ class Limits:
     too.
     """
 
-    memory: int | str | None = None
+    open_files: int | None = None
+    """Of each of its processes, at least 16."""
+    address_space: int | str | None = None
     """Bytes of address space of each of its processes: an allocation beyond it fails."""
     processes: int | None = None
     """
@@ -33,9 +36,7 @@ class Limits:
     If the command can have a cgroup of its own, only its own count. Otherwise, in a sandbox,
     those inside count. Without either, all of the user count, and root is not limited.
     """
-    open_files: int | None = None
-    """Of each of its processes, at least 16."""
-    total_memory: int | str | None = None
+    memory: int | str | None = None
     """
     Bytes of memory of all its processes together, at least 4 MiB; the kernel kills them beyond
     it.
@@ -60,53 +61,45 @@ class Limits:
         """
         if self == _NONE:
             return None
-        wall = self._amount("wall_time", parse_seconds)
-        cpu = self._amount("cpu_time", parse_seconds)
+        given = [(limit, getattr(self, limit.name)) for limit in LIMITS]
+        return ProcessLimits(
+            **{limit.field: _amount(limit, value) for limit, value in given if value is not None}
+        )
+
+
+def _amount(limit: Limit, value: object) -> int:
+    """Return one limit in the unit of the wire, rounded up; errors use its Python name."""
+    name, parse = limit.name, _PARSERS.get(limit.unit)
+    amount: float
+    if isinstance(value, str) and parse is not None:
         try:
-            return ProcessLimits(
-                memory_bytes=_whole(self._amount("total_memory", parse_size)),
-                address_space_bytes=_whole(self._amount("memory", parse_size)),
-                cpu_seconds=_whole(cpu),
-                processes=_whole(self._amount("processes")),
-                open_files=_whole(self._amount("open_files")),
-                output_bytes=_whole(self._amount("output", parse_size)),
-                wall_time_ms=_whole(None if wall is None else wall * 1000),
-            )
-        except (ValueError, OverflowError) as error:
-            text = str(error)
-            for wire, name in _BY_WIRE_NAME.items():
-                text = text.replace(wire, f"limit {name}")
-            raise InvalidParams(text) from None
-
-    def _amount(self, name: str, parse: Callable[[str], float] | None = None) -> float | None:
-        """Return one limit as a number; errors use its Python name."""
-        value = getattr(self, name)
-        if value is None:
-            return None
-        if isinstance(value, str) and parse is not None:
-            try:
-                # A text has a unit, such as `512M`.
-                amount = parse(value)
-            except ValueError as error:
-                raise InvalidParams(f"limit {name}: {error}") from None
-        else:
-            kind = int | float if name == "wall_time" else int
-            if not isinstance(value, kind) or isinstance(value, bool):
-                what = "a number" if name == "wall_time" else "a whole number"
-                raise TypeError(f"limit {name} is {what}, not {value!r}")
-            amount = value
-        # Also refuses NaN, which is neither above nor below 0.
-        if not amount > 0:
-            raise InvalidParams(f"limit {name} must be more than 0, not {value}")
-        return amount
+            # A text has a unit, such as `512M`.
+            amount = parse(value)
+        except ValueError as error:
+            raise InvalidParams(f"limit {name}: {error}") from None
+    else:
+        fraction = limit.unit is LimitUnit.MILLISECONDS
+        if not isinstance(value, int | float if fraction else int) or isinstance(value, bool):
+            what = "a number" if fraction else "a whole number"
+            raise TypeError(f"limit {name} is {what}, not {value!r}")
+        amount = value
+    # Also refuses NaN, which is neither above nor below 0.
+    if not amount > 0:
+        raise InvalidParams(f"limit {name} must be more than 0, not {value}")
+    if limit.unit is LimitUnit.MILLISECONDS:
+        amount *= 1000
+    # Before the rounding: infinity has no whole number.
+    if amount > LARGEST_LIMIT:
+        raise InvalidParams(f"limit {name} is too large: {value}")
+    if amount < limit.least:
+        raise InvalidParams(f"limit {name} must be at least {limit.least}")
+    return ceil(amount)
 
 
-def _whole(amount: float | None) -> int | None:
-    """Return the amount rounded up."""
-    return None if amount is None else ceil(amount)
-
+_PARSERS: dict[LimitUnit, Callable[[str], float]] = {
+    LimitUnit.BYTES: parse_size,
+    LimitUnit.SECONDS: parse_seconds,
+    LimitUnit.MILLISECONDS: parse_seconds,
+}
 
 _NONE = Limits()
-
-# Limits with a minimum: errors of the wire type use the wire's names, users know the Python ones.
-_BY_WIRE_NAME = {"openFiles": "open_files", "memoryBytes": "total_memory"}

@@ -53,7 +53,7 @@ def on_server(
 
 def _check_kind(where: object) -> None:
     if not isinstance(where, Sequence) or not all(isinstance(word, str) for word in where):
-        raise TypeError(f"a place is a text, or a command as a list of texts, not {where!r}")
+        raise TypeError(f"an environment is a text, or a command as a list of texts, not {where!r}")
 
 
 def on_ssh_host(
@@ -83,7 +83,7 @@ def default_environment() -> Environment:
         known = ", ".join(f"`{name}`" for name in snapshot.ids) or "nothing"
         raise InvalidConfig(
             "there is no default environment",
-            f"name the place to run in; `local` is this machine, and configured is: {known}",
+            f"name the environment to run in; `local` is this machine, and configured is: {known}",
         )
     # No entry means that the default is this machine.
     entry = snapshot.entry(snapshot.default)
@@ -100,7 +100,7 @@ def by_name(name: str) -> Environment:
     """
     if not name.strip() or "://" in name:
         raise InvalidParams(
-            f"`{name}` is no place to run{meant_url(name)}: expected `local`, ws://HOST:PORT, wss://HOST,"
+            f"`{name}` is no environment{meant_url(name)}: expected `local`, ws://HOST:PORT, wss://HOST,"
             " unix:///PATH, ssh://HOST, the name of an environment, or a command as a list"
         )
     home = holdfast_home(os.environ)

@@ -231,7 +231,7 @@ def _special(text: str) -> SpecialPath:
         if kind == name and kind != "unknown":
             return SpecialPath(value=SpecialValue(kind=kind, subpath=below or None))
     known = ", ".join(f"`:{kind}`" for kind in _KINDS if kind != "unknown")
-    raise InvalidParams(f"unknown special place `{text}`, expected one of {known}")
+    raise InvalidParams(f"unknown special path `{text}`, expected one of {known}")
 
 
 def home_here() -> PathUri:
@@ -245,7 +245,7 @@ def _home(ground: ProfileContext) -> str:
             return ground.home.native
     except (ForeignPathUri, InvalidPathUri):
         pass
-    raise InvalidParams("the home of that place is not known: write the path out instead of `~`")
+    raise InvalidParams("the home directory there is not known: write the path out instead of `~`")
 
 
 def _names_home(text: str) -> bool:

@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 
 from holdfast.errors import CannotEnforce, InvalidParams
+from holdfast.protocol.codes import NO_MXC
 from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import DisabledProfile
-from holdfast.sandbox.policy.policy import NO_MXC
-from holdfast.sandbox.profile.entries import check_places
+from holdfast.protocol.sandbox_folders import check_folders
 
 __all__ = [
     "NO_PROXY",
@@ -71,7 +71,7 @@ def refuse_unsupported(params: StartParams) -> None:
             raise InvalidParams(NO_MXC)
         if not is_sandboxed(params):
             # Enforced profiles are checked later, when their entries are resolved.
-            check_places(params.sandbox)
+            check_folders(params.sandbox)
     if params.managed_network is not None:
         raise InvalidParams(_NO_MANAGED_NETWORK)
 

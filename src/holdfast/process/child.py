@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from holdfast.events import Verdict
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.group import kill_left, left_since
+from holdfast.process.io.log import OutputLog
 from holdfast.process.limits.rlimit_marks import kill_by_rlimit_soon
 from holdfast.process.process_tree import kill_tree
 from holdfast.process.pty import open_terminal
@@ -97,6 +99,10 @@ class Child:
         """Return the exit code that the protocol has for a death by signal [output.exit-code]."""
         # 1 for every signal on a terminal, as in the real server [output.exit-code.signal].
         return 1 if self.terminal is not None else 128 + number
+
+    def complete_verdict(self, verdict: Verdict, log: OutputLog) -> Verdict:
+        """Return the verdict with all that the child knows about its end; `log` is evidence."""
+        return verdict
 
     def signal(self, number: int) -> None:
         """

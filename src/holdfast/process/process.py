@@ -40,15 +40,12 @@ from holdfast.protocol.process import (
 )
 from holdfast.system_text import system_text
 
-__all__ = ["LocalProcess", "Outcome"]
+__all__ = ["LocalProcess"]
 
 logger = logging.getLogger(__name__)
 
 # Seconds. Clients may ask for 2**64 milliseconds, which overflows the timers of event loops.
 _LONGEST_WAIT = 1e6
-
-Outcome = Callable[[Verdict, OutputLog], Verdict]
-"""Completes a verdict, with the output as evidence; a sandbox finds its denials like this."""
 
 
 class LocalProcess:
@@ -63,7 +60,6 @@ class LocalProcess:
         *,
         exited: Callable[["LocalProcess", Verdict], None],
         closed: Callable[["LocalProcess"], None],
-        outcome: Outcome | None = None,
         enforcement: Enforcement | None = None,
         input_budget: InputBudget | None = None,
     ) -> None:
@@ -75,7 +71,6 @@ class LocalProcess:
             log: An empty log, which takes the output, the exit and the close.
             exited: Called at the exit of the process, after the log has it.
             closed: Called at the close, when no more output can come, after the log has it.
-            outcome: Completes the verdict of a sandboxed process.
             enforcement: Describes the sandbox, if there is one.
             input_budget: Bounds the queued input; by default only that of this process.
         """
@@ -92,7 +87,6 @@ class LocalProcess:
         self._exited = exited
         self._closed = closed
         self._child = child
-        self._outcome = outcome
         self._terminal = child.terminal
         # The reason of our kill, if there was one; it becomes the reason of the verdict.
         self._killed: Reason | None = None
@@ -402,11 +396,10 @@ class LocalProcess:
         for output in self._outputs:
             output.process_gone = True
             output.drain()
-        # In this order: the outcome of a sandbox depends on the reason of the verdict.
+        # In this order: the denials of a sandbox depend on the reason of the verdict.
         if self._limits is not None:
             verdict = self._limits.judge(verdict)
-        if self._outcome is not None:
-            verdict = self._outcome(verdict, self.log)
+        verdict = self._child.complete_verdict(verdict, self.log)
         logger.debug("process %s: %s", self.process_id, verdict.reason.value)
         self.log.exit(verdict)
         self._exited(self, verdict)

@@ -18,7 +18,6 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -55,9 +54,10 @@ from holdfast.process.io.input_budget import InputBudget
 from holdfast.process.io.log import OutputLog
 from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.process.pending_start import PendingStart
-from holdfast.process.process import LocalProcess, Outcome
+from holdfast.process.process import LocalProcess
 from holdfast.process.pty import DEFAULT_SIZE
 from holdfast.process.reachable import call_after_stat, can_start_without_waiting, paths_to_check
+from holdfast.process.sandbox import CommandSandbox, SandboxSource, default_source
 from holdfast.process.snapshots.cache import Snapshots
 from holdfast.process.snapshots.script import applies, check_scope, wrap
 from holdfast.process.spawn import needs_descriptor_limit
@@ -70,9 +70,6 @@ from holdfast.protocol.process import (
     StreamsAtEnd,
 )
 from holdfast.system_text import system_text
-
-if TYPE_CHECKING:
-    from holdfast.process.sandboxed.factory import Sandbox
 
 __all__ = ["RETENTION", "MakeLog", "PendingStart", "ProcessRegistry", "plain_log"]
 
@@ -109,6 +106,7 @@ class ProcessRegistry:
         make_log: MakeLog = plain_log,
         retention: float = RETENTION,
         input_budget: InputBudget | None = None,
+        sandboxes: SandboxSource | None = None,
     ) -> None:
         """
         Args:
@@ -120,6 +118,7 @@ class ProcessRegistry:
                 that it raises becomes the error of the start.
             retention: Seconds a closed process is kept.
             input_budget: Bounds the queued input of all processes; by default only theirs.
+            sandboxes: Builds the sandboxes of starts; by default with bubblewrap.
         """
         self._loop = asyncio.get_running_loop()
         # The epoll instance is made now: once a child runs, nothing may fail because no
@@ -131,6 +130,7 @@ class ProcessRegistry:
         self._make_log = make_log
         self._retention = retention
         self._input_budget = InputBudget() if input_budget is None else input_budget
+        self._sandboxes = sandboxes
         self._processes: dict[str, LocalProcess] = {}
         # Closed processes and when to forget them, the oldest first; one timer serves all.
         self._closed: deque[tuple[float, LocalProcess]] = deque()
@@ -298,7 +298,6 @@ class ProcessRegistry:
         start: ProcessStart,
         child: Child,
         log: OutputLog,
-        outcome: Outcome | None = None,
         enforcement: Enforcement | None = None,
     ) -> LocalProcess:
         process = LocalProcess(
@@ -308,7 +307,6 @@ class ProcessRegistry:
             log,
             exited=self._observers.exited,
             closed=self._process_closed,
-            outcome=outcome,
             enforcement=enforcement,
             input_budget=self._input_budget,
         )
@@ -377,13 +375,13 @@ class ProcessRegistry:
     async def _check_limits(self, params: StartParams) -> None:
         """Refuse limits that cannot be enforced; this may have to ask systemd about cgroups."""
         # Imported late: most servers never set a limit, and start sooner without the cgroup code.
-        from holdfast.process.limits.rlimits import check_limits
+        from holdfast.process.limits.rlimits import check_limits, may_need_cgroup
 
         limits = params.limits
         # The caller has checked that.
         assert limits is not None
-        if limits.memory_bytes is None and limits.processes is None:
-            # Only the other two need a cgroup, and so perhaps a slow call of systemd.
+        if not may_need_cgroup(limits):
+            # Only a cgroup may need a slow call of systemd.
             check_limits(limits)
             return
         await call_after_stat(
@@ -428,17 +426,15 @@ class ProcessRegistry:
 
     async def _sandbox(
         self, params: StartParams, env: Mapping[str, str]
-    ) -> "Sandbox | CannotEnforce | None":
+    ) -> CommandSandbox | CannotEnforce | None:
         """Return the sandbox of a start, None for no sandbox, or the reason it cannot be built."""
         if manages_network(params):
             return refuse_managed_network(env)
         if params.sandbox is None or not is_sandboxed(params):
             return None
-        # Imported late: most servers never sandbox anything, and start sooner without it.
-        from holdfast.process.sandboxed.factory import shared_sandboxes
-
         try:
-            return await shared_sandboxes().get(
+            source = self._sandboxes or default_source()
+            return await source.get(
                 params.sandbox, cwd=native_cwd(params), env=env, threads=self._threads
             )
         except TimeoutError:
@@ -458,7 +454,7 @@ class ProcessRegistry:
         start: ProcessStart,
         argv: Sequence[str],
         env: Mapping[str, str],
-        sandbox: "Sandbox",
+        sandbox: CommandSandbox,
         pending: PendingStart,
     ) -> LocalProcess:
         params = start.params
@@ -497,8 +493,8 @@ class ProcessRegistry:
             await child.wait_reaped()
             raise
         held = sandbox.enforcement
-        logger.debug("process %s is in a sandbox, rung %s", params.process_id, held.rung)
-        return self._adopt(start, child, log, sandbox.outcome(child), held)
+        logger.debug("process %s is in a sandbox, isolation %s", params.process_id, held.isolation)
+        return self._adopt(start, child, log, held)
 
     def end(self, reason: Reason) -> None:
         """Kill every process and its group, cancel all starts, and keep no closed process."""

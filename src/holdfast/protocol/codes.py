@@ -6,6 +6,7 @@ __all__ = [
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "NOT_FOUND",
+    "NO_MXC",
     "OVERLOADED",
     "SESSION_ATTACHED",
     "TRANSPORT_CLOSED",
@@ -33,6 +34,9 @@ TRANSPORT_CLOSED = -32000
 
 UNPARSED_ID = -1
 """The id in the response to a message whose own id could not be read."""
+
+NO_MXC = "native MXC is unavailable on this executor"
+"""Error text for a client that asks for the sandbox of Windows."""
 
 
 def server_lacks_method(method: str) -> str:

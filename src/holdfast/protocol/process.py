@@ -6,6 +6,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from holdfast.protocol.base import U64, U64_MAX, Base64, Wire
+from holdfast.protocol.limits import LARGEST_LIMIT, LIMITS
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -51,13 +52,6 @@ OutputStream = Literal["stdout", "stderr", "pty"]
 StreamsAtEnd = Literal["close", "keep"]
 """Treatment of the output streams by `terminate`; see `TerminateParams.streams`."""
 EnvInherit = Literal["core", "all", "none"]
-
-# The largest rlimit; above it the kernel sees RLIM_INFINITY.
-_MAX_LIMIT = (1 << 63) - 1
-
-# The least that a shell needs to start.
-_FEWEST_FILES = 16
-_LEAST_MEMORY = 4 << 20
 
 
 class ThreadId(str):
@@ -136,14 +130,13 @@ class ProcessLimits(Wire, frozen=True, kw_only=True):
     """Milliseconds after which it is killed."""
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= _MAX_LIMIT:
-                raise ValueError(f"limit must be between 1 and {_MAX_LIMIT}")
-        if self.open_files is not None and self.open_files < _FEWEST_FILES:
-            raise ValueError(f"openFiles must be at least {_FEWEST_FILES}")
-        if self.memory_bytes is not None and self.memory_bytes < _LEAST_MEMORY:
-            raise ValueError(f"memoryBytes must be at least {_LEAST_MEMORY}")
+        for limit in LIMITS:
+            value = getattr(self, limit.field)
+            if value is None or limit.least <= value <= LARGEST_LIMIT:
+                continue
+            if 0 < value < limit.least:
+                raise ValueError(f"{limit.wire_name} must be at least {limit.least}")
+            raise ValueError(f"{limit.wire_name} must be between 1 and {LARGEST_LIMIT}")
 
 
 class StartParams(Wire, frozen=True, kw_only=True):
@@ -189,7 +182,7 @@ class StartParams(Wire, frozen=True, kw_only=True):
 class Enforcement(Wire, frozen=True, kw_only=True):
     """The enforced layers of a sandbox. An extension of Holdfast."""
 
-    rung: str
+    isolation: str
     """Level of isolation: `full`, or `withoutProc` where no new `/proc` can be mounted."""
     gaps: tuple[str, ...] = ()
     """Known gaps, for people to read."""

@@ -167,7 +167,7 @@ def _sandbox(params: StartParams, process: LocalProcess) -> str:
     # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
     if not is_sandboxed(params):
         return "none"
-    return "refused" if process.enforcement is None else process.enforcement.rung
+    return "refused" if process.enforcement is None else process.enforcement.isolation
 
 
 def _network(params: StartParams) -> str:

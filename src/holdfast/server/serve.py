@@ -458,7 +458,7 @@ async def _listen(
 def _probe_sandboxes() -> None:
     """Probe and log which sandboxes this machine can enforce, before the first profile does."""
     # Imported late: a server without a log does this for the first profile, if there is one.
-    from holdfast.process.sandboxed.factory import shared_sandboxes
+    from holdfast.sandbox.factory import shared_sandboxes
 
     try:
         shared_sandboxes().probe_support()

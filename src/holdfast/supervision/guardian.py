@@ -252,7 +252,7 @@ def _remove_leavings(worker: int) -> None:
     """Remove cgroups and device nodes that the worker has left."""
     # Imported late: the guardian needs both only here, at its end, and stays smaller until then.
     from holdfast.linux.cgroupfs import remove_cgroups
-    from holdfast.sandbox.bubblewrap.devices import remove_unused_devices
+    from holdfast.linux.device_nodes import remove_unused_devices
 
     remove_cgroups(worker)
     remove_unused_devices()

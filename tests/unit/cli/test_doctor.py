@@ -13,17 +13,22 @@ from holdfast.cli.doctor import Finding, Standing, doctor, findings
 from holdfast.cli.sandbox import explain
 from holdfast.process.limits.cgroup_discovery import CgroupLocation
 from holdfast.sandbox.bubblewrap.binary import Launcher
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport
+from holdfast.sandbox.enforcer import IsolationLevel
 
 BWRAP = Launcher("/usr/bin/bwrap", "0.8.0", frozenset())
-FULL = SandboxSupport(rung=IsolationLevel.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",))
-NO_PROC = SandboxSupport(rung=IsolationLevel.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here")
-NO_USERS = SandboxSupport(
-    rung=IsolationLevel.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1"
+FULL = BubblewrapSupport(
+    isolation=IsolationLevel.FULL, launcher=BWRAP, landlock_abi=7, gaps=("a gap",)
+)
+NO_PROC = BubblewrapSupport(
+    isolation=IsolationLevel.WITHOUT_PROC, launcher=BWRAP, problem="no /proc here"
+)
+NO_USERS = BubblewrapSupport(
+    isolation=IsolationLevel.NONE, launcher=BWRAP, problem="bwrap: No; set the sysctl x to 1"
 )
 NO_LOCATION = CgroupLocation(problem="no cgroups", advice="get some")
-NO_BWRAP = SandboxSupport(
-    rung=IsolationLevel.NONE, problem="bubblewrap is not installed: install it"
+NO_BWRAP = BubblewrapSupport(
+    isolation=IsolationLevel.NONE, problem="bubblewrap is not installed: install it"
 )
 
 
@@ -36,8 +41,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def by_name(ladder: SandboxSupport) -> dict[str, Finding]:
-    return {finding.name: finding for finding in findings(ladder, NO_LOCATION)}
+def by_name(support: BubblewrapSupport) -> dict[str, Finding]:
+    return {finding.name: finding for finding in findings(support, NO_LOCATION)}
 
 
 @pytest.mark.usefixtures("home")
@@ -52,7 +57,7 @@ def test_a_machine_on_the_highest_rung_is_fine_but_for_the_gaps() -> None:
 @pytest.mark.usefixtures("home")
 def test_a_lower_rung_is_a_warning_with_its_reason() -> None:
     found = by_name(NO_PROC)
-    assert found["sandbox"] == Finding("sandbox", "warning", "rung withoutProc: no /proc here")
+    assert found["sandbox"] == Finding("sandbox", "warning", "isolation withoutProc: no /proc here")
     assert found["landlock"].standing == "missing"
 
 
@@ -69,16 +74,16 @@ def test_what_to_change_is_said_where_nothing_can_be_enforced() -> None:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(("ladder", "status"), [(FULL, 0), (NO_PROC, 0), (NO_USERS, 1)])
+@pytest.mark.parametrize(("support", "status"), [(FULL, 0), (NO_PROC, 0), (NO_USERS, 1)])
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_status_says_whether_sandboxes_can_be_enforced(
-    ladder: SandboxSupport,
+    support: BubblewrapSupport,
     status: int,
     as_json: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(doctor_module, "probe_support", lambda: ladder)
+    monkeypatch.setattr(doctor_module, "probe_support", lambda: support)
     assert doctor(argparse.Namespace(json=as_json)) == status
     shown = capsys.readouterr().out
     if as_json:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.cli.exit_status import Ended
 from holdfast.cli.parser import make_parser
-from holdfast.cli.sandbox_options import limits_of, sandbox_of, told
+from holdfast.cli.sandbox_options import explain_failure, limits_of, sandbox_of
 from holdfast.cli.sandbox_options_parser import count, seconds, size
 from holdfast.events import UNKNOWN_DENIAL, Denial, DenialKind, Reason, Verdict
 from holdfast.protocol.handshake import EnvironmentInfo, ShellInfo
@@ -49,8 +49,8 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 def test_every_limit_has_an_option() -> None:
     options = _options(
-        *("--limit-memory", "1G", "--limit-processes", "2", "--limit-files", "30"),
-        *("--limit-total-memory", "512M"),
+        *("--limit-address-space", "1G", "--limit-processes", "2", "--limit-files", "30"),
+        *("--limit-memory", "512M"),
         *("--limit-cpu", "4", "--limit-output", "5k", "--limit-time", "0.5"),
     )
     assert limits_of(options) == ProcessLimits(
@@ -138,4 +138,4 @@ def _denied(denial: Denial) -> Verdict:
 def test_the_work_of_a_sandbox_or_a_limit_is_told_in_a_line(
     verdict: Verdict, line: str | None
 ) -> None:
-    assert told(verdict) == line
+    assert explain_failure(verdict) == line

@@ -9,7 +9,7 @@ import pytest
 from holdfast.drop_in.launcher import make_launcher
 from holdfast.drop_in.places import UnusablePlace, find_places
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.linux.syscall_numbers import MACHINES
 
 
 def test_the_launcher_is_in_the_cache_and_the_socket_in_the_runtime_directory(

@@ -115,7 +115,7 @@ def test_a_name_is_looked_up_in_the_file(home: Path) -> None:
 
 @pytest.mark.parametrize("where", ["", "  ", "http://example.com", "unix://relative"])
 def test_what_is_no_place_is_refused_with_what_could_be_one(where: str, home: Path) -> None:
-    with pytest.raises(InvalidParams, match=r"is no place to run.*: expected `local`, ws://"):
+    with pytest.raises(InvalidParams, match=r"is no environment.*: expected `local`, ws://"):
         connect(where)
 
 
@@ -235,5 +235,7 @@ def test_a_sandbox_is_looked_at_before_anything_is_connected(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("where", [5, ["ssh", 5], {"url": "ws://127.0.0.1:1"}])
 def test_a_place_is_a_text_or_a_command(where: object) -> None:
-    with pytest.raises(TypeError, match="a place is a text, or a command as a list of texts"):
+    with pytest.raises(
+        TypeError, match="an environment is a text, or a command as a list of texts"
+    ):
         connect(where)  # type: ignore[arg-type]

@@ -13,10 +13,10 @@ def test_no_limits_are_none() -> None:
 
 def test_every_limit_has_its_field_on_the_wire() -> None:
     limits = Limits(
-        memory=1,
+        address_space=1,
         processes=2,
         open_files=30,
-        total_memory=4 << 20,
+        memory=4 << 20,
         cpu_time=4,
         output=5,
         wall_time=0.0061,
@@ -33,7 +33,7 @@ def test_every_limit_has_its_field_on_the_wire() -> None:
 
 
 def test_limits_take_units() -> None:
-    limits = Limits(memory="2G", output="10K", wall_time="1m", cpu_time="1500ms")
+    limits = Limits(address_space="2G", output="10K", wall_time="1m", cpu_time="1500ms")
     assert limits.on_wire() == ProcessLimits(
         address_space_bytes=2 << 30, output_bytes=10_240, wall_time_ms=60_000, cpu_seconds=2
     )
@@ -57,9 +57,9 @@ def test_a_limit_that_is_refused_is_named() -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        Limits(memory=0),
+        Limits(address_space=0),
         Limits(open_files=3),
-        Limits(total_memory=4096),
+        Limits(memory=4096),
         Limits(wall_time=0),
         Limits(wall_time=-1),
         Limits(wall_time=float("inf")),

@@ -113,8 +113,8 @@ def test_a_pattern_below_home_has_the_home_of_the_place() -> None:
         (SandboxProfile(read=[".."]), "outside of the folder"),
         (SandboxProfile(read=["a/../../x"]), "outside of the folder"),
         (SandboxProfile(read=[""]), "is empty"),
-        (SandboxProfile(read=[":nowhere"]), "unknown special place `:nowhere`"),
-        (SandboxProfile(read=[":unknown"]), "unknown special place"),
+        (SandboxProfile(read=[":nowhere"]), "unknown special path `:nowhere`"),
+        (SandboxProfile(read=[":unknown"]), "unknown special path"),
         (SandboxProfile(read=["*.py"]), "can only be denied"),
         (SandboxProfile(write=["*.py"]), "can only be denied"),
         (SandboxProfile(deny="/etc"), "is a list of paths"),
@@ -135,7 +135,7 @@ def test_a_rule_that_makes_no_sense_is_refused(profile: SandboxProfile, text: st
 
 @pytest.mark.parametrize("home", [None, PathUri.parse("file:///C:/Users/me")])
 def test_a_home_that_is_not_known_is_not_guessed(home: PathUri | None) -> None:
-    with pytest.raises(InvalidParams, match="home of that place is not known"):
+    with pytest.raises(InvalidParams, match="home directory there is not known"):
         rules(SandboxProfile(deny=["~/.ssh"]), ProfileContext(folder=FOLDER, home=home))
 
 

@@ -196,7 +196,7 @@ async def test_a_limit_above_what_this_process_has_is_cut_to_that(
 
 @pytest.mark.parametrize("value", [0, 1 << 63])
 def test_a_limit_is_a_number_that_the_kernel_knows(value: int) -> None:
-    with pytest.raises(ValueError, match="limit must be between 1 and"):
+    with pytest.raises(ValueError, match="processes must be between 1 and"):
         ProcessLimits(processes=value)
 
 
@@ -286,7 +286,7 @@ async def test_memory_is_refused_where_no_cgroup_can_be_had(processes: ProcessRe
         await started(processes, params)
 
     assert str(error.value) == (
-        "a limit on the memory of all processes together (memoryBytes, --limit-total-memory) needs"
+        "a limit on the memory of all processes together (memoryBytes, --limit-memory) needs"
         " a cgroup of its own for a command: there are no cgroups; get some"
     )
     assert not list(processes)

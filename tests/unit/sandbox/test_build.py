@@ -630,7 +630,7 @@ def test_a_profile_that_names_too_much_is_refused(entries: list[FileEntry], said
 def test_the_places_of_each_root_are_counted() -> None:
     roots = tuple(PathUri.from_path(f"/w{number}") for number in range(200))
     asked = msgspec.structs.replace(context(ROOT, *[PROJECT] * 6), workspace_roots=roots)
-    with pytest.raises(InvalidParams, match="1,201 places in its workspace roots: 1,024 are"):
+    with pytest.raises(InvalidParams, match="1,201 paths in its workspace roots: 1,024 are"):
         resolve(asked, PolicyInputs(cwd=WS, disk=FakeDisk({})))
 
 

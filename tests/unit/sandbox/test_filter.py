@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.filter import FilterKind, filter_program
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 
 ALLOW = 0x7FFF0000
 KILL = 0x80000000

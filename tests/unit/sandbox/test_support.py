@@ -11,7 +11,8 @@ import pytest
 from holdfast.sandbox.bubblewrap import binary as launcher_module
 from holdfast.sandbox.bubblewrap import support as module
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, landlock_abi
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, probe_support
+from holdfast.sandbox.bubblewrap.support import probe_support
+from holdfast.sandbox.enforcer import IsolationLevel
 from tests.unit.sandbox.test_binary import script
 
 OPTIONS = " ".join(sorted(launcher_module.NEEDED | {"--disable-userns"}))
@@ -33,21 +34,21 @@ def pretend(environ: dict[str, str], trial: str) -> None:
 
 
 def test_the_highest_rung_works_here() -> None:
-    ladder = probe_support()
+    support = probe_support()
 
-    assert ladder.rung is IsolationLevel.FULL
-    assert ladder.problem is None
+    assert support.isolation is IsolationLevel.FULL
+    assert support.problem is None
     applied = landlock_abi() >= OLDEST_ABI
-    assert any("Landlock is not applied" in gap for gap in ladder.gaps) is not applied
-    assert any("root" in gap for gap in ladder.gaps) is (os.geteuid() == 0)
+    assert any("Landlock is not applied" in gap for gap in support.gaps) is not applied
+    assert any("root" in gap for gap in support.gaps) is (os.geteuid() == 0)
 
 
 def test_without_a_launcher_there_is_no_rung(bwrap: dict[str, str]) -> None:
-    ladder = probe_support(bwrap)
+    support = probe_support(bwrap)
 
-    assert ladder.rung is IsolationLevel.NONE
-    assert ladder.problem is not None
-    assert "install version 0.5 or newer" in ladder.problem
+    assert support.isolation is IsolationLevel.NONE
+    assert support.problem is not None
+    assert "install version 0.5 or newer" in support.problem
 
 
 def test_where_proc_cannot_be_mounted_it_stays_empty(bwrap: dict[str, str]) -> None:
@@ -58,31 +59,31 @@ def test_where_proc_cannot_be_mounted_it_stays_empty(bwrap: dict[str, str]) -> N
         ' *) exec /usr/bin/bwrap "$@";; esac',
     )
 
-    ladder = probe_support(bwrap)
+    support = probe_support(bwrap)
 
-    assert ladder.rung is IsolationLevel.WITHOUT_PROC
-    assert ladder.problem is not None
-    assert "Can't mount proc" in ladder.problem
-    assert any("/proc" in gap for gap in ladder.gaps)
+    assert support.isolation is IsolationLevel.WITHOUT_PROC
+    assert support.problem is not None
+    assert "Can't mount proc" in support.problem
+    assert any("/proc" in gap for gap in support.gaps)
 
 
 def test_where_nothing_works_it_is_told_why(bwrap: dict[str, str]) -> None:
     pretend(bwrap, 'echo "bwrap: No permissions to create new namespace" >&2; exit 1')
 
-    ladder = probe_support(bwrap)
+    support = probe_support(bwrap)
 
-    assert ladder.rung is IsolationLevel.NONE
-    assert ladder.problem is not None
-    assert ladder.problem.startswith("bwrap: No permissions to create new namespace; ")
+    assert support.isolation is IsolationLevel.NONE
+    assert support.problem is not None
+    assert support.problem.startswith("bwrap: No permissions to create new namespace; ")
 
 
 def test_a_machine_without_known_calls_has_no_rung(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "vax")
 
-    ladder = probe_support()
+    support = probe_support()
 
-    assert ladder.rung is IsolationLevel.NONE
-    assert ladder.problem == "no filter of system calls is known for vax"
+    assert support.isolation is IsolationLevel.NONE
+    assert support.problem == "no filter of system calls is known for vax"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_where_nothing_is_known_nothing_is_promised(tmp_path: Path) -> None:
 FILTERED = """
 import ctypes, struct, sys
 from holdfast.sandbox.bubblewrap.support import probe_support
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.linux.syscall_numbers import MACHINES
 import platform
 numbers = MACHINES[platform.machine()].numbers
 refuse, allow = (0x06, 0, 0, 0x50000 | 1), (0x06, 0, 0, 0x7FFF0000)
@@ -143,9 +144,9 @@ whole = struct.pack("=HxxxxxxQ", len(code), ctypes.addressof(program))
 libc = ctypes.CDLL(None)
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, whole, 0, 0) == 0
-ladder = probe_support()
-print(ladder.rung, ladder.landlock_abi > 0, ladder.listens, sep="|")
-print(*ladder.gaps, sep="|")
+support = probe_support()
+print(support.isolation, support.landlock_abi > 0, support.listens, sep="|")
+print(*support.gaps, sep="|")
 """
 """Climbs where something refuses a part of it, as the filter of a container may."""
 

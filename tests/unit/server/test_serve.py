@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.process.sandboxed import factory
+from holdfast.sandbox import factory
 from holdfast.server import serve
 from holdfast.server.app import Server
 from holdfast.server.principals import Principals

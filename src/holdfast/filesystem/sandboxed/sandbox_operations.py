@@ -23,10 +23,11 @@ from holdfast.errors import (
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.local_servers import reachable
+from holdfast.protocol.codes import NO_MXC
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import HostDisk, Seen
-from holdfast.sandbox.policy.policy import NO_LANDLOCK, NO_MXC, Policy, Rule
+from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy, Rule
 from holdfast.sandbox.profile import entries
 
 __all__ = [

@@ -23,8 +23,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from holdfast.events import WaitingFor
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.io.foreground import Foreground, ThreadFolder, read_proc
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
 
 __all__ = ["SECOND_LOOK", "Polling", "look"]
 

@@ -110,11 +110,9 @@ class CommandCgroup:
         `oom` counts only the limit of this cgroup, not an out-of-memory state of the machine.
         """
         if self._memory is not None and self._events("memory.events").get("oom"):
-            text = f"used more than {self._memory} bytes of memory"
-            return ExceededLimit(LimitKind.MEMORY, text)
+            return ExceededLimit.of(LimitKind.MEMORY, self._memory)
         if self._processes is not None and self._events("pids.events").get("max"):
-            text = f"ran into its limit of {self._processes} processes"
-            return ExceededLimit(LimitKind.PROCESSES, text)
+            return ExceededLimit.of(LimitKind.PROCESSES, self._processes)
         return None
 
     def _events(self, name: str) -> dict[str, int]:

@@ -3,7 +3,7 @@ Kernel-enforced limits: rlimits per process, cgroup limits per command.
 
 They have to be set before the command runs, but no Python may run between fork and exec. A limit
 set on this process, however briefly, would hit its own threads. So a child with limits first
-executes a small program that sets them (`sandbox.bubblewrap.init.program`). A sandbox has such a
+executes a small program that sets them (`limits.prologue`). A sandbox has such a
 program anyway; this module has the one for commands without a sandbox.
 
 Each such child gets a mark too (`limits.rlimit_marks`): limits hold for all descendants of a
@@ -26,15 +26,16 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from holdfast.errors import InvalidParams, SpawnFailed
+from holdfast.linux.memory_files import program_file
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.child import Child
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup, shared_cgroups
+from holdfast.process.limits.prologue import GO, make_prologue
 from holdfast.process.limits.rlimit_marks import mark_limit, new_mark
 from holdfast.process.spawn import needs_descriptor_limit, refuse_nul
+from holdfast.protocol.limits import LIMITS, Limit, LimitKind
 from holdfast.protocol.process import ProcessLimits
-from holdfast.sandbox.bubblewrap.init.program import GO, make_prologue
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
-from holdfast.sandbox.bubblewrap.memory_files import program_file
 from holdfast.system_text import system_text
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "PreparedLimits",
     "check_limits",
     "has_kernel_limits",
+    "may_need_cgroup",
     "prepare_limits",
     "start_limited",
 ]
@@ -60,6 +62,13 @@ _START_LIMIT = 10.0
 # The child reports a failed system call as its negative errno.
 _ERROR = struct.Struct("=i")
 
+# Rows of the table of limits by what enforces them, for the checks that each start makes.
+_RLIMITS: Sequence[tuple[Limit, int]] = [
+    (limit, getattr(resource, limit.rlimit)) for limit in LIMITS if limit.rlimit is not None
+]
+_BY_CGROUP = [limit for limit in LIMITS if limit.controller is not None]
+_KERNEL_FIELDS = [limit.field for limit in LIMITS if limit.is_kernel_enforced]
+
 
 class PreparedLimits(NamedTuple):
     """Limits of one command in the kernel's terms."""
@@ -72,16 +81,12 @@ class PreparedLimits(NamedTuple):
 
 def has_kernel_limits(limits: ProcessLimits) -> bool:
     """Return True if the kernel has to enforce one of the limits."""
-    return any(
-        value is not None
-        for value in (
-            limits.memory_bytes,
-            limits.address_space_bytes,
-            limits.cpu_seconds,
-            limits.processes,
-            limits.open_files,
-        )
-    )
+    return any(getattr(limits, field) is not None for field in _KERNEL_FIELDS)
+
+
+def may_need_cgroup(limits: ProcessLimits) -> bool:
+    """Return True if a cgroup would enforce one of the limits: `check_limits` may block then."""
+    return any(getattr(limits, limit.field) is not None for limit in _BY_CGROUP)
 
 
 def check_limits(limits: ProcessLimits) -> None:
@@ -93,15 +98,18 @@ def check_limits(limits: ProcessLimits) -> None:
     """
     if has_kernel_limits(limits) and platform.machine() not in MACHINES:
         raise InvalidParams(f"limits of the kernel cannot be set on {platform.machine()}")
-    if limits.memory_bytes is None and limits.processes is None:
+    if not may_need_cgroup(limits):
         return
     location = shared_cgroups().location()
-    if limits.memory_bytes is not None:
-        problem = location.why_not("memory")
+    for limit in _BY_CGROUP:
+        if not limit.needs_cgroup or getattr(limits, limit.field) is None:
+            continue
+        # Rows that need a cgroup have a controller.
+        problem = location.why_not(limit.controller or "")
         if problem is not None:
             raise InvalidParams(
-                "a limit on the memory of all processes together (memoryBytes,"
-                f" --limit-total-memory) needs a cgroup of its own for a command: {problem}"
+                f"a limit on the {limit.about} ({limit.wire_name}, {limit.option})"
+                f" needs a cgroup of its own for a command: {problem}"
             )
 
 
@@ -121,29 +129,27 @@ def prepare_limits(
     """
     cgroup = _make_cgroup(limits, extra_processes)
     counted = cgroup is not None and cgroup.counts_processes
-    # Resource, limit, addition for our own processes, distance from soft to hard limit.
-    wanted = [
-        (resource.RLIMIT_AS, limits.address_space_bytes, 0, 0),
-        # At the soft limit the kernel sends SIGXCPU, which tells us why; at the hard one SIGKILL.
-        (resource.RLIMIT_CPU, limits.cpu_seconds, 0, 1),
-        (resource.RLIMIT_NPROC, None if counted else limits.processes, extra_processes, 0),
-        (resource.RLIMIT_NOFILE, limits.open_files, 0, (most_open_files or 0)),
-    ]
     each: list[KernelLimit] = []
-    for kind, value, more, above in wanted:
-        if value is None:
+    for limit, kind in _RLIMITS:
+        value = getattr(limits, limit.field)
+        if value is None or (counted and limit.kind is LimitKind.PROCESSES):
             continue
+        above = limit.above
+        if limit.kind is LimitKind.PROCESSES:
+            value += extra_processes
+        elif limit.kind is LimitKind.OPEN_FILES:
+            above = most_open_files or 0
         # Without privileges a hard limit can only be lowered.
         hard = resource.getrlimit(kind)[1]
-        most = value + more + above
+        most = value + above
         if hard != resource.RLIM_INFINITY:
             most = min(most, hard)
-        each.append((kind, min(value + more, most), most))
+        each.append((kind, min(value, most), most))
     return PreparedLimits(each, cgroup)
 
 
 def _make_cgroup(limits: ProcessLimits, extra_processes: int) -> CommandCgroup | None:
-    if limits.memory_bytes is None and limits.processes is None:
+    if not may_need_cgroup(limits):
         return None
     cgroups = shared_cgroups()
     counted = limits.processes is not None and "pids" in cgroups.location().controllers

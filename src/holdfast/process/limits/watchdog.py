@@ -9,7 +9,7 @@ Limits are an extension of Holdfast.
 import asyncio
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -17,6 +17,7 @@ from holdfast.events import LimitKind, Reason, Verdict
 from holdfast.process.io.log import OutputLog
 from holdfast.process.io.reader import Sink
 from holdfast.process.limits.rlimit_marks import has_live_process, kill_by_rlimit_soon
+from holdfast.protocol.limits import LIMITS, limit_of
 from holdfast.protocol.process import OutputStream, ProcessLimits
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class ExceededLimit(NamedTuple):
     kind: LimitKind
     text: str
     """Description for a person, with the limit's value."""
+
+    @classmethod
+    def of(cls, kind: LimitKind, value: int) -> Self:
+        """Return the limit with its text from the table."""
+        return cls(kind, limit_of(kind).exceeded(value))
 
 
 class _Watched(Protocol):
@@ -76,7 +82,7 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
         if limits.wall_time_ms is not None:
             seconds = limits.wall_time_ms / 1000
-            late = ExceededLimit(LimitKind.WALL_TIME, f"ran for more than {seconds:g} seconds")
+            late = ExceededLimit.of(LimitKind.WALL_TIME, limits.wall_time_ms)
             self._timer = loop.call_later(min(seconds, _LONGEST_TIMER), self._exceed, late)
 
     def before(self, log: OutputLog) -> Sink:
@@ -85,7 +91,7 @@ class Watchdog:
         if limit is None:
             # No layer in between: most limits are not about output.
             return log
-        much = ExceededLimit(LimitKind.OUTPUT, f"wrote more than {limit} bytes")
+        much = ExceededLimit.of(LimitKind.OUTPUT, limit)
         return _Meter(log, limit, lambda: self._exceed(much))
 
     def process_closed(self) -> None:
@@ -99,18 +105,7 @@ class Watchdog:
 
     def judge(self, verdict: Verdict) -> Verdict:
         """Return the verdict, with the limit that ended the process if one did."""
-        exceeded = self._exceeded
-        # A shell reports the death of its child by a signal as 128 + the signal's number.
-        out_of_time = (verdict.exit_code or 0) - 128 == signal.SIGXCPU
-        if (
-            exceeded is None
-            and self._limits.cpu_seconds is not None
-            and (out_of_time or verdict.signal == signal.SIGXCPU)
-        ):
-            exceeded = ExceededLimit(
-                LimitKind.CPU_TIME,
-                f"used more than {self._limits.cpu_seconds} seconds of processor time",
-            )
+        exceeded = self._exceeded or self._signalled(verdict)
         # Only for a failure: a command may meet a limit, cope with it and succeed.
         if exceeded is None and verdict.exit_code and verdict.reason in _BY_LIMIT:
             if self._cgroup is not None:
@@ -122,6 +117,15 @@ class Watchdog:
             verdict, reason=Reason.LIMIT, limit=exceeded.kind, detail=exceeded.text
         )
 
+    def _signalled(self, verdict: Verdict) -> ExceededLimit | None:
+        """Return the limit for which the kernel killed a process, by its signal."""
+        for limit, number in _SIGNALS:
+            value = getattr(self._limits, limit.field)
+            # A shell reports the death of its child by a signal as 128 + the signal's number.
+            if value is not None and number in (verdict.signal, (verdict.exit_code or 0) - 128):
+                return ExceededLimit.of(limit.kind, value)
+        return None
+
     def _failed_call(self) -> ExceededLimit | None:
         """
         Guess from its output which rlimit made a system call of the command fail.
@@ -131,12 +135,12 @@ class Watchdog:
         """
         counted = self._cgroup is not None and self._cgroup.counts_processes
         said = b"".join([chunk.chunk for chunk in self._process.log.retained()]).lower()
-        for name, kind, words, text in _FAILED_CALLS:
-            value = getattr(self._limits, name)
-            if counted and name == "processes":
+        for limit in _GUESSED:
+            value = getattr(self._limits, limit.field)
+            if value is None or (counted and limit.kind is LimitKind.PROCESSES):
                 continue
-            if value is not None and any(word in said for word in words):
-                return ExceededLimit(kind, text.format(value))
+            if any(message in said for message in limit.messages):
+                return ExceededLimit.of(limit.kind, value)
         return None
 
     def _exceed(self, what: ExceededLimit) -> None:
@@ -175,27 +179,11 @@ class _Meter:
 # Reasons that a limit may be behind; all others were asked for.
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)
 
-# Limits that make system calls fail, and the usual error messages of programs, in lower case.
-_FAILED_CALLS = (
-    (
-        "open_files",
-        LimitKind.OPEN_FILES,
-        (b"too many open files",),
-        "ran into its limit of {} open files",
-    ),
-    (
-        "address_space_bytes",
-        LimitKind.ADDRESS_SPACE,
-        (b"cannot allocate memory", b"memoryerror", b"out of memory", b"bad_alloc"),
-        "ran into its limit of {} bytes of address space",
-    ),
-    (
-        "processes",
-        LimitKind.PROCESSES,
-        (b"resource temporarily unavailable", b"can't start new thread", b"cannot fork"),
-        "ran into its limit of {} processes",
-    ),
-)
+# Limits that make system calls fail, in the order of the table.
+_GUESSED = [limit for limit in LIMITS if limit.messages]
+
+# Limits that the kernel enforces by a signal of their own.
+_SIGNALS = [(limit, getattr(signal, limit.signal)) for limit in LIMITS if limit.signal is not None]
 
 # Seconds. A client may ask for more than the timers of event loops can take.
 _LONGEST_TIMER = 1e6

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.io.log import OutputLog, Retention
 from holdfast.process.io.reader import OutputReader
+from holdfast.process.sandbox import CommandSandbox
 from holdfast.process.snapshots.script import (
     CAPTURE_LIMIT,
     CAPTURE_TIMEOUT,
@@ -19,9 +19,6 @@ from holdfast.process.snapshots.script import (
     snapshot_key,
 )
 from holdfast.protocol.process import ShellSnapshotParams, StartParams
-
-if TYPE_CHECKING:
-    from holdfast.process.sandboxed.factory import Sandbox
 
 __all__ = ["Snapshots"]
 
@@ -38,7 +35,7 @@ class Snapshots:
         params: StartParams,
         request: ShellSnapshotParams,
         env: Mapping[str, str],
-        sandbox: "Sandbox | None" = None,
+        sandbox: CommandSandbox | None = None,
     ) -> Snapshot | None:
         """
         Return the snapshot for a start; None if its capture failed, now or earlier.
@@ -68,7 +65,7 @@ class Snapshots:
         return captured.result()
 
     async def _capture(
-        self, launch: Launch, env: Mapping[str, str], sandbox: "Sandbox | None"
+        self, launch: Launch, env: Mapping[str, str], sandbox: CommandSandbox | None
     ) -> bytes | None:
         """Run a capture and return its stdout; None if it cannot be started or takes too long."""
         try:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.errors import CannotEnforce
-from holdfast.sandbox.bubblewrap.devices import DEVICES
+from holdfast.linux.device_nodes import DEVICES
 from holdfast.sandbox.bubblewrap.mount_check import Planned
 from holdfast.sandbox.bubblewrap.mounts import EmptyFd, MountTarget, mounts
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy

@@ -12,7 +12,7 @@ import struct
 from functools import cache
 from typing import Literal
 
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.linux.syscall_numbers import MACHINES
 
 __all__ = ["FilterKind", "filter_program"]
 

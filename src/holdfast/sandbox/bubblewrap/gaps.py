@@ -3,7 +3,7 @@
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, SCOPING_ABI
 from holdfast.sandbox.policy.policy import Policy
 
-__all__ = ["machine_gaps", "open_server_gap", "policy_gaps"]
+__all__ = ["machine_gaps", "policy_gaps"]
 
 
 def machine_gaps(landlock_abi: int, *, root: bool) -> tuple[str, ...]:
@@ -48,11 +48,3 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
     if kept_inside or (policy.writable and policy.denied):
         gaps.append("hard links inside a writable folder reach the protected file behind them")
     return tuple(gaps)
-
-
-def open_server_gap(url: str) -> str:
-    """Return the gap of a server without a token, which a command with network can reach."""
-    return (
-        f"with the network enabled, the server at {url} can be used to run anything outside of"
-        " the sandbox: it asks for no token"
-    )

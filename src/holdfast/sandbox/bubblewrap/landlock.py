@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.sandbox.policy.policy import Policy
 
 __all__ = ["OLDEST_ABI", "SCOPING_ABI", "WRITE_FILE", "Ruleset", "landlock_abi", "ruleset"]

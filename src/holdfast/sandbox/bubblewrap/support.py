@@ -13,25 +13,23 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
+from holdfast.linux.device_nodes import may_make_devices, need_devices
+from holdfast.linux.memory_files import data_file
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.binary import Launcher, find_launcher
-from holdfast.sandbox.bubblewrap.devices import may_make_devices, need_devices
 from holdfast.sandbox.bubblewrap.filter import filter_program
 from holdfast.sandbox.bubblewrap.gaps import machine_gaps
-from holdfast.sandbox.bubblewrap.init.program import END_SIZE, STAGE_PATH, ended, make_stage
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.sandbox.bubblewrap.init_program import END_SIZE, STAGE_PATH, ended, make_stage
 from holdfast.sandbox.bubblewrap.landlock import landlock_abi, ruleset
-from holdfast.sandbox.bubblewrap.memory_files import data_file
 from holdfast.sandbox.bubblewrap.writable_proc import owns_settings, writable_settings
+from holdfast.sandbox.enforcer import IsolationLevel, SandboxSupport
 from holdfast.sandbox.policy.exhausted import raise_exhausted
 from holdfast.sandbox.policy.policy import Policy
 
-__all__ = ["IsolationLevel", "SandboxSupport", "probe_support"]
+__all__ = ["BubblewrapSupport", "probe_support"]
 
 # Seconds for one trial, which takes some hundredths of a second.
 _PROBE_LIMIT = 10.0
@@ -54,21 +52,9 @@ _PROC = ("--proc", "/proc")
 _NO_PROC = ("--tmpfs", "/proc")
 
 
-class IsolationLevel(StrEnum):
-    """Degree of isolation that this machine supports."""
+class BubblewrapSupport(SandboxSupport, frozen=True, kw_only=True):
+    """Isolation that bubblewrap can build here; `gaps.policy_gaps` has the gaps of a profile."""
 
-    FULL = "full"
-    """Namespaces, mounts and a seccomp filter."""
-    WITHOUT_PROC = "withoutProc"
-    """The same with an empty `/proc`, since a new one cannot be mounted here."""
-    NONE = "none"
-    """No isolation: profiles that need it are refused."""
-
-
-class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
-    """Isolation that this machine supports, with the reason if it is not the highest level."""
-
-    rung: IsolationLevel
     launcher: Launcher | None = None
     landlock_abi: int = 0
     """Landlock ABI that is applied; 0 if the kernel has no Landlock, or it does not work."""
@@ -80,10 +66,6 @@ class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
     """True if sandboxes need device nodes of their own, and these can be made."""
     read_only_proc: bool = False
     """True if all of `/proc` has to be read-only, since its files belong to this user."""
-    problem: str | None = None
-    """Reason why it is not the highest level, and what to change."""
-    gaps: tuple[str, ...] = ()
-    """Gaps of every sandbox on this machine; `policy_gaps` has those of a profile."""
 
 
 class _Trial(NamedTuple):
@@ -95,7 +77,7 @@ class _Trial(NamedTuple):
     listens: bool = False
 
 
-def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
+def probe_support(environ: Mapping[str, str] | None = None) -> BubblewrapSupport:
     """
     Return the isolation that works here; takes some hundredths of a second.
 
@@ -105,10 +87,10 @@ def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
     # With everything first, which works on most machines, so that one trial is enough.
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
-        return SandboxSupport(rung=IsolationLevel.NONE, problem=problem)
+        return BubblewrapSupport(isolation=IsolationLevel.NONE, problem=problem)
     launcher = find_launcher(environ)
     if not isinstance(launcher, Launcher):
-        return SandboxSupport(rung=IsolationLevel.NONE, problem=launcher)
+        return BubblewrapSupport(isolation=IsolationLevel.NONE, problem=launcher)
     best = _Trial(launcher, landlock_abi=landlock_abi(), listens=True)
     if _try(best) is None:
         return _supported(IsolationLevel.FULL, best)
@@ -125,7 +107,7 @@ def probe_support(environ: Mapping[str, str] | None = None) -> SandboxSupport:
             f"{complaint}; a container needs an unmasked /proc for more",
         )
     problem = f"{complaint}; {_advice(complaint, Path('/proc'))}"
-    return SandboxSupport(rung=IsolationLevel.NONE, launcher=launcher, problem=problem)
+    return BubblewrapSupport(isolation=IsolationLevel.NONE, launcher=launcher, problem=problem)
 
 
 def _improved(trial: _Trial, best: _Trial) -> _Trial:
@@ -137,16 +119,19 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
     return trial
 
 
-def _supported(rung: IsolationLevel, trial: _Trial, problem: str | None = None) -> SandboxSupport:
+def _supported(
+    isolation: IsolationLevel, trial: _Trial, problem: str | None = None
+) -> BubblewrapSupport:
     gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
-    if rung is IsolationLevel.WITHOUT_PROC:
+    if isolation is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
     # Only root needs nodes of its own, and root in a container may not make them.
     own_devices = need_devices() and may_make_devices()
     if need_devices() and not own_devices:
         gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
-    return SandboxSupport(
-        rung=rung,
+    return BubblewrapSupport(
+        isolation=isolation,
+        enforced_by=f"bubblewrap {trial.launcher.version}",
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,

@@ -25,6 +25,7 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
+from holdfast.protocol.sandbox_folders import check_folders
 from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
 from holdfast.sandbox.policy.policy import (
     KEPT_NAMES,
@@ -36,7 +37,7 @@ from holdfast.sandbox.policy.policy import (
     Why,
     parent_of,
 )
-from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, check_places, read_entries
+from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, read_entries
 from holdfast.sandbox.profile.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
 
 __all__ = ["PLATFORM_DIRECTORIES", "PolicyInputs", "resolve"]
@@ -120,7 +121,7 @@ def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
         isinstance(profile, ManagedProfile) and isinstance(profile.file_system, RestrictedFiles)
     ):
         if facts.cwd is not None:
-            check_places(context)
+            check_folders(context)
         return _all_writing(profile.network, facts)
     key = (context, facts)
     known = _policies.get(key)

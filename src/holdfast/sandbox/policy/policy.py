@@ -19,7 +19,6 @@ from holdfast.sandbox.profile.globs import Glob
 __all__ = [
     "KEPT_NAMES",
     "NO_LANDLOCK",
-    "NO_MXC",
     "PATH_MAX",
     "PROTECTED_NAMES",
     "Kind",
@@ -39,9 +38,6 @@ PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
 
 NO_LANDLOCK = "filesystem-restricted execution requires bubblewrap to isolate app-server sockets"
 """Error text for a client that asks for Landlock instead of mounts [sandbox.legacy-landlock]."""
-
-NO_MXC = "native MXC is unavailable on this executor"
-"""Error text for a client that asks for the sandbox of Windows."""
 
 KEPT_NAMES = (".holdfast",)
 """

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from holdfast.errors import CannotEnforce, InvalidParams, InvalidPermissionPath
-from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.protocol.paths import ForeignPathUri
 from holdfast.protocol.sandbox import (
     FileEntry,
     GlobPath,
@@ -23,20 +23,20 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
+from holdfast.protocol.sandbox_folders import policy_folders, sandbox_folders
 from holdfast.sandbox.profile.globs import Glob, compile_glob
 
 __all__ = [
-    "MAX_PLACES",
+    "MAX_PATHS",
     "MAX_WILDCARDS",
     "Allowed",
     "PathRequest",
     "ProfileRequest",
-    "check_places",
     "read_entries",
     "reads_everything",
 ]
 
-MAX_PLACES: Final = 1024
+MAX_PATHS: Final = 1024
 """
 Paths and patterns that one profile may name; those in project roots count once per root.
 
@@ -89,8 +89,8 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     files = _files(context)
     paths = _plain_paths(context, files, cwd)
     # After the plain paths: the real server reports their errors first.
-    base, roots = _places(context, cwd)
-    _refuse_more(len(roots), MAX_PLACES, "workspace roots")
+    base, roots = sandbox_folders(context, cwd)
+    _refuse_more(len(roots), MAX_PATHS, "workspace roots")
     requests: list[PathRequest] = []
     globs: list[Glob] = []
     tmpdir: list[Allowed] = []
@@ -115,7 +115,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
                 PathRequest(path, access) for path in _special(entry.path.value, access, roots)
             )
         # In the loop, since one entry may stand for a path in each of many roots.
-        _refuse_more(len(requests) + len(globs), MAX_PLACES, "places in its workspace roots")
+        _refuse_more(len(requests) + len(globs), MAX_PATHS, "paths in its workspace roots")
     _refuse_more(sum(glob.wildcards for glob in globs), MAX_WILDCARDS, "wildcards")
     return ProfileRequest(tuple(requests), tuple(globs), minimal, tuple(tmpdir), roots)
 
@@ -151,24 +151,13 @@ def reads_everything(context: SandboxContext) -> bool:
     )
 
 
-def check_places(context: SandboxContext) -> None:
-    """
-    Check the working directory and the roots of a context whose profile restricts no files.
-
-    Raises:
-        InvalidParams: One of them is a path of another operating system.
-    """
-    # Any working directory will do: only the conversion of the URIs matters.
-    _places(context, "/")
-
-
 def _files(context: SandboxContext) -> RestrictedFiles:
     profile = context.permissions
     # Callers handle all other profiles before they ask for entries.
     assert isinstance(profile, ManagedProfile)
     assert isinstance(profile.file_system, RestrictedFiles)
     # Before any work that grows with the number of entries.
-    _refuse_more(len(profile.file_system.entries), MAX_PLACES, "entries")
+    _refuse_more(len(profile.file_system.entries), MAX_PATHS, "entries")
     return profile.file_system
 
 
@@ -176,54 +165,13 @@ def _plain_paths(
     context: SandboxContext, files: RestrictedFiles, cwd: str | None
 ) -> dict[PlainPath, str]:
     """Return the paths of plain entries; called first, so that its errors come first."""
-    if cwd is None and _policy_places(context)[0] is None and any(map(_is_dynamic, files.entries)):
+    if cwd is None and policy_folders(context)[0] is None and any(map(_is_dynamic, files.entries)):
         raise InvalidParams("file system sandbox context with dynamic permissions requires cwd")
     plain = [entry.path for entry in files.entries if isinstance(entry.path, PlainPath)]
     try:
         return {path: path.path.native for path in plain}
     except ForeignPathUri as error:
         raise InvalidPermissionPath(f"invalid sandbox permission path URI: {error}") from None
-
-
-def _places(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
-    """
-    Return the directory that relative patterns start from, and the project roots.
-
-    The real server has different error texts for commands and for file operations.
-    """
-    # Without a working directory, patterns are absolute or refused before.
-    base, roots = _policy_places(context)
-    try:
-        start = base.native if base is not None else cwd or "/"
-    except ForeignPathUri as error:
-        if cwd is None:
-            raise InvalidPermissionPath(str(error)) from None
-        raise _foreign(base, "cwd", error) from None
-    found: list[str] = []
-    for root in roots:
-        try:
-            found.append(root.native)
-        except ForeignPathUri as error:
-            if cwd is None:
-                raise InvalidPermissionPath(
-                    "file system sandbox workspace root is not native to this exec-server "
-                    f"host: {error}"
-                ) from None
-            raise _foreign(root, "workspace root", error) from None
-    return start, tuple(found)
-
-
-def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidParams:
-    return InvalidParams(
-        f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {error}"
-    )
-
-
-def _policy_places(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
-    if context.policy_context is None:
-        return context.cwd, context.workspace_roots
-    # A policy context replaces the roots even if it names only the working directory.
-    return context.policy_context.cwd or context.cwd, context.policy_context.workspace_roots
 
 
 def _is_dynamic(entry: FileEntry) -> bool:

@@ -13,10 +13,13 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
+from holdfast.events import Verdict
 from holdfast.process.child import Child
-from holdfast.process.sandboxed.init_channel import InitChannel
-from holdfast.process.sandboxed.network_denials import NetworkAttempts
+from holdfast.process.io.log import OutputLog
 from holdfast.protocol.process import OutputStream
+from holdfast.sandbox.bubblewrap.init_channel import InitChannel
+from holdfast.sandbox.bubblewrap.network_denials import NetworkAttempts
+from holdfast.sandbox.bubblewrap.verdict import SandboxedOutcome
 
 __all__ = ["SandboxedChild", "first_child"]
 
@@ -47,6 +50,12 @@ class SandboxedChild(Child):
         if launchers is None or self.report is None:
             return launchers
         return self.report.end() or launchers
+
+    def complete_verdict(self, verdict: Verdict, log: OutputLog) -> Verdict:
+        """Return the verdict of the command, with what the sandbox denied."""
+        # Set when the sandbox was built; only then there is a process with a verdict.
+        assert self.report is not None
+        return SandboxedOutcome(self.report, self.attempts)(verdict, log)
 
     def signal_code(self, number: int) -> int:
         """Return 128 + the signal, on a terminal too: bwrap exits like that [sandbox.exit-code]."""

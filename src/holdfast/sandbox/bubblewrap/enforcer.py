@@ -1,50 +1,43 @@
 """
-Factory of sandboxes: turns the profile of a request into a sandbox that starts commands.
+Implementation of `Enforcer` that builds sandboxes with bubblewrap.
 
-The capabilities of this machine are probed once: for the first profile, or at the start of a
-server that logs them.
+`BubblewrapSandbox` prepares all that the commands of one policy share: the arguments of bwrap,
+the seccomp filter, the Landlock rules and the mount points on the disk. `launch` starts one.
 """
 
-import asyncio
 import atexit
 import errno
-import logging
 import os
 import platform
-import threading
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from contextlib import AbstractContextManager
+from functools import cache
 
-from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
-from holdfast.local_servers import make_runtime_folder, reachable
+from holdfast.errors import InvalidParams, SpawnFailed
+from holdfast.linux.device_nodes import OwnDevices
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import DEFAULT_PATH, Launch
 from holdfast.process.limits.rlimits import has_kernel_limits
-from holdfast.process.sandboxed.child import SandboxedChild
-from holdfast.process.sandboxed.delegated_start import DELEGATED_FDS, DelegatedStart
-from holdfast.process.sandboxed.launch import EMPTY_FD, SandboxSpec, start_sandboxed
-from holdfast.process.sandboxed.verdict import SandboxedOutcome
-from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.process import Enforcement, ProcessLimits
-from holdfast.protocol.sandbox import Access, SandboxContext
+from holdfast.protocol.sandbox import Access
 from holdfast.sandbox.bubblewrap.arguments import plan
-from holdfast.sandbox.bubblewrap.devices import OwnDevices
+from holdfast.sandbox.bubblewrap.child import SandboxedChild
+from holdfast.sandbox.bubblewrap.delegated_start import DELEGATED_FDS, DelegatedStart
 from holdfast.sandbox.bubblewrap.filter import filter_program
-from holdfast.sandbox.bubblewrap.gaps import open_server_gap, policy_gaps
-from holdfast.sandbox.bubblewrap.init.program import CallersSession
+from holdfast.sandbox.bubblewrap.gaps import policy_gaps
+from holdfast.sandbox.bubblewrap.init_program import CallersSession
 from holdfast.sandbox.bubblewrap.landlock import ruleset
+from holdfast.sandbox.bubblewrap.launch import EMPTY_FD, SandboxSpec, start_sandboxed
 from holdfast.sandbox.bubblewrap.mount_points import MountPoints
-from holdfast.sandbox.bubblewrap.support import IsolationLevel, SandboxSupport, probe_support
-from holdfast.sandbox.policy.build import PolicyInputs, resolve
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport, probe_support
+from holdfast.sandbox.enforcer import Enforcer, IsolationLevel
 from holdfast.sandbox.policy.policy import PATH_MAX, Policy
 from holdfast.system_text import system_text
 
-__all__ = ["Sandbox", "Sandboxes", "shared_sandboxes"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["BubblewrapEnforcer", "BubblewrapSandbox"]
 
 
-class Sandbox:
+class BubblewrapSandbox:
     """
     A sandbox that starts any number of commands.
 
@@ -55,10 +48,10 @@ class Sandbox:
     def __init__(
         self,
         policy: Policy,
-        support: SandboxSupport,
+        support: BubblewrapSupport,
         targets: MountPoints,
         *,
-        open_urls: Sequence[str] = (),
+        gaps: tuple[str, ...] = (),
         devices: str | None = None,
     ) -> None:
         """
@@ -68,21 +61,18 @@ class Sandbox:
             policy: The files and the network that commands may use.
             support: The capabilities of this machine.
             targets: Registry of mount points.
-            open_urls: Holdfast servers of this user that ask for no token.
+            gaps: Known gaps to report in addition to those of bubblewrap.
             devices: A directory with device nodes for this sandbox, if it needs its own.
         """
         made = plan(
             policy,
-            proc=support.rung is IsolationLevel.FULL,
+            proc=support.isolation is IsolationLevel.FULL,
             settings=support.settings,
             read_only_proc=support.read_only_proc,
             devices=devices,
         )
-        gaps = (*policy_gaps(policy, support.landlock_abi), *support.gaps)
-        # With a network, a command can reach a server without a token and leave its sandbox.
-        if policy.network != "restricted":
-            gaps += tuple(map(open_server_gap, open_urls))
-        self.enforcement = Enforcement(rung=support.rung, gaps=gaps)
+        known = (*policy_gaps(policy, support.landlock_abi), *support.gaps, *gaps)
+        self.enforcement = Enforcement(isolation=support.isolation, gaps=known)
         """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
         self._targets = targets
@@ -227,16 +217,10 @@ class Sandbox:
             self._targets.reserve(self._places)
         except OSError as error:
             raise SpawnFailed(
-                f"the sandbox's places cannot be made: {error}",
+                f"the sandbox's mount points cannot be made: {error}",
                 errno=error.errno,
                 path=error.filename if isinstance(error.filename, str) else None,
             ) from error
-
-    def outcome(self, child: SandboxedChild) -> SandboxedOutcome:
-        """Return the function that completes the verdict of a command of this sandbox."""
-        # `start` has set it.
-        assert child.report is not None
-        return SandboxedOutcome(child.report, child.attempts)
 
     def _as_inside(self, launch: Launch, path: str | None) -> Launch:
         """
@@ -280,104 +264,34 @@ class Sandbox:
         return refused
 
 
-class Sandboxes:
-    """Factory of sandboxes, with the capabilities of this machine."""
+class BubblewrapEnforcer(Enforcer):
+    """Enforces policies by bubblewrap, a seccomp filter and, where the kernel has it, Landlock."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """`environ` has the `PATH` to find bwrap in; this process's own by default."""
-        # A copy: the first probe may come long after the start.
-        self._environ = dict(os.environ if environ is None else environ)
-        self._home = os.path.expanduser("~")
-        self._support: SandboxSupport | None = None
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """`environ` has the `PATH` to find bwrap in."""
+        self._environ = environ
+        self._support: BubblewrapSupport | None = None
         self._devices: str | None = None
-        self._probing = threading.Lock()
-        self.targets = MountPoints()
+        self.mount_points = MountPoints()
+        """Mount points on the disk of all its sandboxes."""
 
-    async def support(self) -> SandboxSupport:
-        """Return the capabilities of this machine; the first call probes them in a thread."""
-        if self._support is None:
-            return await asyncio.get_running_loop().run_in_executor(None, self.probe_support)
-        return self._support
+    def probe(self) -> BubblewrapSupport:
+        support = probe_support(self._environ)
+        if support.own_devices:
+            self._devices = own_devices()
+        self._support = support
+        return support
 
-    def probe_support(self) -> SandboxSupport:
-        """Return the capabilities of this machine; the first call probes them in this thread."""
-        # A hundred simultaneous first starts make one probe.
-        with self._probing:
-            if self._support is None:
-                make_runtime_folder(self._environ)
-                support = probe_support(self._environ)
-                if support.own_devices:
-                    self._devices = own_devices()
-                self._support = support
-                _log(support)
-            return self._support
+    def planning(self) -> AbstractContextManager[None]:
+        # Within it, no other command's end removes mount points that a policy has seen.
+        return self.mount_points.planning()
 
-    async def get(
-        self,
-        context: SandboxContext,
-        *,
-        cwd: str,
-        env: Mapping[str, str],
-        threads: StartThreads | None = None,
-    ) -> Sandbox | CannotEnforce | None:
-        """
-        Return the sandbox for a profile.
-
-        Args:
-            context: The profile and its paths, as in the request.
-            cwd: The working directory of the command.
-            env: The environment of the command, which defines its `tmpdir`.
-            threads: Threads for look-ups on the disk; shared ones by default.
-
-        Returns:
-            None if the profile isolates nothing; an error if it cannot be enforced with the
-            files that are on the disk now.
-
-        Raises:
-            InvalidParams: The profile is invalid, or this machine can enforce none.
-            TimeoutError: The disk does not answer.
-            OSError: No descriptor is left for the look-ups.
-        """
-        facts = PolicyInputs(
-            cwd=cwd,
-            tmpdir=env.get("TMPDIR"),
-            own_tmpdir=self._environ.get("TMPDIR"),
-            home=self._home,
-            uid=os.getuid(),
-            reachable=(servers := reachable(self._environ)),
+    def open(self, policy: Policy, *, gaps: tuple[str, ...] = ()) -> "BubblewrapSandbox":
+        # The caller has probed: it knows that something can be enforced.
+        assert self._support is not None
+        return BubblewrapSandbox(
+            policy, self._support, self.mount_points, gaps=gaps, devices=self._devices
         )
-        # While planning, no other command's end removes mount points that this plan has seen.
-        with self.targets.planning():
-            try:
-                # In a thread: the client chooses the paths. Many files may match a pattern, and
-                # a mount may be dead.
-                ask = call_in_daemon if threads is None else threads.call
-                policy = await ask(partial(resolve, context, facts))
-                if not policy.isolates:
-                    return None
-                support = self._support or await self.support()
-                if support.rung is IsolationLevel.NONE:
-                    raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
-                return Sandbox(
-                    policy,
-                    support,
-                    self.targets,
-                    open_urls=servers.open_urls,
-                    devices=self._devices,
-                )
-            except CannotEnforce as error:
-                return error
-
-
-def _log(support: SandboxSupport) -> None:
-    if support.rung is IsolationLevel.NONE:
-        logger.warning("no sandbox can be enforced here: %s", support.problem)
-        return
-    # A machine that can enforce anything has a launcher.
-    assert support.launcher is not None
-    logger.info("sandboxes are built by bubblewrap %s: %s", support.launcher.version, support.rung)
-    for gap in (*([support.problem] if support.problem else ()), *support.gaps):
-        logger.info("sandbox: %s", gap)
 
 
 @cache
@@ -396,9 +310,3 @@ def own_devices() -> str:
     maker = os.getpid()
     atexit.register(lambda: devices.close() if os.getpid() == maker else None)
     return devices.folder
-
-
-@cache
-def shared_sandboxes() -> Sandboxes:
-    """Return the factory of this process: all its sessions share mount points on the disk."""
-    return Sandboxes()

@@ -18,11 +18,11 @@ import pytest
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import owned_pids
 from holdfast.process.executable_lookup import Launch
-from holdfast.process.sandboxed import launch as module
-from holdfast.process.sandboxed.child import SandboxedChild
-from holdfast.process.sandboxed.launch import EMPTY_FD, SandboxSpec, start_sandboxed
 from holdfast.protocol.process import ProcessLimits
+from holdfast.sandbox.bubblewrap import launch as module
+from holdfast.sandbox.bubblewrap.child import SandboxedChild
 from holdfast.sandbox.bubblewrap.filter import filter_program
+from holdfast.sandbox.bubblewrap.launch import EMPTY_FD, SandboxSpec, start_sandboxed
 from holdfast.sandbox.bubblewrap.mount_check import Planned
 from tests.unit.process.starting import LIMIT, eventually
 

@@ -6,9 +6,10 @@ program applies Landlock, loads the seccomp filter and starts the command, with 
 terminal if there is one. It then stays as PID 1: it reaps orphans and reports the exit status of
 the command. It runs under the same rules as the command, which gains nothing by attacking it.
 
-A command without a sandbox but with rlimits needs some of these steps, too (`make_prologue`).
+A command without a sandbox but with rlimits needs some of these steps, too
+(`process.limits.prologue`).
 
-This module only assembles the program (`init.assembler`). Bubblewrap copies it into the sandbox,
+This module only assembles the program (`linux.assembler`). Bubblewrap copies it into the sandbox,
 where the program removes its own file first.
 """
 
@@ -24,7 +25,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.bubblewrap.init.assembler import (
+from holdfast.linux.assembler import (
     ANY,
     ENVIRONMENT,
     RESULT,
@@ -33,29 +34,28 @@ from holdfast.sandbox.bubblewrap.init.assembler import (
     CallProgram,
     Label,
 )
+from holdfast.process.limits.prologue import (
+    EXEC_ERROR_SIZE,
+    NOT_EXECUTABLE,
+    REPORT,
+    pointer_list,
+    say_built,
+    set_limits,
+    wait_for_go,
+)
 from holdfast.sandbox.bubblewrap.landlock import WRITE_FILE, Ruleset
 
 __all__ = [
-    "BUILT",
     "END_SIZE",
-    "EXEC_ERROR_SIZE",
-    "GO",
     "READY",
     "STAGE_PATH",
     "CallersSession",
     "ended",
-    "make_prologue",
     "make_stage",
 ]
 
 STAGE_PATH: Final = "/dev/.holdfast"
 """Path of the program in the sandbox, in a tmpfs that is private to each sandbox."""
-
-BUILT: Final = b"b"
-"""First message of a program that has to wait: all is mounted. The answer is `GO`."""
-
-GO: Final = b"g"
-"""Answer of the server to `BUILT`: start the command."""
 
 READY: Final = b"r"
 """
@@ -64,22 +64,14 @@ Message right before the exec, with the seccomp listener as SCM_RIGHTS if there 
 If a step failed, the message has 8 bytes instead: the negative errno in the first 4.
 """
 
-EXEC_ERROR_SIZE: Final = 4
-"""Size of the message after a failed exec: the negative errno."""
-
 END_SIZE: Final = 28
 """Size of the message after the end of the command: the first bytes of its `siginfo_t`."""
 
 # si_signo, si_errno, si_code, then si_pid, si_uid and si_status.
 _END: Final = struct.Struct("=iii4xiii")
 
-# Exit statuses of a shell for a program that is missing or cannot be executed.
+# Exit status of a shell for a program that is missing.
 _NOT_FOUND: Final = 127
-_NOT_EXECUTABLE: Final = 126
-
-# Descriptor of the report socket: the lowest after the standard ones, so that one
-# `close_range` closes all others.
-_REPORT: Final = 3
 
 # Arguments of system calls, by their names in the kernel: the last descriptor of `close_range`,
 # AT_FDCWD, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, LANDLOCK_RULE_PATH_BENEATH,
@@ -179,55 +171,6 @@ def make_stage(
     return made.image()
 
 
-def make_prologue(
-    machine: str,
-    *,
-    program: str,
-    argv: Sequence[str],
-    report: int,
-    limits: Sequence[tuple[int, int, int]] = (),
-    wait: bool = False,
-) -> bytes:
-    """
-    Return the program for a command with rlimits but without a sandbox.
-
-    The program sends `BUILT` and waits for `GO`, if `wait`. It then sets the limits and executes
-    the command. It sends an error only, and leaves no descriptors but the standard ones.
-    """
-    made = CallProgram(machine)
-    failed = Label()
-    made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
-    made.call("close", report)
-    # The server puts the process into its cgroup before it lets it go on.
-    if wait:
-        _say_built(made, failed)
-        _wait_for_word(made, failed)
-    _set_limits(made, limits, failed)
-    words = [made.text(word) for word in argv]
-    made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=failed)
-    made.place(failed)
-    made.call("write", _REPORT, RESULT, EXEC_ERROR_SIZE)
-    made.call("exit_group", _NOT_EXECUTABLE)
-    return made.image()
-
-
-def _say_built(made: CallProgram, failed: Label) -> None:
-    made.call("write", _REPORT, made.data(BUILT), len(BUILT), failed=failed)
-
-
-def _wait_for_word(made: CallProgram, failed: Label) -> None:
-    """Wait for `GO`; end of file means that the server is gone."""
-    got = At(made.data(bytes(8)))
-    made.call("read", _REPORT, made.data(GO), len(GO), result=got.address, failed=failed)
-    made.go_if_zero(got, failed)
-
-
-def _set_limits(made: CallProgram, limits: Sequence[tuple[int, int, int]], failed: Label) -> None:
-    for resource, soft, hard in limits:
-        limit = made.data(struct.pack("<QQ", soft, hard))
-        made.call("prlimit64", 0, resource, limit, failed=failed)
-
-
 @lru_cache(maxsize=128)
 def _beginning(
     machine: str,
@@ -243,14 +186,14 @@ def _beginning(
 ) -> Beginning:
     """Return all steps before the exec, which are the same for each command of a sandbox."""
     # `dup3` refuses to move a descriptor to itself.
-    assert report != _REPORT
+    assert report != REPORT
     made = CallProgram(machine)
     failed, command = Label(), Label()
     _close_descriptors(made, report, empty_streams, failed)
     # PR_SET_DUMPABLE 0: no process inside can trace PID 1 or open its files in `/proc`.
     made.call("prctl", _DUMPABLE, 0, failed=failed)
     if wait:
-        _say_built(made, failed)
+        say_built(made, failed)
     # Landlock and seccomp require it of a process without capabilities.
     made.call("prctl", _NO_NEW_PRIVILEGES, 1, failed=failed)
     if landlock is not None:
@@ -263,7 +206,7 @@ def _beginning(
     _load_filter(made, filter_program, listener, failed)
     if wait:
         # As late as possible: the server checks the mounts during the steps above.
-        _wait_for_word(made, failed)
+        wait_for_go(made, failed)
     child = At(made.data(bytes(8)))
     # The command is a child, not PID 1 itself: PID 1 ignores signals without a handler, and
     # would have to reap orphans.
@@ -271,16 +214,16 @@ def _beginning(
     made.go_if_zero(child, command)
     _stay(made, child, listener, failed)
     made.place(failed)
-    made.call("write", _REPORT, RESULT, 8)
+    made.call("write", REPORT, RESULT, 8)
     made.call("exit_group", _SETUP_FAILED)
     made.place(command)
     _restore_session(made, caller, terminal)
     if listen:
         _hand_over(made, message, failed)
     else:
-        made.call("write", _REPORT, made.data(READY), len(READY), failed=failed)
+        made.call("write", REPORT, made.data(READY), len(READY), failed=failed)
     # Last: the limits would count for the steps above, too.
-    _set_limits(made, limits, failed)
+    set_limits(made, limits, failed)
     return made.as_beginning()
 
 
@@ -289,10 +232,10 @@ def _close_descriptors(
 ) -> None:
     """Remove the program's own file, and keep only the report and the standard descriptors."""
     made.call("unlinkat", _HERE, made.text(STAGE_PATH), 0, failed=failed)
-    made.call("dup3", report, _REPORT, os.O_CLOEXEC, failed=failed)
+    made.call("dup3", report, REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     # An error is ignored: kernels before 5.9 lack the call.
-    made.call("close_range", _REPORT + 1, _HIGHEST, 0)
+    made.call("close_range", REPORT + 1, _HIGHEST, 0)
     _empty(made, empty_streams, failed)
 
 
@@ -378,7 +321,7 @@ def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> N
     made.call("waitid", _ONE, child, scrap, _LOOK, failed=done)
     made.go_to(again)
     made.place(done)
-    made.call("write", _REPORT, gone, END_SIZE)
+    made.call("write", REPORT, gone, END_SIZE)
     made.call("exit_group", At(gone + _STATUS_AT))
 
 
@@ -397,7 +340,7 @@ def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
     send, crowded, sent = Label(), Label(), Label()
     made.place(send)
     made.call(
-        *("sendmsg", _REPORT, message, socket.MSG_NOSIGNAL),
+        *("sendmsg", REPORT, message, socket.MSG_NOSIGNAL),
         failed={errno.ETOOMANYREFS: crowded, ANY: failed},
     )
     made.go_to(sent)
@@ -412,16 +355,11 @@ def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
     words = [made.text(word) for word in argv]
     # One block of calls per error, since the program cannot format a text.
     reasons = {error: Label() for error in (*_TOLD_ERRORS, ANY)}
-    made.call("execve", made.text(program), _list(made, words), ENVIRONMENT, failed=reasons)
+    made.call("execve", made.text(program), pointer_list(made, words), ENVIRONMENT, failed=reasons)
     for error, label in reasons.items():
         made.place(label)
         why = os.strerror(error) if error != ANY else "it cannot be executed"
         said = os.fsencode(f"holdfast: {program or argv[0]}: {why}\n")
-        made.call("write", _REPORT, RESULT, EXEC_ERROR_SIZE)
+        made.call("write", REPORT, RESULT, EXEC_ERROR_SIZE)
         made.call("write", 2, made.data(said), len(said))
-        made.call("exit_group", _NOT_FOUND if error == errno.ENOENT else _NOT_EXECUTABLE)
-
-
-def _list(made: CallProgram, addresses: Sequence[int]) -> int:
-    """Add a NULL-terminated array of pointers; return its address."""
-    return made.data(struct.pack(f"<{len(addresses) + 1}Q", *addresses, 0))
+        made.call("exit_group", _NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.memory_files import data_file, program_file
+from holdfast.linux.memory_files import data_file, program_file
 
 SETTING = Path("/proc/sys/vm/memfd_noexec")
 
 PROGRAM = """
 import os, subprocess, sys
-from holdfast.sandbox.bubblewrap.memory_files import data_file, program_file
+from holdfast.linux.memory_files import data_file, program_file
 with open("/bin/echo", "rb") as file:
     fd = program_file(file.read())
 subprocess.run(["echo", "executed"], executable=f"/proc/self/fd/{fd}", pass_fds=[fd], check=True)

@@ -17,9 +17,11 @@ from contextlib import ExitStack, suppress
 
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
-from holdfast.process.sandboxed.child import first_child
-from holdfast.process.sandboxed.init_channel import InitChannel
-from holdfast.process.sandboxed.launch import (
+from holdfast.protocol.process import NetworkAttempt, ProcessLimits
+from holdfast.sandbox.bubblewrap.child import first_child
+from holdfast.sandbox.bubblewrap.init_channel import InitChannel
+from holdfast.sandbox.bubblewrap.init_program import STAGE_PATH, CallersSession, make_stage
+from holdfast.sandbox.bubblewrap.launch import (
     SandboxSpec,
     encode_options,
     init_process,
@@ -27,10 +29,8 @@ from holdfast.process.sandboxed.launch import (
     split_environment,
     wait_built,
 )
-from holdfast.process.sandboxed.network_denials import NetworkAttempts
-from holdfast.protocol.process import NetworkAttempt, ProcessLimits
-from holdfast.sandbox.bubblewrap.init.program import STAGE_PATH, CallersSession, make_stage
 from holdfast.sandbox.bubblewrap.mount_check import Planned
+from holdfast.sandbox.bubblewrap.network_denials import NetworkAttempts
 
 __all__ = ["DELEGATED_FDS", "DelegatedStart"]
 

@@ -17,11 +17,10 @@ import pytest
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.events import DenialKind, Reason
+from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.child import owned_pids
 from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
-from holdfast.process.sandboxed.child import first_child
-from holdfast.process.sandboxed.factory import Sandbox, Sandboxes, shared_sandboxes
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import Enforcement, ProcessLimits, StartParams
 from holdfast.protocol.sandbox import (
@@ -40,8 +39,11 @@ from holdfast.protocol.sandbox import (
     UnrestrictedFiles,
 )
 from holdfast.sandbox.bubblewrap import binary as launcher_module
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
-from holdfast.sandbox.bubblewrap.support import IsolationLevel
+from holdfast.sandbox.bubblewrap.child import first_child
+from holdfast.sandbox.bubblewrap.enforcer import BubblewrapEnforcer, BubblewrapSandbox
+from holdfast.sandbox.bubblewrap.support import BubblewrapSupport
+from holdfast.sandbox.enforcer import IsolationLevel
+from holdfast.sandbox.factory import Sandboxes, shared_sandboxes
 from tests.unit.descriptors import no_descriptors
 from tests.unit.process.starting import LIMIT, closed, eventually, output, program, shell, written
 
@@ -50,9 +52,9 @@ ROOT = FileEntry(path=SpecialPath(value=SpecialValue(kind="root")), access="read
 
 @pytest.fixture
 async def sandboxes() -> AsyncIterator[Sandboxes]:
-    sandboxes = Sandboxes()
-    yield sandboxes
-    assert len(sandboxes.targets) == 0
+    enforcer = BubblewrapEnforcer(os.environ)
+    yield Sandboxes(enforcer)
+    assert len(enforcer.mount_points) == 0
 
 
 @pytest.fixture
@@ -105,14 +107,14 @@ async def test_what_can_be_enforced_is_tried_out_once(
 
     monkeypatch.setenv("PATH", "/nonexistent")
     assert await sandboxes.support() is first
-    assert first.rung is IsolationLevel.FULL
+    assert first.isolation is IsolationLevel.FULL
 
 
 async def test_without_a_launcher_a_profile_is_refused(
     monkeypatch: pytest.MonkeyPatch, ws: Path
 ) -> None:
     monkeypatch.setattr(launcher_module, "_FIXED_PLACES", ())
-    sandboxes = Sandboxes({"PATH": ""})
+    sandboxes = Sandboxes(environ={"PATH": ""})
 
     with pytest.raises(InvalidParams, match="cannot enforce a sandbox: bubblewrap is not install"):
         await sandboxes.get(managed(writable(ws)), cwd="/", env={})
@@ -164,7 +166,7 @@ async def test_a_program_is_not_looked_for_by_a_name_with_a_nul(
 
 async def test_places_are_there_until_the_sandbox_is_closed(sandboxes: Sandboxes, ws: Path) -> None:
     sandbox = await sandboxes.get(managed(writable(ws)), cwd="/", env={})
-    assert isinstance(sandbox, Sandbox)
+    assert isinstance(sandbox, BubblewrapSandbox)
     assert sorted(os.listdir(ws)) == [".agents", ".aws", ".codex", ".git"]
 
     sandbox.close()
@@ -180,7 +182,7 @@ async def test_patterns_are_looked_for_without_holding_up_others(
 
     sandbox = await sandboxes.get(managed(pattern), cwd="/", env={})
 
-    assert isinstance(sandbox, Sandbox)
+    assert isinstance(sandbox, BubblewrapSandbox)
     sandbox.close()
 
 
@@ -342,7 +344,9 @@ async def test_a_user_with_many_descriptors_on_their_way_is_waited_for(
     """The kernel counts those of all processes of a user, and lets no more than this be sent."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     ours, theirs = socket.socketpair()
-    assert (await shared_sandboxes().support()).listens
+    support = await shared_sandboxes().support()
+    assert isinstance(support, BubblewrapSupport)
+    assert support.listens
     with ours, theirs:
         for _ in range(20):
             socket.send_fds(ours, [b"x"], [0] * 10)
@@ -554,7 +558,7 @@ async def test_what_can_be_enforced_is_not_judged_without_descriptors() -> None:
     sandboxes = Sandboxes()
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         sandboxes.probe_support()
-    assert sandboxes.probe_support().rung is not IsolationLevel.NONE
+    assert sandboxes.probe_support().isolation is not IsolationLevel.NONE
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])

@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.events import Reason, Verdict
 from holdfast.process.io.log import OutputLog
-from holdfast.process.sandboxed.init_channel import InitChannel
 from holdfast.protocol.process import NetworkAttempt
+from holdfast.sandbox.bubblewrap.init_channel import InitChannel
 from holdfast.sandbox.policy.denial import find_denial
 
 __all__ = ["SandboxedOutcome"]

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.events import DenialKind, Reason, Verdict
 from holdfast.process.io.log import OutputLog
-from holdfast.process.sandboxed.init_channel import InitChannel
-from holdfast.process.sandboxed.verdict import SandboxedOutcome
 from holdfast.protocol.process import NetworkAttempt
+from holdfast.sandbox.bubblewrap.init_channel import InitChannel
+from holdfast.sandbox.bubblewrap.verdict import SandboxedOutcome
 
 CURL = NetworkAttempt(program="curl", family="IPv4", kind="datagram")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.init.assembler import (
+from holdfast.linux.assembler import (
     ANY,
     ARGUMENTS,
     ENVIRONMENT,
@@ -19,7 +19,7 @@ from holdfast.sandbox.bubblewrap.init.assembler import (
     CallProgram,
     Label,
 )
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.linux.syscall_numbers import MACHINES
 
 HERE = platform.machine()
 EMULATORS = {"x86_64": "qemu-x86_64", "aarch64": "qemu-aarch64"}

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.errors import SpawnFailed
-from holdfast.process.sandboxed.init_channel import InitChannel
-from holdfast.sandbox.bubblewrap.init.program import BUILT, GO, READY
+from holdfast.process.limits.prologue import BUILT, GO
+from holdfast.sandbox.bubblewrap.init_channel import InitChannel
+from holdfast.sandbox.bubblewrap.init_program import READY
 from tests.unit.process.starting import LIMIT
 
 

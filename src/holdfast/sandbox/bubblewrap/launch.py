@@ -2,7 +2,7 @@
 Starts a command in a new sandbox, and waits until the sandbox is built.
 
 The launcher, bubblewrap (`bwrap`), makes namespaces and mounts. It then executes a small init
-program as PID 1 (`sandbox.bubblewrap.init.program`), which does the rest from inside and reports
+program as PID 1 (`sandbox.bubblewrap.init_program`), which does the rest from inside and reports
 the result. So a sandbox that cannot be built is an error of the start, not of the command. If
 mounts have to be checked, or a cgroup has to be joined, the init program waits for our go-ahead.
 """
@@ -19,17 +19,16 @@ from functools import partial
 import msgspec
 
 from holdfast.errors import SpawnFailed
+from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup
 from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
-from holdfast.process.sandboxed.child import SandboxedChild
-from holdfast.process.sandboxed.init_channel import InitChannel
-from holdfast.process.sandboxed.network_denials import NetworkAttempts
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
-from holdfast.sandbox.bubblewrap.init.program import STAGE_PATH, make_stage
+from holdfast.sandbox.bubblewrap.child import SandboxedChild
+from holdfast.sandbox.bubblewrap.init_channel import InitChannel
+from holdfast.sandbox.bubblewrap.init_program import STAGE_PATH, make_stage
 from holdfast.sandbox.bubblewrap.landlock import Ruleset
-from holdfast.sandbox.bubblewrap.memory_files import data_file
 from holdfast.sandbox.bubblewrap.mount_check import (
     MountTable,
     Planned,
@@ -37,6 +36,7 @@ from holdfast.sandbox.bubblewrap.mount_check import (
     led_elsewhere,
     read_table,
 )
+from holdfast.sandbox.bubblewrap.network_denials import NetworkAttempts
 from holdfast.sandbox.bubblewrap.strays import remove_strays
 
 __all__ = [

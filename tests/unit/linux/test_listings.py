@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.init.assembler import _LISTINGS, _WALKS, RESULT
+from holdfast.linux.assembler import _LISTINGS, _WALKS, RESULT
 
 HEADS = {"x86_64": ".intel_syntax noprefix\n", "aarch64": ""}
 

@@ -52,7 +52,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.bubblewrap.init.syscall_numbers import MACHINES
+from holdfast.linux.syscall_numbers import MACHINES
 
 __all__ = [
     "ANY",

@@ -14,14 +14,8 @@ import struct
 from contextlib import suppress
 
 from holdfast.errors import SpawnFailed
-from holdfast.sandbox.bubblewrap.init.program import (
-    BUILT,
-    END_SIZE,
-    EXEC_ERROR_SIZE,
-    GO,
-    READY,
-    ended,
-)
+from holdfast.process.limits.prologue import BUILT, EXEC_ERROR_SIZE, GO
+from holdfast.sandbox.bubblewrap.init_program import END_SIZE, READY, ended
 
 __all__ = ["InitChannel"]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.arguments import plan
-from holdfast.sandbox.bubblewrap.devices import (
+from holdfast.linux.device_nodes import (
     DEVICES,
     OwnDevices,
     may_make_devices,
     need_devices,
     remove_unused_devices,
 )
+from holdfast.sandbox.bubblewrap.arguments import plan
 from holdfast.sandbox.profile.builtin import special_entry
 from tests.unit.sandbox.trees import policy_for
 

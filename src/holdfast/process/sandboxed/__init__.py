@@ -1,1 +1,0 @@
-"""Processes in a sandbox: their start, their end and the channel to the init program."""

@@ -1,1 +1,0 @@
-"""Init program: the machine code that runs as PID 1 of a sandbox."""

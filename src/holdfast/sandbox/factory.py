@@ -1,0 +1,120 @@
+"""
+Factory of sandboxes: turns the profile of a request into a sandbox that starts commands.
+
+It makes the policy, and leaves its enforcement to an `Enforcer`. The capabilities of this machine
+are probed once: for the first profile, or at the start of a server that logs them.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from functools import cache, partial
+
+from holdfast.errors import CannotEnforce, InvalidParams
+from holdfast.local_servers import make_runtime_folder, reachable
+from holdfast.process.sandbox import CommandSandbox
+from holdfast.process.start_threads import StartThreads, call_in_daemon
+from holdfast.protocol.sandbox import SandboxContext
+from holdfast.sandbox.bubblewrap.enforcer import BubblewrapEnforcer
+from holdfast.sandbox.enforcer import Enforcer, IsolationLevel, SandboxSupport
+from holdfast.sandbox.policy.build import PolicyInputs, resolve
+
+__all__ = ["Sandboxes", "shared_sandboxes"]
+
+logger = logging.getLogger(__name__)
+
+
+class Sandboxes:
+    """Factory of sandboxes, with the capabilities of this machine."""
+
+    def __init__(
+        self, enforcer: Enforcer | None = None, *, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        Args:
+            enforcer: Enforces the policies; bubblewrap by default.
+            environ: Variables of the server; by default those of this process.
+        """
+        # A copy: the first probe may come long after the start.
+        self._environ = dict(os.environ if environ is None else environ)
+        self._enforcer = BubblewrapEnforcer(self._environ) if enforcer is None else enforcer
+        self._home = os.path.expanduser("~")
+        self._support: SandboxSupport | None = None
+        self._probing = threading.Lock()
+
+    async def support(self) -> SandboxSupport:
+        """Return the capabilities of this machine; the first call probes them in a thread."""
+        if self._support is None:
+            return await asyncio.get_running_loop().run_in_executor(None, self.probe_support)
+        return self._support
+
+    def probe_support(self) -> SandboxSupport:
+        """Return the capabilities of this machine; the first call probes them in this thread."""
+        # A hundred simultaneous first starts make one probe.
+        with self._probing:
+            if self._support is None:
+                make_runtime_folder(self._environ)
+                self._support = self._enforcer.probe()
+                _log(self._support)
+            return self._support
+
+    async def get(
+        self,
+        context: SandboxContext,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        threads: StartThreads | None = None,
+    ) -> CommandSandbox | CannotEnforce | None:
+        """Return the sandbox for a profile; see `process.sandbox.SandboxSource`."""
+        servers = reachable(self._environ)
+        facts = PolicyInputs(
+            cwd=cwd,
+            tmpdir=env.get("TMPDIR"),
+            own_tmpdir=self._environ.get("TMPDIR"),
+            home=self._home,
+            uid=os.getuid(),
+            reachable=servers,
+        )
+        with self._enforcer.planning():
+            try:
+                # In a thread: the client chooses the paths. Many files may match a pattern, and
+                # a mount may be dead.
+                ask = call_in_daemon if threads is None else threads.call
+                policy = await ask(partial(resolve, context, facts))
+                if not policy.isolates:
+                    return None
+                support = self._support or await self.support()
+                if support.isolation is IsolationLevel.NONE:
+                    raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
+                # With a network, a command can reach a server without a token and leave its
+                # sandbox.
+                reached = () if policy.network == "restricted" else servers.open_urls
+                return self._enforcer.open(policy, gaps=tuple(map(_open_server_gap, reached)))
+            except CannotEnforce as error:
+                return error
+
+
+def _open_server_gap(url: str) -> str:
+    """Return the gap of a server without a token, which a command with network can reach."""
+    return (
+        f"with the network enabled, the server at {url} can be used to run anything outside of"
+        " the sandbox: it asks for no token"
+    )
+
+
+def _log(support: SandboxSupport) -> None:
+    if support.isolation is IsolationLevel.NONE:
+        logger.warning("no sandbox can be enforced here: %s", support.problem)
+        return
+    logger.info("sandboxes are built by %s: %s", support.enforced_by, support.isolation)
+    for gap in (*([support.problem] if support.problem else ()), *support.gaps):
+        logger.info("sandbox: %s", gap)
+
+
+@cache
+def shared_sandboxes() -> Sandboxes:
+    """Return the factory of this process, so that its capabilities are probed once."""
+    return Sandboxes()
