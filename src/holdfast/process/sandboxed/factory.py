@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
+from holdfast.linux.search_path import candidates
 from holdfast.local_servers import make_runtime_folder, reachable
 from holdfast.process.environment import without_tokens
-from holdfast.process.executable_lookup import DEFAULT_PATH, Launch
+from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits
 from holdfast.process.sandboxed.child import SandboxedChild
 from holdfast.process.sandboxed.delegated_start import DELEGATED_FDS, DelegatedStart
@@ -266,9 +267,9 @@ class Sandbox:
         if "/" in program:
             return program
         refused = ""
-        for folder in (DEFAULT_PATH if path is None else path).split(":"):
-            candidate = os.path.join(folder, program)
-            listed = os.path.join(os.path.realpath(os.path.join(cwd, folder)), program)
+        for candidate in candidates(program, path):
+            folder = os.path.join(cwd, os.path.dirname(candidate))
+            listed = os.path.join(os.path.realpath(folder), program)
             found = os.path.realpath(listed)
             if not os.path.isfile(found) or "deny" in map(self._policy.access, (listed, found)):
                 continue
