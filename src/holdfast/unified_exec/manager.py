@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import HoldfastError
+from holdfast.late_import import late_module
 from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
@@ -44,7 +45,12 @@ from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write
 
 # Only tools with approvals load this module.
 if TYPE_CHECKING:
+    from holdfast.unified_exec import approval_hooks, takeover
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
+else:
+    # Most conversations have neither approvals nor a patch in a command.
+    approval_hooks = late_module("holdfast.unified_exec.approval_hooks")
+    takeover = late_module("holdfast.unified_exec.takeover")
 
 __all__ = ["SessionManager", "new_call_id"]
 
@@ -357,10 +363,8 @@ class SessionManager:
 
     async def _apply(self, environment: Environment, request: StartRequest) -> ExecResult | None:
         """Apply a patch; return None if the command is none."""
-        # Late, because most conversations have no patch in a command.
-        from holdfast.unified_exec.takeover import take_patch
-
-        return await take_patch(environment, request, self._hooks, self.options.model_policy)
+        policy = self.options.model_policy
+        return await takeover.take_patch(environment, request, self._hooks, policy)
 
     # -- write_stdin
 
@@ -555,8 +559,5 @@ def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "Ap
     """Return the hooks that approvals need, or None; they are imported only if there are any."""
     if options.approvals is None:
         return None
-    # Late, because the tools without approvals load none of their modules.
-    from holdfast.unified_exec.approval_hooks import ApprovalHooks
-
     paused = clock.paused if options.pause_for_questions else nullcontext
-    return ApprovalHooks(options.approvals, paused=paused, inner=inner)
+    return approval_hooks.ApprovalHooks(options.approvals, paused=paused, inner=inner)
