@@ -42,7 +42,7 @@ class CommandOptions(TypedDict, total=False):
     env: Mapping[str, str | None] | None
     """Variables to set, or with `None` to remove by exactly that name."""
     env_policy: EnvPolicy | None
-    """What is inherited from the environment; everything unless given."""
+    """Rules of inheritance from the environment; everything is inherited unless given."""
     codex_variables: bool
     """Also set what Codex sets, as by default: [command-exec.env.network]."""
     tty: bool
