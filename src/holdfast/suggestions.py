@@ -2,15 +2,22 @@
 
 from collections.abc import Iterable
 
+from holdfast.late_import import late_module
+
+# Not `typing.TYPE_CHECKING`: every command loads this module.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import difflib
+else:
+    # Only needed after a mistake.
+    difflib = late_module("difflib")
+
 __all__ = ["closest", "did_you_mean"]
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word that is most similar, or None if none is similar enough."""
-    # Late, because it is only needed after a mistake and every command would pay for it.
-    from difflib import get_close_matches
-
-    found = get_close_matches(word, list(dict.fromkeys(known)), n=1, cutoff=cutoff)
+    found = difflib.get_close_matches(word, list(dict.fromkeys(known)), n=1, cutoff=cutoff)
     return found[0] if found else None
 
 

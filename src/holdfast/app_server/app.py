@@ -67,7 +67,7 @@ class AppServer:
         self.compat = compat
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
-        self._router: Router[AppConnection] = Router({}, APP_SERVER)
+        self._router: Router[AppConnection] = Router(APP_SERVER)
         add_command_methods(self._router)
         add_process_methods(self._router)
         self._connections: set[AppConnection] = set()

@@ -13,6 +13,7 @@ from holdfast.client import child_supervisor as keeper_program
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.executable_lookup import Launch, pipe_launch
+from holdfast.protocol.secret_variables import PROGRAM_SECRETS
 from holdfast.system_text import system_text
 
 __all__ = ["GRACE", "KeptCommand", "command_environment"]
@@ -32,20 +33,11 @@ _GIVE_UP_LIMIT = 1.0
 # A script and not a module: `python -m` would import the package with all its dependencies.
 _KEEPER = keeper_program.__file__
 
-# Secrets of the client that are no business of a command [environments.command-variables].
-_WITHHELD = (
-    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-    "NODE_REPL_AUTH_TOKEN",
-    "OPENAI_FEDERATION_RULE_ID",
-    "OPENAI_IDENTITY_TOKEN_FILE",
-    "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-)
-
 
 def command_environment(added: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of this process without its secrets, plus `added`."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _WITHHELD}
-    return {**inherited, **added}
+    kept = {name: value for name, value in os.environ.items() if name not in PROGRAM_SECRETS}
+    return {**kept, **added}
 
 
 class KeptCommand:

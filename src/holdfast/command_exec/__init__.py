@@ -9,7 +9,6 @@
 """
 
 from holdfast.command_exec.command import Command, Done
-from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
 from holdfast.command_exec.errors import (
     CommandExecClosed,
     CommandExecError,
@@ -28,7 +27,13 @@ from holdfast.command_exec.errors import (
     UnknownCommand,
     quoted_id,
 )
-from holdfast.command_exec.manager import CommandExec, Compat, Extension
+from holdfast.command_exec.manager import CommandExec, Compat
+from holdfast.command_exec.options import (
+    CODEX_0_166_0,
+    CommandOptions,
+    DrainPolicy,
+    Extension,
+)
 from holdfast.command_exec.output import Delta, Deltas
 
 __all__ = [
@@ -38,6 +43,7 @@ __all__ = [
     "CommandExecClosed",
     "CommandExecError",
     "CommandLost",
+    "CommandOptions",
     "Compat",
     "Delta",
     "Deltas",

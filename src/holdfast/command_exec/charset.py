@@ -8,6 +8,15 @@ per MiB, so it is fed in pieces, and the event loop runs between them.
 import asyncio
 import codecs
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.late_import import late_module
+
+if TYPE_CHECKING:
+    import chardetng_py  # type: ignore[import-untyped]
+else:
+    # An extension module, and most output is UTF-8.
+    chardetng_py = late_module("chardetng_py")
 
 __all__ = ["PIECE", "decode"]
 
@@ -77,10 +86,7 @@ async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | N
 
 async def _guess(data: bytes) -> str:
     """Return the likely encoding by its WHATWG name."""
-    # Late, since most output is UTF-8 and the library is an extension module.
-    from chardetng_py import EncodingDetector  # type: ignore[import-untyped]
-
-    detector = EncodingDetector()
+    detector = chardetng_py.EncodingDetector()
     for piece in _pieces(data):
         detector.feed(piece, last=False)
         await asyncio.sleep(0)

@@ -13,7 +13,6 @@ from holdfast.backends import ExecProcess
 from holdfast.collect.stream_drain import StreamDrain
 from holdfast.command_exec.charset import decode
 from holdfast.command_exec.checks import as_size
-from holdfast.command_exec.drain_policy import DrainPolicy
 from holdfast.command_exec.errors import (
     CommandLost,
     ExtensionMissing,
@@ -22,12 +21,13 @@ from holdfast.command_exec.errors import (
     StdinAlreadyClosed,
     StdinNotStreamed,
 )
+from holdfast.command_exec.options import Setup
 from holdfast.command_exec.output import CappedStream, Delta, Deltas, KeptOrder
 from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.commands.run import END_LIMIT, PIECE
 from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError, Unsupported
 from holdfast.events import LimitKind, Reason, Verdict
-from holdfast.protocol.process import OutputChunk, OutputStream, StreamsAtEnd, WriteStatus
+from holdfast.protocol.process import OutputChunk, OutputStream, WriteStatus
 from holdfast.tasks import OwnedTasks
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ __all__ = [
     "Command",
     "CommandOwner",
     "Done",
-    "Kill",
-    "Setup",
 ]
 
 TIMED_OUT = 124
@@ -89,31 +87,6 @@ class Done:
     async def stderr_text(self) -> str:
         """Return stderr as text; see `stdout_text`."""
         return await decode(self.stderr)
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """The way in which commands are killed."""
-
-    tree: bool = True
-    """Also kill descendants that left the process group."""
-    streams: StreamsAtEnd = "close"
-    """`keep` reads until the end of the output, whoever holds it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
-    """The settings of a command that matter after its start."""
-
-    process_id: str | None
-    environment_id: str
-    tty: bool
-    stdin: bool
-    stream: bool
-    timeout: float | None
-    cap: int | None
-    drain: DrainPolicy
-    kill: Kill
 
 
 class CommandOwner(Protocol):

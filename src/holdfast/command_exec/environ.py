@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from holdfast.protocol.process import EnvPolicy
 from holdfast.protocol.sandbox import ExternalProfile, ManagedProfile, SandboxContext
+from holdfast.protocol.secret_variables import PROGRAM_SECRETS
 
 __all__ = ["EVERYTHING", "Variables", "command_variables"]
 
@@ -12,17 +13,6 @@ EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
 """Policy by which a command inherits all variables of its environment."""
-
-# Secrets of a server that no command gets; names are compared without regard to case.
-_SECRETS = frozenset(
-    {
-        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-        "NODE_REPL_AUTH_TOKEN",
-        "OPENAI_FEDERATION_RULE_ID",
-        "OPENAI_IDENTITY_TOKEN_FILE",
-        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-    }
-)
 
 _LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
 _NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
@@ -53,7 +43,7 @@ def command_variables(
     env = {
         name: value
         for name, value in given.items()
-        if value is not None and name.upper() not in _SECRETS
+        if value is not None and name.upper() not in PROGRAM_SECRETS
     }
     # Invalid names cannot exist, so there is nothing to remove.
     unset = [

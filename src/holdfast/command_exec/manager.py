@@ -3,9 +3,9 @@
 import asyncio
 import math
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal, Self, get_args
+from typing import Literal, Self, Unpack, get_args
 
 from msgspec import UNSET
 
@@ -21,8 +21,7 @@ from holdfast.command_exec.checks import (
     check_size_has_terminal,
     check_types,
 )
-from holdfast.command_exec.command import LONGEST_TIMER, Command, Kill, Setup
-from holdfast.command_exec.drain_policy import CODEX_0_166_0, DrainPolicy
+from holdfast.command_exec.command import LONGEST_TIMER, Command
 from holdfast.command_exec.environ import EVERYTHING, command_variables
 from holdfast.command_exec.errors import (
     CommandExecClosed,
@@ -30,30 +29,27 @@ from holdfast.command_exec.errors import (
     SpawnRefused,
     UnknownCommand,
 )
+from holdfast.command_exec.options import (
+    CODEX_0_166_0,
+    CommandOptions,
+    DrainPolicy,
+    Kill,
+    Setup,
+    with_defaults,
+)
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.environment import Environment
-from holdfast.environments.paths import AnyPath
-from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import HoldfastError, SpawnFailed
-from holdfast.protocol.process import EnvPolicy, ProcessLimits, StartParams
+from holdfast.protocol.process import ProcessLimits, StartParams
 from holdfast.tasks import OwnedTasks
 
-__all__ = ["CAP", "TIMEOUT", "CommandExec", "Compat", "Extension"]
-
-TIMEOUT = 10.0
-"""Seconds a command may take unless told otherwise."""
-
-CAP = 1 << 20
-"""Bytes of each stream that are kept or sent unless told otherwise."""
+__all__ = ["CommandExec", "Compat"]
 
 # Seconds after the timeout at which a server kills a command by itself.
 SERVER_GRACE = 1.0
 
 Compat = Literal["codex-0.166.0"]
 """A server version to imitate instead of the better default."""
-
-Extension = Literal["closeStdin", "resize", "size", "unset"]
-"""A feature that a command may need and a Codex server lacks."""
 
 
 class CommandExec:
@@ -152,44 +148,13 @@ class CommandExec:
             raise UnknownCommand(process_id)
         return command
 
-    async def start(
-        self,
-        argv: Sequence[str],
-        *,
-        process_id: str | None = None,
-        cwd: AnyPath | None = None,
-        env: Mapping[str, str | None] | None = None,
-        env_policy: EnvPolicy | None = None,
-        codex_variables: bool = True,
-        tty: bool = False,
-        size: tuple[int, int] | None = None,
-        stdin: bool = False,
-        stream: bool = False,
-        timeout: float | None = TIMEOUT,
-        cap: int | None = CAP,
-        sandbox: AnySandbox | None = None,
-        hold_id: bool = False,
-        accept_missing: Collection[Extension] = (),
-    ) -> Command:
+    async def start(self, argv: Sequence[str], **options: Unpack[CommandOptions]) -> Command:
         """
         Start a command; returns as soon as it runs.
 
         Args:
             argv: The program and its arguments; no shell is involved.
-            process_id: By which `get` finds it; any text, unique among those that are active.
-            cwd: Its folder, relative to that of the environment.
-            env: Variables to set, or with `None` to remove by exactly that name.
-            env_policy: What is inherited from the environment; everything unless given.
-            codex_variables: Also set what Codex sets: [command-exec.env.network].
-            tty: Give it a terminal; its input can be written and its output is streamed.
-            size: Rows and columns of that; 24 by 80 unless given.
-            stdin: Give it a pipe to read from instead of `/dev/null`.
-            stream: Hand output out as it comes, by `Command.output`, instead of keeping it.
-            timeout: Seconds until it is killed and has exit code 124; `None` for no limit.
-            cap: Bytes of each stream to keep or hand out; `None` for no limit.
-            sandbox: As for `Environment.run`; unless given, that of the environment.
-            hold_id: Keep the id taken until `Command.release`, not only until the end.
-            accept_missing: Start it though the server lacks these; the control fails then.
+            options: Described by `CommandOptions`.
 
         Raises:
             EmptyCommand: There is no program.
@@ -205,67 +170,63 @@ class CommandExec:
             CommandExecClosed: It was closed.
         """
         self._check_open()
+        wanted = with_defaults(options)
         program = as_argv(argv)
-        check_size_has_terminal(size, tty=tty)
-        limit, most = as_timeout(timeout), as_output_cap(cap)
-        given = as_variables(env)
-        name = as_process_id(process_id)
-        check_types(cwd, env_policy, accept_missing)
-        environment = self._environment
-        context = await environment.sandbox_context(sandbox)
+        setup = self._setup(wanted)
+        params = await self._params(program, wanted, setup)
+        return await self._start(params, setup, hold_id=wanted["hold_id"])
+
+    def _setup(self, wanted: CommandOptions) -> Setup:
+        tty = wanted["tty"]
+        check_size_has_terminal(wanted["size"], tty=tty)
+        # On a terminal there is always input, and output that is not kept.
+        return Setup(
+            timeout=as_timeout(wanted["timeout"]),
+            cap=as_output_cap(wanted["cap"]),
+            process_id=as_process_id(wanted["process_id"]),
+            environment_id=self._environment.id,
+            tty=tty,
+            stdin=wanted["stdin"] or tty,
+            stream=wanted["stream"] or tty,
+            drain=self._drain,
+            kill=self._kill,
+        )
+
+    async def _params(
+        self, program: list[str], wanted: CommandOptions, setup: Setup
+    ) -> StartParams:
+        """Return the start on the wire, after the checks that need the environment."""
+        given = as_variables(wanted["env"])
+        policy, accepted = wanted["env_policy"], wanted["accept_missing"]
+        check_types(wanted["cwd"], policy, accepted)
+        environment, size, tty = self._environment, wanted["size"], setup.tty
+        context = await environment.sandbox_context(wanted["sandbox"])
         terminal_size = None if size is None else as_size(size)
-        variables = command_variables(given, context, codex=codex_variables)
+        variables = command_variables(given, context, codex=wanted["codex_variables"])
         capabilities = await environment.capabilities()
         check_extensions(
             capabilities,
             environment.id,
             tty=tty,
             size=size is not None,
-            stdin=stdin,
+            stdin=wanted["stdin"],
             unset=bool(variables.unset),
-            accepted=accept_missing,
+            accepted=accepted,
         )
         # Counted even if the start fails: an id is never used twice.
         self._count += 1
-        params = StartParams(
+        return StartParams(
             process_id=f"{self._prefix}-{self._count}",
             argv=program,
-            cwd=await environment.uri(cwd),
+            cwd=await environment.uri(wanted["cwd"]),
             env=variables.env,
-            env_policy=EVERYTHING if env_policy is None else env_policy,
+            env_policy=EVERYTHING if policy is None else policy,
             tty=tty,
-            pipe_stdin=stdin and not tty,
+            pipe_stdin=wanted["stdin"] and not tty,
             terminal_size=terminal_size,
             sandbox=context,
-            limits=self._server_limits(limit) if capabilities.process_limits else None,
+            limits=self._server_limits(setup.timeout) if capabilities.process_limits else None,
             unset=variables.unset or UNSET,
-        )
-        setup = self._setup(
-            process_id=name, tty=tty, stdin=stdin, stream=stream, timeout=limit, cap=most
-        )
-        return await self._start(params, setup, hold_id=hold_id)
-
-    def _setup(
-        self,
-        *,
-        process_id: str | None,
-        tty: bool,
-        stdin: bool,
-        stream: bool,
-        timeout: float | None,
-        cap: int | None,
-    ) -> Setup:
-        # On a terminal there is always input, and output that is not kept.
-        return Setup(
-            process_id=process_id,
-            environment_id=self._environment.id,
-            tty=tty,
-            stdin=stdin or tty,
-            stream=stream or tty,
-            timeout=timeout,
-            cap=cap,
-            drain=self._drain,
-            kill=self._kill,
         )
 
     def _server_limits(self, timeout: float | None) -> ProcessLimits | None:

@@ -1,22 +1,37 @@
-"""Entry points of the launcher: start a server, and be the server. Not for people."""
+"""
+`python -m holdfast.drop_in`, which is `holdfast-sh`.
+
+The launcher calls it to start a server (`ensure`), and that server is another call (`serve`).
+"""
 
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.drop_in.places import Places, UnusablePlace
-from holdfast.drop_in.start import ensure_server, run_server
+from holdfast.drop_in.start import ensure_server
+from holdfast.late_import import late_module
+
+if TYPE_CHECKING:
+    from holdfast.drop_in import entry, service
+else:
+    # A caller waits while a server is started: each of the three calls loads only its own part.
+    entry = late_module("holdfast.drop_in.entry")
+    service = late_module("holdfast.drop_in.service")
 
 __all__ = ["main"]
 
 
 def main(argv: list[str]) -> int:
-    """Run `ensure LAUNCHER SOCKET LOCK` or `serve LAUNCHER SOCKET LOCK FD`."""
+    """Run `ensure LAUNCHER SOCKET LOCK`, `serve LAUNCHER SOCKET LOCK FD`, or the shell."""
+    if argv[:1] not in (["ensure"], ["serve"]):
+        return entry.main()
     what, launcher, where, lock, *rest = argv
     places = Places(launcher=Path(launcher), socket=Path(where), lock=Path(lock))
     if what == "serve":
         given = os.environ.get("HOLDFAST_SH_IDLE", "")
-        run_server(places, int(rest[0]), idle=float(given) if given else None)
+        service.run_server(places, int(rest[0]), idle=float(given) if given else None)
         return 0
     try:
         ensure_server(places, os.environ)

@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +29,7 @@ from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_setti
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
+from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
@@ -46,12 +48,22 @@ from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
 from holdfast.sandbox.bubblewrap.init_program import CallersSession
 from holdfast.sandbox.factory import shared_sandboxes
 
-__all__ = ["IDLE", "ShellServer", "serve"]
+if TYPE_CHECKING:
+    from holdfast.drop_in import judging
+else:
+    # Imports all approvals, which only users with a policy need: a server starts while its first
+    # caller waits.
+    judging = late_module("holdfast.drop_in.judging")
+
+__all__ = ["IDLE", "ShellServer", "run_server", "serve"]
 
 logger = logging.getLogger(__name__)
 
 IDLE = 900.0
 """Seconds without callers after which the server exits."""
+
+# Connections that wait for `accept`; further callers wait in `connect`.
+_BACKLOG = 256
 
 # Callers at a time; further ones wait for their response.
 _MOST_CALLERS = 512
@@ -87,7 +99,7 @@ class ShellServer:
         # PID namespaces of running sandboxes, by the pid of PID 1: shells in them may call.
         self._inside: dict[int, int] = {}
         # Imported with the first policy: most users have none.
-        self._judge: object | None = None
+        self._judge: judging.Judge | None = None
 
     async def prepare(self) -> None:
         """Probe the sandbox support of this machine before the first caller needs it."""
@@ -187,12 +199,8 @@ class ShellServer:
         settings: ShellSettings,
         context: SandboxContext | None,
     ) -> SandboxContext | None:
-        # Imports all approvals, which only users with a policy need: a server starts while its
-        # first caller waits.
-        from holdfast.drop_in.judging import Judge, LineRefused
-
-        if not isinstance(self._judge, Judge):
-            self._judge = Judge()
+        if self._judge is None:
+            self._judge = judging.Judge()
         asking = asyncio.create_task(self._judge.admit(caller, settings, context))
         # The launcher sends nothing yet, so a read returns only when it has ended, for
         # example by Ctrl-C at a question.
@@ -202,7 +210,7 @@ class ShellServer:
             if not asking.done():
                 raise CallerGone("while it was asked about")
             return asking.result()
-        except LineRefused as error:
+        except judging.LineRefused as error:
             raise _LineNotRun(f"denied by the policy: {error}") from error
         finally:
             for task in (asking, gone):
@@ -531,6 +539,21 @@ async def _pass_signals(connection: socket.socket, caller: Caller, handed: Deleg
         typed = caller.terminal is not None and code == _FROM_KERNEL and number != signal.SIGHUP
         if not typed:
             handed.signal(number)
+
+
+def run_server(places: Places, ready: int, *, idle: float | None = None) -> None:
+    """Run the server: listen, report it, and serve until no callers come any more."""
+    # Left behind by a server that was killed: the lock guarantees that none listens.
+    with suppress(FileNotFoundError):
+        os.unlink(places.socket)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    with listener:
+        listener.bind(os.fspath(places.socket))
+        os.chmod(places.socket, 0o600)
+        listener.listen(_BACKLOG)
+        os.write(ready, b"r")
+        os.close(ready)
+        asyncio.run(serve(places, listener, idle=IDLE if idle is None else idle))
 
 
 async def serve(places: Places, listener: socket.socket, *, idle: float = IDLE) -> None:

@@ -18,13 +18,10 @@ from pathlib import Path
 
 from holdfast.drop_in.places import Places, make_private
 
-__all__ = ["ensure_server", "run_server", "server_listens"]
+__all__ = ["ensure_server", "server_listens"]
 
 # Seconds for a new server to listen, also on a busy machine.
 _START_LIMIT = 20.0
-
-# Connections that wait for `accept`; further callers wait in `connect`.
-_BACKLOG = 256
 
 # Variables that the server takes over from its first caller. None of them may decide about the
 # shells of other callers.
@@ -121,23 +118,3 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
 
 def _open_descriptors() -> list[int]:
     return [int(name) for name in os.listdir("/proc/self/fd")]
-
-
-def run_server(places: Places, ready: int, *, idle: float | None = None) -> None:
-    """Run the server: listen, report it, and serve until no callers come any more."""
-    # Not needed by a process that only starts a server, and the import takes 0.2 s.
-    import asyncio
-
-    from holdfast.drop_in.service import IDLE, serve
-
-    # Left behind by a server that was killed: the lock guarantees that none listens.
-    with suppress(FileNotFoundError):
-        os.unlink(places.socket)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    with listener:
-        listener.bind(os.fspath(places.socket))
-        os.chmod(places.socket, 0o600)
-        listener.listen(_BACKLOG)
-        os.write(ready, b"r")
-        os.close(ready)
-        asyncio.run(serve(places, listener, idle=IDLE if idle is None else idle))

@@ -10,8 +10,9 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from itertools import chain, zip_longest
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+from aiohappyeyeballs import AddrInfoType, start_connection
 
 from holdfast.errors import OperationFailed
 from holdfast.http.exchange import HttpConnection
@@ -186,60 +187,25 @@ class _TunnelAnswer(asyncio.Protocol):
             self.accepted.set_exception(error)
 
 
-Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
-
-
 async def _connected(host: str, port: int) -> socket.socket:
     """Return a socket to the first address that answers (RFC 8305)."""
-    # Addresses are tried in turn; a slow one is overtaken by the next, so that a broken route of
-    # one family costs a fraction of a second.
-    addresses = await _resolve(host, port)
-    if len(addresses) == 1:
-        return await _connect(addresses[0])
-    errors: list[OSError] = []
-    attempts: set[asyncio.Task[socket.socket]] = set()
-    try:
-        for position, address in enumerate(addresses):
-            attempts.add(asyncio.get_running_loop().create_task(_connect(address)))
-            is_last = position == len(addresses) - 1
-            while attempts:
-                done, attempts = await asyncio.wait(
-                    attempts,
-                    timeout=None if is_last else _STAGGER,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                sockets = [task.result() for task in done if task.exception() is None]
-                for extra in sockets[1:]:
-                    extra.close()
-                if sockets:
-                    return sockets[0]
-                errors += [e for e in (task.exception() for task in done) if isinstance(e, OSError)]
-                if not is_last:
-                    break
-    finally:
-        for task in attempts:
-            task.cancel()
-        for result in await asyncio.gather(*attempts, return_exceptions=True):
-            if isinstance(result, socket.socket):
-                result.close()
-    raise errors[0]
+    # Addresses of both families are tried in turn; a slow one is overtaken by the next, so that a
+    # broken route of one family costs a fraction of a second.
+    return await start_connection(
+        await _resolve(host, port), happy_eyeballs_delay=_STAGGER, socket_factory=_make_socket
+    )
 
 
-async def _connect(address: Address) -> socket.socket:
-    family, where = address
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        # A request is written at once; Nagle would only delay it.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, where)
-    except BaseException:
-        sock.close()
-        raise
+def _make_socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family, kind, protocol)
+    # A request is written at once; Nagle would only delay it.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
 # The result type of `socket.getaddrinfo`.
-NamesFound: TypeAlias = list[tuple[Any, ...]]
+NamesFound: TypeAlias = Sequence[AddrInfoType]
 
 RunLookUp: TypeAlias = Callable[
     [Callable[[], tuple[NamesFound, Exception | None]]],
@@ -264,32 +230,27 @@ def _caught(look_up: Callable[[], NamesFound]) -> tuple[NamesFound, Exception | 
         return [], error
 
 
-async def _resolve(host: str, port: int) -> Sequence[Address]:
-    """Return the addresses of a host, alternating between IPv4 and IPv6."""
+async def _resolve(host: str, port: int) -> NamesFound:
+    """Return the addresses of a host."""
     try:
         literal = ipaddress.ip_address(host)
     except ValueError:
         pass
     else:
-        if literal.version == 4:
-            return [(socket.AF_INET, (host, port))]
-        return [(socket.AF_INET6, (host, port, 0, 0))]
+        is_v4 = literal.version == 4
+        family = socket.AF_INET if is_v4 else socket.AF_INET6
+        where = (host, port) if is_v4 else (host, port, 0, 0)
+        return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where)]
     run = _name_threads.get()
-    found: NamesFound
     try:
         if run is None:
             loop = asyncio.get_running_loop()
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        else:
-            look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-            found, error = await run(partial(_caught, look_up))
-            if error is not None:
-                raise error
+            return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found, error = await run(partial(_caught, look_up))
+        if error is not None:
+            raise error
     except UnicodeError as error:
         # An empty or overlong label.
         raise OSError(f"no such host: {host}") from error
-    families: dict[socket.AddressFamily, list[Address]] = {}
-    for family, _, _, _, where in found:
-        families.setdefault(family, []).append((family, where))
-    turns = chain.from_iterable(zip_longest(*families.values()))
-    return [address for address in turns if address is not None]
+    return found

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.http.urls import InvalidUrl, Url
 from holdfast.protocol.http import HttpHeader, HttpRequestParams
+from holdfast.protocol.secret_variables import HEADER_SECRETS
 
 __all__ = ["Headers", "OutgoingRequest", "prepare"]
 
@@ -22,26 +23,6 @@ Headers = dict[str, list[bytes]]
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\0-\x08\x0a-\x1f\x7f]")
-
-# Variables that no header may use [http.request.variables].
-_SECRETS = frozenset(
-    {
-        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-        "OPENAI_FEDERATION_RULE_ID",
-        "OPENAI_IDENTITY_TOKEN_FILE",
-        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-        "OPENAI_API_KEY",
-        "CODEX_API_KEY",
-        "CODEX_ACCESS_TOKEN",
-        "CODEX_CONNECTORS_TOKEN",
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "AZURE_CLIENT_SECRET",
-        "AZURE_FEDERATED_TOKEN_FILE",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-    }
-)
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -194,7 +175,7 @@ def _from_environment(header: HttpHeader, environ: Mapping[str, str]) -> str:
     variable = header.value_env_var
     if variable is None:
         return ""
-    if variable.upper() in _SECRETS:
+    if variable.upper() in HEADER_SECRETS:
         raise InvalidParams(
             f"http/request header {header.name} cannot use executor environment variable {variable}"
         )

@@ -37,6 +37,7 @@ from mcp_types import (
 
 from holdfast._version import __version__
 from holdfast.errors import HoldfastError
+from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.options import ServerOptions
@@ -48,9 +49,13 @@ from holdfast.transports.base import Receiver, Transport
 
 # Loaded after the first answer, since the tools take long to import.
 if TYPE_CHECKING:
+    from holdfast.mcp_server import http
     from holdfast.mcp_server.handlers import Handlers
     from holdfast.mcp_server.http import HttpAccess
     from holdfast.transports.tls import ServerTls
+else:
+    # Imports a web server, which clients on standard streams do without.
+    http = late_module("holdfast.mcp_server.http")
 
 __all__ = ["McpServer"]
 
@@ -137,14 +142,12 @@ class McpServer:
         self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
     ) -> str:
         """Accept connections until the end, and return the URL."""
-        from holdfast.mcp_server.http import serving
-
         # `holdfast mcp` has no option for TLS.
         assert tls is None
         # Always given for a server that listens.
         assert self._access is not None
         url = await self._stack.enter_async_context(
-            serving(
+            http.serving(
                 self._server,
                 where,
                 self._access,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from holdfast.protocol.process import EnvPolicy, StartMetadata
+from holdfast.protocol.secret_variables import COMMAND_SECRETS, SECRET_PATTERNS, TOKEN_VARIABLE
 
 __all__ = ["child_environment", "without_tokens"]
 
@@ -24,25 +25,6 @@ _CORE = frozenset(
         "USER",
     ]
 )
-
-# Not inherited unless the policy says `ignoreDefaultExcludes`.
-_DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
-
-# Secrets of the server that no child may see; names are compared without regard to case.
-_RESERVED = frozenset(
-    {
-        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-        "NODE_REPL_AUTH_TOKEN",
-        "OPENAI_FEDERATION_RULE_ID",
-        "OPENAI_IDENTITY_TOKEN_FILE",
-        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-        "CODEX_GUARDIAN_DECISIONS_API_KEY",
-    }
-)
-
-# Variables that no child inherits and no sandboxed child is given. With a server's token, a
-# sandboxed command that has a network could run anything outside of its sandbox.
-_OWN_SECRETS = ("HOLDFAST_TOKEN",)
 
 _THREAD_ID = "CODEX_THREAD_ID"
 _TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
@@ -68,7 +50,7 @@ def child_environment(
     """
     variables = {} if policy is None else _inherit(policy, inherited)
     variables.update(env)
-    for name in [n for n in variables if n in _RESERVED_AS_WRITTEN or n.upper() in _RESERVED]:
+    for name in [n for n in variables if n in _RESERVED_AS_WRITTEN or n.upper() in COMMAND_SECRETS]:
         del variables[name]
     if metadata is not None:
         # Metadata without a thread id means that there is none [env.thread-id].
@@ -81,9 +63,9 @@ def child_environment(
 
 
 def without_tokens(variables: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables without those that hold the token of a Holdfast server."""
-    if any(name in variables for name in _OWN_SECRETS):
-        return {n: v for n, v in variables.items() if n not in _OWN_SECRETS}
+    """Return the variables without the token of a Holdfast server."""
+    if TOKEN_VARIABLE in variables:
+        return {n: v for n, v in variables.items() if n != TOKEN_VARIABLE}
     return variables
 
 
@@ -96,7 +78,7 @@ def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
         variables.update((n, v) for n, v in inherited.items() if n.upper() in _CORE)
     excludes = list(policy.exclude)
     if not policy.ignore_default_excludes:
-        excludes += _DEFAULT_EXCLUDES
+        excludes += SECRET_PATTERNS
     if excludes:
         variables = _without(variables, tuple(excludes))
     # `set` after the excludes and before `include_only`, as in the real server: a variable

@@ -14,12 +14,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.errors import SpawnFailed
+from holdfast.linux.search_path import candidates
 from holdfast.system_text import system_text
 
-__all__ = ["DEFAULT_PATH", "Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
-
-# Search path of `execvp` for a child without a `PATH` (`confstr(_CS_PATH)` of glibc).
-DEFAULT_PATH = "/bin:/usr/bin"
+__all__ = ["Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
 # Endings of the error text of a program on a terminal, by errno. An absolute path is checked only
 # if it comes from `arg0`, as in the real server.
@@ -59,9 +57,7 @@ def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[st
         return Launch(program, seen, cwd)
     # As `execvp`: EACCES wins over ENOENT if a candidate was there but could not be executed.
     refused = errno.ENOENT
-    for folder in env.get("PATH", DEFAULT_PATH).split(":"):
-        # The path stays relative if `PATH` is: a script sees it as `$0`.
-        candidate = os.path.join(folder, program)
+    for candidate in candidates(program, env.get("PATH")):
         fault = _executable_fault(os.path.join(cwd, candidate))
         if not fault:
             return Launch(candidate, seen, cwd)
@@ -125,8 +121,7 @@ def _in_path(program: str, cwd: str, env: Mapping[str, str]) -> str:
         )
     refused = errno.ENOENT
     found = [f"Unable to spawn {program} because:"]
-    for folder in path.split(":"):
-        candidate = os.path.join(cwd, folder, program)
+    for candidate in (os.path.join(cwd, one) for one in candidates(program, path)):
         fault = _executable_fault(candidate)
         if not fault:
             return candidate

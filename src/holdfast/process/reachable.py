@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from holdfast.errors import SpawnFailed
 from holdfast.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
-from holdfast.process.executable_lookup import DEFAULT_PATH
+from holdfast.linux.search_path import candidates
 from holdfast.process.interpreter import is_interpreter_cached
 from holdfast.process.start_threads import StartThreads
 from holdfast.system_text import system_text
@@ -83,12 +83,13 @@ def _is_cached(program: str, cwd: str, env: Mapping[str, str], *, tty: bool) -> 
         return False
     if "/" in program:
         return _kind(os.path.join(cwd, program)) != "?"
-    folders = env.get("PATH", DEFAULT_PATH).split(":")
-    for folder in folders[:_MAX_LOOKS]:
-        found = _kind(os.path.join(cwd, folder, program))
+    for looks, candidate in enumerate(candidates(program, env.get("PATH"))):
+        if looks == _MAX_LOOKS:
+            return False
+        found = _kind(os.path.join(cwd, candidate))
         if found != "missing":
             return found == "program"
-    return len(folders) <= _MAX_LOOKS
+    return True
 
 
 def _kind(path: str) -> str:
@@ -153,9 +154,8 @@ def paths_to_check(
         # The directory of a terminal whose own is missing.
         yield env["HOME"]
     program = argv[0]
-    folders = [""] if "/" in program else env.get("PATH", DEFAULT_PATH).split(":")
-    for folder in folders:
-        candidate = os.path.join(cwd, folder, program)
+    for one in [program] if "/" in program else candidates(program, env.get("PATH")):
+        candidate = os.path.join(cwd, one)
         yield candidate
         with suppress(ValueError):
             if os.access(candidate, os.X_OK):

@@ -1,12 +1,18 @@
-"""Reads lines of the prompt: plainly, or with history and completion (`prompt_toolkit`)."""
+"""Reads lines of the prompt: plainly, or with history and completion."""
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from holdfast.prompt.lines import completions
+from holdfast.late_import import late_module
+
+if TYPE_CHECKING:
+    from holdfast.prompt import rich_reader
+else:
+    # Needs prompt_toolkit, an optional dependency (extra `shell`) that takes 0.1 s to import.
+    rich_reader = late_module("holdfast.prompt.rich_reader")
 
 __all__ = ["LineReader", "PlainReader", "make_reader"]
 
@@ -82,42 +88,8 @@ def make_reader(
     """
     if source.isatty() and target.isatty():
         try:
-            return _rich_reader(history, sessions)
+            return rich_reader.RichReader(history, sessions)
         # The extra is not installed; plain lines will do.
         except ImportError:
             pass
     return PlainReader(source, target)
-
-
-def _rich_reader(history: Path | None, sessions: Callable[[], Iterable[int]]) -> LineReader:
-    # An optional dependency (extra `shell`), which takes 0.1 s to import.
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-    from prompt_toolkit.document import Document
-    from prompt_toolkit.formatted_text import ANSI
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
-
-    class _Words(Completer):
-        def get_completions(
-            self, document: Document, complete_event: CompleteEvent
-        ) -> Iterator[Completion]:
-            typed = document.text_before_cursor
-            last = typed.rpartition(" ")[2]
-            for found in completions(typed, sessions()):
-                yield Completion(found, start_position=-len(last))
-
-    kept = InMemoryHistory() if history is None else FileHistory(str(history))
-    session: PromptSession[str] = PromptSession(
-        history=kept, completer=_Words(), complete_while_typing=False
-    )
-
-    class _Reader:
-        async def read(self, prompt: str) -> str | None:
-            try:
-                return await session.prompt_async(ANSI(prompt))
-            except KeyboardInterrupt:
-                return ""
-            except EOFError:
-                return None
-
-    return _Reader()

@@ -74,12 +74,18 @@ class Method(Generic[P, R]):
     """One request of the protocol: its name on the wire and its two types."""
 
     # Methods are compared by identity and never change.
-    __slots__ = ("name", "params", "result")
+    __slots__ = ("family", "name", "params", "result")
 
-    def __init__(self, name: str, params: type[P], result: type[R]) -> None:
+    def __init__(
+        self, name: str, params: type[P], result: type[R], family: str | None = None
+    ) -> None:
         self.name = name
         self.params = params
         self.result = result
+        self.family = family
+        """
+        The group of the method in texts about the handshake; None if it is allowed at any time.
+        """
 
     def __repr__(self) -> str:
         return f"Method({self.name!r})"

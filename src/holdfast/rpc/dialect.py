@@ -11,6 +11,14 @@ from typing import TypeVar
 
 from holdfast.errors import HoldfastError, MalformedMessage, MethodNotFound, Refused
 from holdfast.protocol import codes
+from holdfast.protocol.methods import (
+    ENVIRONMENT_INFO,
+    ENVIRONMENT_STATUS,
+    FS_CLOSE,
+    PROCESS_HOLD,
+    PROCESS_SIGNAL,
+    PROCESS_TERMINATE,
+)
 from holdfast.rpc.decode import decode_message, decode_patiently
 from holdfast.rpc.encode import encode_notification
 from holdfast.rpc.params import decode_params
@@ -28,14 +36,15 @@ class Dialect:
     """
 
     control: frozenset[str] = frozenset(
-        {
-            "environment/info",
-            "environment/status",
-            "process/hold",
-            "process/signal",
-            "process/terminate",
-            "fs/close",
-        }
+        method.name
+        for method in (
+            ENVIRONMENT_INFO,
+            ENVIRONMENT_STATUS,
+            PROCESS_HOLD,
+            PROCESS_SIGNAL,
+            PROCESS_TERMINATE,
+            FS_CLOSE,
+        )
     )
     """Methods that never wait for a free slot, because they end what occupies the slots."""
 

@@ -7,6 +7,7 @@ import pybase64
 
 from holdfast.protocol.base import Base64
 from holdfast.protocol.envelope import ErrorData, RequestId, Trace
+from holdfast.protocol.methods import PROCESS_OUTPUT
 
 __all__ = [
     "Encoded",
@@ -29,6 +30,7 @@ def _to_text(value: object) -> str:
 
 
 _encode = msgspec.json.Encoder(enc_hook=_to_text).encode
+_OUTPUT = PROCESS_OUTPUT.name.encode()
 
 
 def encode_request(
@@ -101,7 +103,7 @@ def _unicode(text: str) -> str:
 
 def output_prefix(process_id: str) -> bytes:
     """Return the part of every `process/output` that is the same for one process."""
-    return b'{"method":"process/output","params":{"processId":%b,"seq":' % _encode(process_id)
+    return b'{"method":"%b","params":{"processId":%b,"seq":' % (_OUTPUT, _encode(process_id))
 
 
 def encode_output(prefix: bytes, seq: int, stream: str, chunk: bytes) -> tuple[bytes, bytes, bytes]:

@@ -47,20 +47,12 @@ class Route(Generic[C]):
     __slots__ = ("_decode_params", "family", "handler", "name", "params")
 
     def __init__(
-        self,
-        name: str,
-        params: type,
-        handler: Handler[C, Any, Any],
-        family: str | None,
-        dialect: Dialect = EXEC_SERVER,
-    ):
-        self.name = name
-        self.params = params
+        self, method: Method[Any, Any], handler: Handler[C, Any, Any], dialect: Dialect
+    ) -> None:
+        self.name = method.name
+        self.params = method.params
+        self.family = method.family
         self.handler = handler
-        self.family = family
-        """
-        The group of the method in texts about the handshake; None if it is allowed at any time.
-        """
         self._decode_params = dialect.decode_params
 
     def decode(self, params: object) -> Any:
@@ -73,18 +65,14 @@ class Route(Generic[C]):
 class Router(Generic[C]):
     """The methods of a server."""
 
-    def __init__(self, families: dict[str, str], dialect: Dialect = EXEC_SERVER) -> None:
-        self._families = families
+    def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
         self._dialect = dialect
         self._routes: dict[str, Route[C]] = {}
 
     def add(self, method: Method[P, R], handler: Handler[C, P, R]) -> None:
         """Serve a method; each only once."""
         assert method.name not in self._routes, method.name
-        family = self._families.get(method.name)
-        self._routes[method.name] = Route(
-            method.name, method.params, handler, family, self._dialect
-        )
+        self._routes[method.name] = Route(method, handler, self._dialect)
 
     def __contains__(self, method: object) -> bool:
         return method in self._routes

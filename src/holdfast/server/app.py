@@ -17,7 +17,6 @@ from holdfast.local_servers import Reachable, hide
 from holdfast.process.io.input_budget import InputBudget, InputTotal
 from holdfast.process.observers import ProcessObserver
 from holdfast.process.registry import MakeLog, ProcessRegistry, plain_log
-from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
 from holdfast.server.connection import ServerConnection
@@ -96,7 +95,7 @@ class Server:
         self._sign_interval = sign_interval
         self._limits = limits
         self._has_pages = pages
-        self._router: Router[ServerConnection] = Router(FAMILIES)
+        self._router: Router[ServerConnection] = Router()
         add_environment_methods(self._router)
         add_process_methods(self._router)
         add_file_methods(self._router)

@@ -22,10 +22,22 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable
 
+from holdfast.late_import import late_module
+
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import termios
+
+    from holdfast.linux import cgroupfs, device_nodes
+    from holdfast.supervision import service_manager as manager_module
     from holdfast.supervision.service_manager import ServiceManager
+else:
+    # Only some guardians need these, or only at their end: until then they stay smaller.
+    termios = late_module("termios")
+    cgroupfs = late_module("holdfast.linux.cgroupfs")
+    device_nodes = late_module("holdfast.linux.device_nodes")
+    manager_module = late_module("holdfast.supervision.service_manager")
 
 __all__ = [
     "become_subreaper",
@@ -161,10 +173,7 @@ def _take_service_manager() -> Collection[int]:
     """Take the service manager from the environment; return its notification signals."""
     global _manager
     if "NOTIFY_SOCKET" in os.environ:
-        # Imported late: most guardians have no service manager, and `socket` is large.
-        from holdfast.supervision.service_manager import take_service_manager
-
-        _manager = take_service_manager()
+        _manager = manager_module.take_service_manager()
     return () if _manager is None else _manager.signals
 
 
@@ -250,12 +259,8 @@ def _reap(worker: int, *, also_stop: bool) -> int | None:
 
 def _remove_leavings(worker: int) -> None:
     """Remove cgroups and device nodes that the worker has left."""
-    # Imported late: the guardian needs both only here, at its end, and stays smaller until then.
-    from holdfast.linux.cgroupfs import remove_cgroups
-    from holdfast.linux.device_nodes import remove_unused_devices
-
-    remove_cgroups(worker)
-    remove_unused_devices()
+    cgroupfs.remove_cgroups(worker)
+    device_nodes.remove_unused_devices()
 
 
 def _do_nothing(number: int, frame: object) -> None:
@@ -284,9 +289,6 @@ def _remember_terminal() -> Callable[[], None] | None:
     """Return a function that restores the current terminal modes, for a worker that is killed."""
     if not os.isatty(0):
         return None
-    # Imported late: the guardian of a server has no terminal.
-    import termios
-
     try:
         modes = termios.tcgetattr(0)
         name = os.ttyname(0)

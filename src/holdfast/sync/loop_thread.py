@@ -71,14 +71,7 @@ class LoopThread:
         loop = self._loop
         # Set before the constructor returns.
         assert loop is not None
-        if threading.current_thread() is self._thread:
-            raise RuntimeError(
-                "an environment of holdfast.sync cannot be used in its own callbacks:"
-                " collect what they are given, and use it after the call"
-            )
-        if os.getpid() != self._process:
-            # A fork copies no other thread, so nobody would run the call.
-            raise EnvironmentClosed(self.serves)
+        self._check_caller()
         outcome: Future[R] = Future()
         task: asyncio.Task[R] | None = None
 
@@ -120,6 +113,17 @@ class LoopThread:
             raise
         finally:
             self._awaited.discard(awaited)
+
+    def _check_caller(self) -> None:
+        """Raise if nobody would ever run a call of this thread or process."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(
+                "an environment of holdfast.sync cannot be used in its own callbacks:"
+                " collect what they are given, and use it after the call"
+            )
+        # A fork copies no other thread.
+        if os.getpid() != self._process:
+            raise EnvironmentClosed(self.serves)
 
     def stop(self) -> None:
         """End the loop and its thread; what still runs there is cancelled."""

@@ -11,9 +11,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast._version import install_command
+from holdfast.late_import import late_module
 
 if TYPE_CHECKING:
+    from holdfast.telemetry import sdk
     from holdfast.telemetry.sdk import Exporting
+else:
+    # Needs OpenTelemetry, an optional dependency (extra `otel`).
+    sdk = late_module("holdfast.telemetry.sdk")
 
 __all__ = ["configure_telemetry", "wanted_exporters"]
 
@@ -35,10 +40,7 @@ def configure_telemetry() -> "Exporting | None":
     if not any(wanted.values()):
         return None
     try:
-        # Here, since OpenTelemetry is an optional dependency (extra `otel`).
-        from holdfast.telemetry.sdk import export
-
-        return export(traces=wanted["TRACES"], metrics=wanted["METRICS"], logs=wanted["LOGS"])
+        return sdk.export(traces=wanted["TRACES"], metrics=wanted["METRICS"], logs=wanted["LOGS"])
     except ImportError as error:
         logger.error(
             "telemetry is off: OTEL_… variables ask for it, but there is no way to send it (%s);"

@@ -14,6 +14,7 @@ import pybase64
 from holdfast.client.target import Target
 from holdfast.errors import ConnectFailed
 from holdfast.protocol.envelope import Message, Notification, Request, RequestId
+from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_OUTPUT
 from holdfast.rpc.decode import decode_message
 from holdfast.rpc.encode import encode_error, encode_notification, encode_result
 from holdfast.transports.base import Receiver, Transport
@@ -134,16 +135,16 @@ class ScriptedPeer:
         """Say that a process wrote something."""
         chunk = pybase64.b64encode(data).decode("ascii")
         params = {"processId": process_id, "seq": seq, "stream": stream, "chunk": chunk}
-        self.notify("process/output", params)
+        self.notify(PROCESS_OUTPUT.name, params)
 
     def exited(self, process_id: str, seq: int, exit_code: int = 0) -> None:
         """Say that a process has exited."""
         params = {"processId": process_id, "seq": seq, "exitCode": exit_code}
-        self.notify("process/exited", {**params, "sandboxDenied": False})
+        self.notify(PROCESS_EXITED.name, {**params, "sandboxDenied": False})
 
     def closed(self, process_id: str, seq: int) -> None:
         """Say that nothing more will come of a process."""
-        self.notify("process/closed", {"processId": process_id, "seq": seq})
+        self.notify(PROCESS_CLOSED.name, {"processId": process_id, "seq": seq})
 
     def cut(self) -> None:
         """End the connection at once."""

@@ -13,9 +13,17 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
+from holdfast.late_import import late_module
 from holdfast.transports.private_folder import SOCKET, PrivateFolder
+
+if TYPE_CHECKING:
+    import hmac
+else:
+    # Loads OpenSSL, which the process that only waits does without.
+    hmac = late_module("hmac")
 
 __all__ = [
     "END",
@@ -137,15 +145,12 @@ def take_over(control: socket.socket, token: str) -> list[int]:
         As many as there are `STREAMS`, which belong to the caller; none if the peer sent
         something else, or has gone.
     """
-    # Late, because `hmac` loads OpenSSL, which the process that only waits does without.
-    from hmac import compare_digest
-
     taken: list[int] = []
     try:
         said, taken, _, _ = socket.recv_fds(
             control, TOKEN_SIZE + 1, len(STREAMS), socket.MSG_CMSG_CLOEXEC
         )
-        if compare_digest(said, token.encode()):
+        if hmac.compare_digest(said, token.encode()):
             # The kernel drops descriptors for which this process has no free number.
             taken_all = len(taken) == len(STREAMS)
             control.send(_ACCEPTED if taken_all else _NOT_NOW)

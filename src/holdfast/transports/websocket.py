@@ -23,6 +23,7 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
+from holdfast.late_import import late_module
 from holdfast.log_event import LogEvent, clip
 from holdfast.transports.base import (
     HIGH_WATER,
@@ -41,7 +42,10 @@ from holdfast.transports.unix_as_tcp import UnixAsTcp
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from holdfast.transports.tls import TlsListener
+    from holdfast.transports import tls as tls_listener
+else:
+    # Loads OpenSSL, and most servers listen without TLS.
+    tls_listener = late_module("holdfast.transports.tls")
 
 __all__ = [
     "MAX_FRAME",
@@ -532,7 +536,7 @@ async def listen_websocket(
     ping_interval: float | None = None,
     tls: "SSLContext | None" = None,
     listening: socket.socket | None = None,
-) -> "asyncio.Server | TlsListener":
+) -> "asyncio.Server | tls_listener.TlsListener":
     """
     Listen for connections.
 
@@ -565,11 +569,8 @@ async def listen_websocket(
 
         if tls is None:
             return await loop.create_server(make_door, sock=listening, backlog=_BACKLOG)
-        # Late, because most servers listen without TLS, and `ssl` loads OpenSSL.
-        from holdfast.transports.tls import TlsListener
-
         listening.listen(_BACKLOG)
-        return TlsListener(listening, tls, make_door, timeout=HEAD_TIMEOUT)
+        return tls_listener.TlsListener(listening, tls, make_door, timeout=HEAD_TIMEOUT)
     except BaseException:
         listening.close()
         raise

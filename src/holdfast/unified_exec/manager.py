@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.environments.environment import Environment
 from holdfast.environments.manager import EnvironmentManager
 from holdfast.errors import HoldfastError
+from holdfast.late_import import late_module
 from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import (
     ExecArguments,
@@ -44,7 +45,12 @@ from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write
 
 # Only tools with approvals load this module.
 if TYPE_CHECKING:
+    from holdfast.unified_exec import approval_hooks, takeover
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
+else:
+    # Most conversations have neither approvals nor a patch in a command.
+    approval_hooks = late_module("holdfast.unified_exec.approval_hooks")
+    takeover = late_module("holdfast.unified_exec.takeover")
 
 __all__ = ["SessionManager", "new_call_id"]
 
@@ -252,46 +258,59 @@ class SessionManager:
             self._owner.store.free(session_id)
             return begun
         held = begun
-        pruned: tuple[int, ...] = ()
+        # Numbers of sessions that had to go to make room for this one.
+        pruned: list[int] = []
         while True:
-            # The output belongs to this call only, so the session must not keep it.
-            session, output, held.output = held.session, held.output, None
-            again: StartRequest | None = None
-            # Uncontended: the session was just made.
-            async with session.lock:
-                try:
-                    # In the store from here on, so that an interrupted call leaves a session to
-                    # poll.
-                    pruned += self._owner.admit(held)
-                    clock = asyncio.get_running_loop()
-                    since = clock.time()
-                    await self._first_wait(held, exec_wait(arguments.yield_time_ms), output)
-                    wall_time = clock.time() - since
-                    # The report of a denied command shows no wall time.
-                    if session.verdict is not None and session.verdict.denial is not None:
-                        wall_time = 0.0
-                    again = await self._starter.after_late_denial(held)
-                    if again is None:
-                        return await self._reporter.report(
-                            held, call_id, wall_time, arguments, output=output, pruned=pruned
-                        )
-                    # The number stays reserved: the second attempt is the same session for the
-                    # model.
-                    self._owner.release(held, keep_id=True)
-                finally:
-                    if again is None:
-                        # It was killed, or it was never stored and the call is cancelled.
-                        if held.forgotten or not self._owner.store.holds(session):
-                            self._owner.release(held)
-                        held.announcer.end()
-            first = held
+            outcome = await self._follow(held, arguments, call_id, pruned)
+            if isinstance(outcome, ExecResult):
+                return outcome
+            held = await self._start_again(environment, outcome, held)
+
+    async def _follow(
+        self, held: HeldSession, arguments: ExecArguments, call_id: str, pruned: list[int]
+    ) -> ExecResult | StartRequest:
+        """Wait for a started command; return the result, or the start to make in its place."""
+        # The output belongs to this call only, so the session must not keep it.
+        session, output, held.output = held.session, held.output, None
+        again: StartRequest | None = None
+        # Uncontended: the session was just made.
+        async with session.lock:
             try:
-                async with self._starter.ended_by_close():
-                    held = await self._starter.start(environment, again, first=first)
-            except BaseException:
-                self._owner.store.free(session_id)
-                first.announcer.end()
-                raise
+                # In the store from here on, so that an interrupted call leaves a session to poll.
+                pruned += self._owner.admit(held)
+                clock = asyncio.get_running_loop()
+                since = clock.time()
+                await self._first_wait(held, exec_wait(arguments.yield_time_ms), output)
+                wall_time = clock.time() - since
+                # The report of a denied command shows no wall time.
+                if session.verdict is not None and session.verdict.denial is not None:
+                    wall_time = 0.0
+                again = await self._starter.after_late_denial(held)
+                if again is None:
+                    return await self._reporter.report(
+                        held, call_id, wall_time, arguments, output=output, pruned=tuple(pruned)
+                    )
+                # The number stays reserved: the second attempt is the same session for the model.
+                self._owner.release(held, keep_id=True)
+                return again
+            finally:
+                if again is None:
+                    # It was killed, or it was never stored and the call is cancelled.
+                    if held.forgotten or not self._owner.store.holds(session):
+                        self._owner.release(held)
+                    held.announcer.end()
+
+    async def _start_again(
+        self, environment: Environment, request: StartRequest, first: HeldSession
+    ) -> HeldSession:
+        """Start a command that its sandbox has stopped once more, by another request."""
+        try:
+            async with self._starter.ended_by_close():
+                return await self._starter.start(environment, request, first=first)
+        except BaseException:
+            self._owner.store.free(first.session.session_id)
+            first.announcer.end()
+            raise
 
     async def _begin(
         self, environment: Environment, arguments: ExecArguments, call_id: str, session_id: int
@@ -357,10 +376,8 @@ class SessionManager:
 
     async def _apply(self, environment: Environment, request: StartRequest) -> ExecResult | None:
         """Apply a patch; return None if the command is none."""
-        # Late, because most conversations have no patch in a command.
-        from holdfast.unified_exec.takeover import take_patch
-
-        return await take_patch(environment, request, self._hooks, self.options.model_policy)
+        policy = self.options.model_policy
+        return await takeover.take_patch(environment, request, self._hooks, policy)
 
     # -- write_stdin
 
@@ -555,8 +572,5 @@ def _approval_hooks(options: Options, clock: PausableClock, inner: Hooks) -> "Ap
     """Return the hooks that approvals need, or None; they are imported only if there are any."""
     if options.approvals is None:
         return None
-    # Late, because the tools without approvals load none of their modules.
-    from holdfast.unified_exec.approval_hooks import ApprovalHooks
-
     paused = clock.paused if options.pause_for_questions else nullcontext
-    return ApprovalHooks(options.approvals, paused=paused, inner=inner)
+    return approval_hooks.ApprovalHooks(options.approvals, paused=paused, inner=inner)

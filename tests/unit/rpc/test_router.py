@@ -21,7 +21,7 @@ from holdfast.errors import (
     UnknownProcess,
 )
 from holdfast.protocol.base import Empty, Method
-from holdfast.protocol.methods import FAMILIES, METHODS, PROCESS_READ
+from holdfast.protocol.methods import METHODS, PROCESS_READ
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ReadParams, ReadResponse
 from holdfast.rpc.router import ErrorAnswer, Router, error_of
@@ -35,7 +35,7 @@ def pong(context: str, params: Empty) -> Empty:
 
 @pytest.fixture
 def router() -> Router[str]:
-    router: Router[str] = Router({"process/read": "exec"})
+    router: Router[str] = Router()
     router.add(PING, pong)
     return router
 
@@ -135,6 +135,7 @@ def test_the_unforeseen_is_told_to_the_log_and_not_to_the_caller(
 
 @pytest.mark.requirement("session.before-initialize")
 def test_every_method_but_initialize_has_a_family() -> None:
-    assert {m.name for m in METHODS} - FAMILIES.keys() == {"initialize"}
-    assert FAMILIES["process/read"] == "exec"
-    assert FAMILIES["environmentConfig/read"] == "environment config"
+    families = {method.name: method.family for method in METHODS}
+    assert [name for name, family in families.items() if family is None] == ["initialize"]
+    assert families["process/read"] == "exec"
+    assert families["environmentConfig/read"] == "environment config"

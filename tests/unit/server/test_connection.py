@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.protocol.methods import METHODS
 from holdfast.server.app import Server
 from tests.unit.fakes import FakeTransport
 from tests.unit.server.serving import Client
@@ -28,6 +29,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 async def stranger(server: Server) -> Client:
     """A client before its handshake."""
     return Client(server)
+
+
+def test_every_method_of_the_table_is_served() -> None:
+    router = Server()._router
+    assert [method for method in METHODS if method.name not in router] == []
 
 
 # The handshake.

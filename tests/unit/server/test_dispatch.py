@@ -49,7 +49,7 @@ class Desk:
         self.waiting: list[asyncio.Future[Empty]] = []
         self.cancelled = 0
         self.admitted = True
-        router: Router[Desk] = Router({})
+        router: Router[Desk] = Router()
         router.add(WAIT, Desk.wait)
         router.add(QUICK, Desk.quick)
         router.add(BREAK, Desk.break_now)

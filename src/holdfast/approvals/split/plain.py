@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING
 from holdfast._version import install_command
 from holdfast.approvals.split.budget import Budget, TooCostlyError
 from holdfast.errors import HoldfastError
+from holdfast.late_import import late_module
 
 if TYPE_CHECKING:
+    import tree_sitter
+    import tree_sitter_bash
     from tree_sitter import Node, Parser, Point
+else:
+    # Optional dependencies (extra `approvals`).
+    tree_sitter = late_module("tree_sitter")
+    tree_sitter_bash = late_module("tree_sitter_bash")
 
 __all__ = ["SplittingUnavailable", "plain_commands", "simple_commands"]
 
@@ -132,14 +139,12 @@ def _parser() -> Parser:
     parser: Parser | None = getattr(_local, "parser", None)
     if parser is None:
         try:
-            import tree_sitter
-            import tree_sitter_bash
+            parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
         except ImportError as error:
             raise SplittingUnavailable(
                 "splitting scripts needs tree-sitter, the extra `approvals` of Holdfast:"
                 f" {install_command('approvals')}"
             ) from error
-        parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
         _local.parser = parser
     return parser
 

@@ -8,7 +8,6 @@ atomically and readable by its owner only, since it may hold tokens.
 import os
 import re
 import tempfile
-import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -25,12 +24,17 @@ from holdfast.system_text import system_text
 
 __all__ = ["add", "remove"]
 
-_HEADER: Final = re.compile(r"[ \t]*\[.*\][ \t]*(#.*)?")
-# A table inside an entry, such as `[environments.env]`.
-_PART: Final = re.compile(
-    r"""[ \t]*\[[ \t]*(environments|"environments"|'environments')[ \t]*\..*"""
+# What the depth of a line depends on: strings and comments, which may hold all the rest;
+# brackets; line ends.
+_PIECE: Final = re.compile(
+    r'''"""(?:\\.|[^\\])*?"{3,5}|"(?:\\.|[^"\\\n])*"'''
+    r"""|'{3}.*?'{3,5}|'[^'\n]*'|#[^\n]*|[\[\]{}\n]""",
+    re.DOTALL,
 )
-_DEFAULT: Final = re.compile(r"""[ \t]*(default|"default"|'default')[ \t]*=.*""")
+_HEADER: Final = re.compile(r"[ \t]*\[")
+# A table inside an entry, such as `[environments.env]`.
+_PART: Final = re.compile(r"""[ \t]*\[[ \t]*(environments|"environments"|'environments')[ \t]*\.""")
+_DEFAULT: Final = re.compile(r"""[ \t]*(default|"default"|'default')[ \t]*=""")
 
 
 def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) -> None:
@@ -94,7 +98,7 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     gone = set(range(first, end))
     if wanted.get("default", "").strip() == environment_id:
         del wanted["default"]
-        gone.update(at for at in range(len(lines)) if _is_default(lines, at))
+        gone.update(_defaults(lines))
     new = "".join(line for at, line in enumerate(lines) if at not in gone)
     if end == len(lines):
         new = new.rstrip() + "\n" if new.strip() else ""
@@ -143,8 +147,7 @@ def _tables(text: str, path: Path) -> list[tuple[int, int]]:
     """
     entries = config.parse(text, path).entries
     lines = _lines(text)
-    headers = [at for at in range(len(lines)) if _is_header(lines, at)]
-    tops = [at for at in headers if not _PART.fullmatch(lines[at].rstrip())]
+    tops = [at for at in _headers(lines) if not _PART.match(lines[at])]
     # A valid file has no other top-level tables.
     tables = [_span(lines, header, after) for header, after in pairwise([*tops, len(lines)])]
     if len(tables) != len(entries):
@@ -152,16 +155,34 @@ def _tables(text: str, path: Path) -> list[tuple[int, int]]:
     return tables
 
 
-def _is_header(lines: Sequence[str], at: int) -> bool:
-    return bool(_HEADER.fullmatch(lines[at].rstrip())) and _is_outermost(lines, at)
+def _outermost(text: str) -> set[int]:
+    """
+    Return the numbers of the lines that begin outside of all values.
+
+    The text is known to be TOML. A line that looks like a header may still be inside of a string
+    or a list of several lines.
+    """
+    found, line, depth = {0}, 0, 0
+    for match in _PIECE.finditer(text):
+        piece = match[0]
+        depth += (piece in "[{") - (piece in "]}")
+        line += piece.count("\n")
+        if piece == "\n" and not depth:
+            found.add(line)
+    return found
 
 
-def _is_default(lines: Sequence[str], at: int) -> bool:
-    return (
-        bool(_DEFAULT.fullmatch(lines[at].rstrip()))
-        and _is_outermost(lines, at)
-        and not any(_is_header(lines, above) for above in range(at))
-    )
+def _headers(lines: Sequence[str]) -> list[int]:
+    """Return the numbers of the lines with the header of a table."""
+    outermost = _outermost("".join(lines))
+    return [at for at in range(len(lines)) if at in outermost and _HEADER.match(lines[at])]
+
+
+def _defaults(lines: Sequence[str]) -> list[int]:
+    """Return the number of the line with the key `default` of the file, if it has one."""
+    first = next(iter(_headers(lines)), len(lines))
+    outermost = _outermost("".join(lines))
+    return [at for at in range(first) if at in outermost and _DEFAULT.match(lines[at])]
 
 
 def _with_default(text: str, environment_id: str, path: Path) -> str:
@@ -173,11 +194,11 @@ def _with_default(text: str, environment_id: str, path: Path) -> str:
     """
     lines = _lines(text)
     written = f"default = {spell_value(environment_id)}\n"
-    places = [at for at in range(len(lines)) if _is_default(lines, at)]
+    places = _defaults(lines)
     if places:
         lines[places[0]] = written
     else:
-        first = next(at for at in range(len(lines)) if _is_header(lines, at))
+        first = _headers(lines)[0]
         while first > 0 and _is_comment(lines[first - 1]):
             first -= 1
         lines.insert(first, written if _keys_above(lines, first) else written + "\n")
@@ -190,19 +211,6 @@ def _with_default(text: str, environment_id: str, path: Path) -> str:
 def _keys_above(lines: Sequence[str], at: int) -> bool:
     """Return True if the line above is a key, so that no blank line is needed."""
     return at > 0 and not _is_blank(lines[at - 1]) and not _is_comment(lines[at - 1])
-
-
-def _is_outermost(lines: Sequence[str], at: int) -> bool:
-    """
-    Return True if a line is at the top level; inside of a string or list the text above is no
-    valid TOML.
-    """
-    try:
-        # Only a parser can tell: a header may also stand inside of a multi-line string.
-        tomllib.loads("".join(lines[:at]).removeprefix("\ufeff"))
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
 
 
 def _span(lines: Sequence[str], header: int, after: int) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from holdfast.protocol.secret_variables import TOKEN_VARIABLE
+
 __all__ = [
     "FILE_NAME",
     "NOISE_VARIABLES",
@@ -24,9 +26,6 @@ FILE_NAME: Final = "environments.toml"
 
 URL_VARIABLES: Final = ("HOLDFAST_EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL")
 """Variables that name a server; the first one that is not blank counts."""
-
-TOKEN_VARIABLE: Final = "HOLDFAST_TOKEN"  # noqa: S105 - its name, not a token
-"""Variable with the token for the server that a variable or `--url` names."""
 
 NOISE_VARIABLES: Final = (
     "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL",

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Final, TypedDict, cast
 
+from holdfast.rpc.blame import wrong_type
 from holdfast.suggestions import did_you_mean
 
 __all__ = ["EntryKeys", "FileKeys", "Unfit", "read_keys"]
@@ -72,7 +73,7 @@ _Reader = Callable[[object, str], object]
 
 def _table(value: object, readers: Mapping[str, _Reader], place: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise _wrong(value, "a table", place)
+        raise Unfit(wrong_type(value, "a table", exact=True), place)
     read: dict[str, object] = {}
     for key, inner in value.items():
         if key not in readers:
@@ -97,19 +98,19 @@ def _entry(value: object, place: str) -> dict[str, object]:
 
 def _text(value: object, place: str) -> str:
     if not isinstance(value, str):
-        raise _wrong(value, "a string", place)
+        raise Unfit(wrong_type(value, "a string", exact=True), place)
     return value
 
 
 def _flag(value: object, place: str) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(value, "a boolean", place)
+        raise Unfit(wrong_type(value, "a boolean", exact=True), place)
     return value
 
 
 def _list(value: object, place: str) -> list[object]:
     if not isinstance(value, list):
-        raise _wrong(value, "a sequence", place)
+        raise Unfit(wrong_type(value, "a sequence", exact=True), place)
     return value
 
 
@@ -119,14 +120,14 @@ def _texts(value: object, place: str) -> tuple[str, ...]:
 
 def _variables(value: object, place: str) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise _wrong(value, "a map", place)
+        raise Unfit(wrong_type(value, "a map", exact=True), place)
     return {name: _text(item, f"{place}.{name}") for name, item in value.items()}
 
 
 def _seconds(value: object, place: str) -> float:
     # A bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(value, "f64", place)
+        raise Unfit(wrong_type(value, "f64", exact=True), place)
     fault = "cannot convert float seconds to Duration: value is"
     if value < 0:
         raise Unfit(f"{fault} negative", place)
@@ -156,20 +157,3 @@ _FILE: Final[Mapping[str, _Reader]] = {
     "include_local": _flag,
     "environments": _entries,
 }
-
-
-def _wrong(value: object, wanted: str, place: str) -> Unfit:
-    match value:
-        case bool():
-            got = f"boolean `{'true' if value else 'false'}`"
-        case int():
-            got = f"integer `{value}`"
-        case float():
-            got = f"floating point `{value}`"
-        case str():
-            got = f'string "{value}"'
-        case list():
-            got = "sequence"
-        case _:
-            got = "map"
-    return Unfit(f"invalid type: {got}, expected {wanted}", place)

@@ -37,11 +37,16 @@ from holdfast.environments.ssh.bootstrap import (
     read_report,
 )
 from holdfast.errors import ConnectFailed, ServerGone
+from holdfast.late_import import late_module
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.handover import END
 
 if TYPE_CHECKING:
+    from holdfast.environments.ssh import installer
     from holdfast.environments.ssh.installer import Consent
+else:
+    # Loads archive modules that only an installation needs.
+    installer = late_module("holdfast.environments.ssh.installer")
 
 __all__ = ["CONNECT_TIMEOUT", "SshTarget", "program_target"]
 
@@ -147,11 +152,8 @@ class SshTarget(Target):
         before = self._kept
         found = await self._launch()
         if isinstance(found, Missing) and before is None:
-            # Late, because it loads archive modules that only an installation needs.
-            from holdfast.environments.ssh.installer import offer
-
             await self._drop_command()
-            if await offer(self.address, found, self._install) is None:
+            if await installer.offer(self.address, found, self._install) is None:
                 raise ConnectFailed(
                     f"holdfast {__version__} is not on {self.address.destination};"
                     f" `{self.address.connect_command}` installs it there, if you want that"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.linux.search_path import candidates
 from holdfast.sandbox.policy.exhausted import raise_exhausted
 
 __all__ = ["NEEDED", "Launcher", "find_launcher", "note_launchers"]
@@ -57,8 +58,8 @@ def note_launchers() -> None:
 
 def _present(environ: Mapping[str, str]) -> frozenset[str]:
     # Relative directories depend on the working directory, which a client may choose.
-    folders = [f for f in environ.get("PATH", "").split(":") if f.startswith("/")]
-    paths = dict.fromkeys([*(os.path.join(f, "bwrap") for f in folders), *_FIXED_PLACES])
+    listed = [path for path in candidates("bwrap", environ.get("PATH")) if path.startswith("/")]
+    paths = dict.fromkeys([*listed, *_FIXED_PLACES])
     return frozenset(os.path.realpath(path) for path in paths if os.access(path, os.X_OK))
 
 

@@ -15,8 +15,9 @@ from functools import cache
 
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.linux.device_nodes import OwnDevices
+from holdfast.linux.search_path import candidates
 from holdfast.process.environment import without_tokens
-from holdfast.process.executable_lookup import DEFAULT_PATH, Launch
+from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import Access
@@ -250,9 +251,9 @@ class BubblewrapSandbox:
         if "/" in program:
             return program
         refused = ""
-        for folder in (DEFAULT_PATH if path is None else path).split(":"):
-            candidate = os.path.join(folder, program)
-            listed = os.path.join(os.path.realpath(os.path.join(cwd, folder)), program)
+        for candidate in candidates(program, path):
+            folder = os.path.join(cwd, os.path.dirname(candidate))
+            listed = os.path.join(os.path.realpath(folder), program)
             found = os.path.realpath(listed)
             if not os.path.isfile(found) or "deny" in map(self._policy.access, (listed, found)):
                 continue

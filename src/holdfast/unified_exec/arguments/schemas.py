@@ -35,14 +35,14 @@ def schemas(
             for `bind_tools` (the form of chat completions), `mcp` for `tools/list`.
         environments: Ids of the environments to choose from, the default first. With
             fewer than two there is nothing to choose.
-        extras: Whether to offer what the original does not have: `wait_for`, `head`,
-            `tail`, `grep` and the tool `read_output`.
-        patterns: Whether the extras may take regular expressions.
-        login: Whether login shells are allowed. The original has the parameter in any case.
-        shell: Whether the model may choose a shell.
-        additional_permissions: Whether a command may ask for more than its sandbox allows
-            and still run inside of it.
-        permission_requests: Whether to offer the tool `request_permissions`.
+        extras: Offer what the original does not have: `wait_for`, `head`, `tail`, `grep` and
+            the tool `read_output`.
+        patterns: Let the extras take regular expressions.
+        login: Allow login shells. The original has the parameter in any case.
+        shell: Let the model choose a shell.
+        additional_permissions: Let a command ask for more than its sandbox allows and still
+            run inside of it.
+        permission_requests: Offer the tool `request_permissions`.
 
     Raises:
         ValueError: `kind` is none of these.
@@ -70,17 +70,8 @@ def schemas(
         described = _READ_OUTPUT if patterns else _READ_OUTPUT_LINES
         tools.append(_tool(kind, "read_output", described, read_output, [], _READ_RESULT))
     if permission_requests:
-        request = _request_permissions(environments)
-        tools.append(
-            _tool(
-                kind,
-                "request_permissions",
-                _REQUEST_PERMISSIONS,
-                request,
-                ["permissions"],
-                _GRANT,
-            )
-        )
+        name, request = "request_permissions", _request_permissions(environments)
+        tools.append(_tool(kind, name, _REQUEST_PERMISSIONS, request, ["permissions"], _GRANT))
     return tools
 
 

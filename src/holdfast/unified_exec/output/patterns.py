@@ -11,10 +11,17 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import islice
 from time import thread_time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast._version import install_command
 from holdfast.errors import InvalidParams
+from holdfast.late_import import late_module
+
+if TYPE_CHECKING:
+    import re2  # type: ignore[import-untyped]
+else:
+    # An optional dependency (extra `patterns`).
+    re2 = late_module("re2")
 
 __all__ = [
     "PATTERN_CHARACTERS",
@@ -156,7 +163,7 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
         InvalidParams: The text is no pattern, or too large a one, or RE2 is not installed.
     """
     try:
-        import re2  # type: ignore[import-untyped]
+        options = re2.Options()
     except ImportError as missing:
         raise InvalidParams(
             "patterns need the package google-re2, the extra `patterns` of Holdfast:"
@@ -167,7 +174,6 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
             f"pattern {text[:40]!r}... has {len(text):,} characters,"
             f" {PATTERN_CHARACTERS:,} are allowed"
         )
-    options = re2.Options()
     options.max_mem = _MEMORY
     options.log_errors = False
     options.never_capture = True

@@ -1,0 +1,31 @@
+"""
+Modules that are imported when one of their names is first used.
+
+For what most programs never need: an extra, or a part that takes long to load. Both branches name
+the same module, so that type checkers and import-linter see it too:
+
+    if TYPE_CHECKING:
+        import difflib
+    else:
+        # Only needed after a mistake, and every command would pay for it.
+        difflib = late_module("difflib")
+"""
+
+from importlib import import_module
+
+__all__ = ["late_module"]
+
+
+class _LateModule:
+    """Stand-in for a module."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(import_module(self._name), name)
+
+
+def late_module(name: str) -> object:
+    """Return a stand-in; reading one of its names imports the module, or raises `ImportError`."""
+    return _LateModule(name)
