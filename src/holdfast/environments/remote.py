@@ -8,18 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.backends import FileSystem
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target, WebSocketTarget
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
-from holdfast.environments.lazy_backends import (
-    FailFastFileSystem,
-    SharedBackend,
-    SharedFileSystem,
-    SharedHttpClient,
-)
 from holdfast.environments.lazy_client import SharedClient
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget, program_target
@@ -80,10 +73,10 @@ class RemoteEnvironment(Environment):
             initialize_timeout=initialize_timeout,
             telemetry=telemetry,
         )
-        self.backend = SharedBackend(self._shared)
-        self.filesystem = SharedFileSystem(self._shared)
-        self.http = SharedHttpClient(self._shared)
-        self.fail_fast_filesystem: FileSystem = FailFastFileSystem(self._shared)
+        self.backend = self._shared.backend
+        self.filesystem = self._shared.files
+        self.http = self._shared.http
+        self.fail_fast_filesystem = self._shared.fail_fast_files
         """Files for callers that want an error instead of waiting for a connection."""
 
     @classmethod
