@@ -169,8 +169,6 @@ async def _try(target: Target) -> str | None:
         connected = perf_counter() - began
         answers = await answer_time(client.status)
         info = client.environment
-    # `ExecServerClient.connect` has set it.
-    assert info is not None
     program = None
     if isinstance(target, SshTarget):
         program = target.program

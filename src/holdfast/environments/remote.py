@@ -124,13 +124,11 @@ class RemoteEnvironment(Environment):
 
     async def wait_ready(self) -> None:
         # The client may exist and be recovering.
-        await (await self._shared.get()).connected()
+        await (await self._shared.get()).wait_connected()
 
     async def info(self) -> EnvironmentInfo:
         client = await self._shared.get()
-        await client.connected()
-        # `ExecServerClient.connect` has set it.
-        assert client.environment is not None
+        await client.wait_connected()
         return client.environment
 
     async def status(self) -> Status:
