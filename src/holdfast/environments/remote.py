@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.client.client import ExecServerClient
-from holdfast.client.target import Target, WebSocketTarget
+from holdfast.client.target import CommandTarget, Target, TargetOptions, target_of_url
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
@@ -180,8 +180,7 @@ def ssh_environment(
 
 
 def _target(where: str | Sequence[str], bearer_token: str | None, connect_timeout: float) -> Target:
-    if isinstance(where, str) and not where.startswith("unix:///"):
-        # Any other text too: a URL is checked when it is used.
-        headers = {} if bearer_token is None else {"Authorization": f"Bearer {bearer_token}"}
-        return WebSocketTarget(where, headers=headers, timeout=connect_timeout)
-    return Target.of(where, timeout=connect_timeout)
+    if isinstance(where, str):
+        options = TargetOptions(bearer_token=bearer_token, timeout=connect_timeout)
+        return target_of_url(where, options)
+    return CommandTarget(where)
