@@ -23,7 +23,7 @@ class Scheme(NamedTuple):
     target: str
     """Subclass of `client.target.Target` that makes connections, as `module:class`."""
     address: Literal["host", "path"] = "host"
-    """What the URL names: a host with a port, or the path of a socket."""
+    """Kind of address in the URL: a host with a port, or the path of a socket."""
     listens: bool = True
     """True if a server listens there; False if connecting starts the server."""
     takes_token: bool = False
@@ -42,7 +42,7 @@ SCHEMES: Final[tuple[Scheme, ...]] = (
         "ws",
         "ws://",
         "ws://HOST:PORT",
-        "holdfast.client.target:WebSocketTarget",
+        "holdfast.client.websocket_target:WebSocketTarget",
         takes_token=True,
         mistaken=("http",),
     ),
@@ -50,7 +50,7 @@ SCHEMES: Final[tuple[Scheme, ...]] = (
         "wss",
         "wss://",
         "wss://HOST",
-        "holdfast.client.target:WebSocketTarget",
+        "holdfast.client.websocket_target:WebSocketTarget",
         takes_token=True,
         mistaken=("https",),
     ),
@@ -63,7 +63,7 @@ SCHEMES: Final[tuple[Scheme, ...]] = (
         listens=False,
     ),
 )
-"""All schemes, in the order in which they are listed to people."""
+"""All schemes, in the order in which they are listed to people; the first is the usual one."""
 
 
 def scheme_of(where: object) -> Scheme | None:

@@ -7,7 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import url_schemes
-from holdfast.client.target import Target, TargetOptions, UnixTarget, WebSocketTarget
+from holdfast.client.target import Target, TargetOptions, UnixTarget
+from holdfast.client.websocket_target import WebSocketTarget
 from holdfast.environments.config.urls import check_url
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed

@@ -1,22 +1,23 @@
 """Addresses of servers, and how to open a connection to each kind."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import join
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from holdfast.client.command import ServingCommand
 from holdfast.errors import ConnectFailed, InvalidConfig
-from holdfast.local_servers import find_token
 from holdfast.suggestions import closest
-from holdfast.token_file import BadTokenFile
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 from holdfast.transports.memory import connect_memory
-from holdfast.transports.token_urls import check_token, may_carry_token
+from holdfast.transports.token_urls import check_token
 from holdfast.transports.unix import connect_unix
 from holdfast.url_schemes import SCHEMES, Scheme, listening, scheme_of, socket_path, spelled
+
+if TYPE_CHECKING:
+    # For tools that follow imports: the table of schemes names this module as a string.
+    from holdfast.client import websocket_target as websocket_target
 
 __all__ = [
     "CONNECT_TIMEOUT",
@@ -25,7 +26,6 @@ __all__ = [
     "Target",
     "TargetOptions",
     "UnixTarget",
-    "WebSocketTarget",
     "meant_url",
     "target_of_url",
 ]
@@ -36,7 +36,7 @@ CONNECT_TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What a caller may say about the connections to a URL; a target takes what it can use."""
+    """Options of the connections to a URL; a target takes those that it can use."""
 
     bearer_token: str | None = None
     timeout: float | None = None
@@ -125,10 +125,9 @@ def target_of_url(url: str, options: TargetOptions) -> Target:
 
     A text of another kind counts as the URL of a WebSocket, which fails when it is used.
     """
-    scheme = scheme_of(url)
+    scheme = scheme_of(url) or SCHEMES[0]
     # The table names subclasses of `Target`, which a test checks.
-    kind = WebSocketTarget if scheme is None else cast("type[Target]", scheme.load_target())
-    return kind.of_url(url, options)
+    return cast("type[Target]", scheme.load_target()).of_url(url, options)
 
 
 def _check_token(url: str, token: str) -> None:
@@ -159,73 +158,6 @@ def meant_url(where: str) -> str:
             spellings |= dict.fromkeys((one.name, *one.mistaken), one)
     found = closest(scheme.lower(), spellings, 0.5)
     return f" (did you mean `{spellings[found].start}{rest}`?)" if found else ""
-
-
-class WebSocketTarget(Target):
-    """
-    A server that listens on a WebSocket.
-
-    Without a token in `headers`, the token file of a server of the same user on this machine is
-    used.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        timeout: float,
-        ping_interval: float = SIGN_INTERVAL,
-    ) -> None:
-        """
-        Take the address; nothing is connected before `open`.
-
-        Args:
-            url: `ws://` or `wss://`.
-            headers: Sent with the request.
-            timeout: Seconds to connect.
-            ping_interval: Seconds between two pings; a server silent for two is lost.
-        """
-        scheme, separator, rest = url.partition("://")
-        # Without user name and password, since labels are logged.
-        self.label = f"{scheme}{separator}{rest.rpartition('@')[2]}"
-        self._ping_interval = ping_interval
-        self._url = url
-        self._headers = headers
-        self._timeout = timeout
-
-    @classmethod
-    def of_url(cls, url: str, options: TargetOptions) -> "WebSocketTarget":
-        token = options.bearer_token
-        return cls(
-            url,
-            headers={} if token is None else {"Authorization": f"Bearer {token}"},
-            timeout=CONNECT_TIMEOUT if options.timeout is None else options.timeout,
-            ping_interval=options.ping_interval,
-        )
-
-    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        # Late, because the WebSocket library is an extension that other targets do without.
-        from holdfast.transports.websocket_client import connect_websocket
-
-        return await connect_websocket(
-            self._url,
-            accept,
-            headers=self._headers or self._own_headers(),
-            timeout=self._timeout,
-            ping_interval=self._ping_interval,
-        )
-
-    def _own_headers(self) -> Mapping[str, str]:
-        """Return the header with the token of a local server."""
-        # Looked up for each connection: a restarted server has another token.
-        if not may_carry_token(self._url):
-            return {}
-        try:
-            token = find_token(self._url, os.environ)
-        except BadTokenFile as error:
-            raise ConnectFailed(str(error), errno=error.errno, path=error.path) from error
-        return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 class UnixTarget(Target):

@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from holdfast.client.client import ExecServerClient
-from holdfast.client.target import CommandTarget, Target, UnixTarget, WebSocketTarget
+from holdfast.client.target import CommandTarget, Target, UnixTarget
+from holdfast.client.websocket_target import WebSocketTarget
 from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
 from holdfast.server.auth import Unauthorized
