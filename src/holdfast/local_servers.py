@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.token_file import read_tokens
+from holdfast.url_schemes import socket_path
 
 __all__ = [
     "Listed",
@@ -366,8 +367,8 @@ def _reachable_by(about: Mapping[str, object]) -> Reachable:
     secrets = tuple(one for one in files if isinstance(one, str) and _is_kind(one, stat.S_ISREG))
     if not isinstance(url, str):
         return Reachable(secrets)
-    socket = url.removeprefix("unix://")
-    sockets = (socket,) if socket.startswith("/") and _is_kind(socket, stat.S_ISSOCK) else ()
+    socket = socket_path(url)
+    sockets = (socket,) if socket is not None and _is_kind(socket, stat.S_ISSOCK) else ()
     return Reachable(
         secrets, sockets, (url,) if about.get("open") is True and about["alive"] else ()
     )
@@ -423,9 +424,9 @@ def _name(key: str) -> str:
 
 def _key(url: str) -> str:
     """Return the address of a URL in one spelling, whatever the scheme."""
-    scheme, _, rest = url.partition("://")
-    if scheme == "unix":
+    if socket_path(url) is not None:
         return url
+    rest = url.partition("://")[2]
     found = _ADDRESS.fullmatch(re.split(r"[/?#]", rest, maxsplit=1)[0])
     if found is None:
         return url

@@ -52,7 +52,7 @@ async def test_what_is_below_folders(both: list[ExecServerClient], tmp_path: Pat
     params = DiscoverRootsParams(
         roots=[CapabilityRoot(id=name, path=PathUri.parse(f"{base}/{name}")) for name in names]
     )
-    theirs, ours = [await client.call(RAW_ROOTS, params) for client in both]
+    theirs, ours = [await client._session.call(RAW_ROOTS, params) for client in both]
     for their_root, our_root in zip(theirs["roots"], ours["roots"], strict=True):
         assert our_root == their_root
         assert list(our_root) == list(their_root)
@@ -60,7 +60,7 @@ async def test_what_is_below_folders(both: list[ExecServerClient], tmp_path: Pat
 
 async def test_what_is_installed(both: list[ExecServerClient]) -> None:
     params = DiscoverInstalledParams(cwd=PathUri.parse("file:///"))
-    theirs, ours = [await client.call(RAW_INSTALLED, params) for client in both]
+    theirs, ours = [await client._session.call(RAW_INSTALLED, params) for client in both]
     for kind in ("plugins", "skills"):
         for their_one, our_one in zip(theirs[kind], ours[kind], strict=True):
             assert our_one == their_one

@@ -24,6 +24,7 @@ from holdfast.environments.ssh.installer import Offer, remove
 from holdfast.environments.ssh.target import SshTarget, program_target
 from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
 from holdfast.suggestions import did_you_mean
+from holdfast.url_schemes import scheme_of
 
 __all__ = ["connect"]
 
@@ -61,7 +62,8 @@ class _ConnectTarget:
         self.transport: ServerUrl | ServingProgram | None = None
         self._where = where
         self._token: str | None = None
-        if where.startswith("ssh://"):
+        scheme = scheme_of(where)
+        if scheme is not None and not scheme.listens:
             ssh = _ssh(options.ssh) if options.ssh else ["ssh"]
             self.ssh = SshCommand(SshAddress.of_url(where, ssh=ssh))
         elif options.ssh:
@@ -110,7 +112,7 @@ class _ConnectTarget:
             found = shlex.join([program or "holdfast", *SERVE])
             ssh, *more = self.ssh.address.argv(found)
             return Entry(id=name, transport=ServingProgram(program=ssh, args=tuple(more)))
-        if self._where.startswith(("ws://", "wss://", "unix:///")):
+        if self.transport is None and scheme_of(self._where) is not None:
             return Entry(id=name, transport=ServerUrl(url=self._where, bearer_token=self._token))
         raise Ended(1, f"`{self._where}` cannot be saved under another name")
 
@@ -169,8 +171,6 @@ async def _try(target: Target) -> str | None:
         connected = perf_counter() - began
         answers = await answer_time(client.status)
         info = client.environment
-    # `ExecServerClient.connect` has set it.
-    assert info is not None
     program = None
     if isinstance(target, SshTarget):
         program = target.program

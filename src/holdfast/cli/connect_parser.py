@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from holdfast.cli.loading import load
 from holdfast.cli.server_options_parser import add_token_option
+from holdfast.url_schemes import SCHEMES
 
 __all__ = ["add_connect"]
 
@@ -43,8 +44,7 @@ def add_connect(commands: _Commands) -> None:
     connect.add_argument(
         "where",
         metavar="WHERE",
-        help="ssh://[USER@]HOST[:PORT], ws://…, wss://…, unix:///PATH,"
-        " or a name in environments.toml",
+        help=f"{', '.join(scheme.form for scheme in SCHEMES)}, or a name in environments.toml",
     )
     connect.add_argument("--yes", "-y", action="store_true", help="install without a question")
     connect.add_argument(

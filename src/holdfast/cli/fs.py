@@ -173,8 +173,8 @@ async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
         cwd: str | None = None
         with suppress(InvalidPathUri, ForeignPathUri):
             # A server of another operating system has no path that can be joined here.
-            cwd = PathUri.parse(info.cwd).native if info is not None and info.cwd else None
-        blocks = info is not None and info.capabilities.file_write_streaming
+            cwd = PathUri.parse(info.cwd).native if info.cwd else None
+        blocks = info.capabilities.file_write_streaming
         yield FilePlace(client.files, cwd, writes_blocks=blocks)
 
 

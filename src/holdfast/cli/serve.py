@@ -9,6 +9,7 @@ from holdfast.cli.loading import load
 from holdfast.cli.server_config import with_config
 from holdfast.errors import InvalidConfig
 from holdfast.supervision.guardian import run_guarded
+from holdfast.url_schemes import is_stdio
 
 __all__ = ["reloads", "serve"]
 
@@ -44,12 +45,12 @@ def reloads(options: argparse.Namespace) -> bool:
     """Return True if SIGHUP reloads files; otherwise it ends the server, like Codex's."""
     has_files = options.token_file is not None or options.tls_cert is not None
     # Codex's server ends at SIGHUP, so one that imitates it reloads only if it has files.
-    return (has_files or not options.as_codex) and options.listen not in ("stdio", "stdio://")
+    return (has_files or not options.as_codex) and not is_stdio(options.listen)
 
 
 def _serve_kept(options: argparse.Namespace) -> int:
     """Connect the standard streams to a server that outlives them."""
-    if options.listen not in ("stdio", "stdio://") or options.also_listen:
+    if not is_stdio(options.listen) or options.also_listen:
         print("Error: --keep and --attach are for `--listen stdio`", file=sys.stderr)
         return 1
     if options.attach is not None:

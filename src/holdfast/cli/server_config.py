@@ -10,6 +10,7 @@ import os
 from holdfast.cli.loading import load
 from holdfast.errors import InvalidConfig
 from holdfast.suggestions import closest
+from holdfast.url_schemes import is_stdio
 
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
@@ -41,7 +42,7 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
     path = options.config
     if path is None:
         path = options.default_config
-        streams = options.listen in ("stdio", "stdio://") or options.keep or options.attach
+        streams = is_stdio(options.listen) or options.keep or options.attach
         if path is None or streams or not os.path.lexists(path):
             return options
     known = _options_of(parser)

@@ -17,6 +17,7 @@ from holdfast.server.serve import (
     StartFailed,
     serve_forever,
 )
+from holdfast.url_schemes import is_stdio
 
 __all__ = ["run_server", "set_log_level"]
 
@@ -43,7 +44,7 @@ def run_server(
             options.log_level or os.environ.get("HOLDFAST_LOG", "error"),
             options.log_format,
             # A server on stdio writes to the stderr of its one client, in order.
-            threaded=options.listen not in ("stdio", "stdio://"),
+            threaded=not is_stdio(options.listen),
         )
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
@@ -11,35 +11,16 @@ import pybase64
 
 from holdfast.connection import Connection
 from holdfast.errors import ConnectFailed, ConnectionLost, MalformedMessage, RemoteProtocolError
-from holdfast.events import LogEntry
 from holdfast.protocol import codes
-from holdfast.protocol.base import Empty, Method
+from holdfast.protocol.base import Empty, Method, NotificationMethod
 from holdfast.protocol.envelope import Notification, Request
-from holdfast.protocol.fs import MissingChangedEvent
 from holdfast.protocol.handshake import InitializeParams, InitializeResponse
-from holdfast.protocol.methods import (
-    FS_MISSING_CHANGED,
-    HTTP_BODY_DELTA,
-    INITIALIZE,
-    INITIALIZED,
-    PROCESS_CLOSED,
-    PROCESS_EXITED,
-    PROCESS_OUTPUT,
-    PROCESS_STREAM_ENDED,
-    SERVER_STOPPING,
-)
-from holdfast.protocol.process import (
-    ClosedEvent,
-    ExitedEvent,
-    OutputChunk,
-    OutputEvent,
-    OutputStream,
-    StreamEndedEvent,
-)
+from holdfast.protocol.methods import INITIALIZE, INITIALIZED
+from holdfast.protocol.process import OutputStream
 from holdfast.telemetry import ClientTelemetry
 from holdfast.transports.base import Transport
 
-__all__ = ["MAX_CALLS", "Link", "LinkOwner", "TooManyCalls"]
+__all__ = ["MAX_CALLS", "Link", "NotificationHandlers", "OutputReceiver", "TooManyCalls"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,32 +41,33 @@ class TooManyCalls(RemoteProtocolError):
         super().__init__(f"exec-server has reached its limit of {MAX_CALLS} pending requests")
 
 
-class LinkOwner(Protocol):
-    """The client a link belongs to."""
+class OutputReceiver(Protocol):
+    """A process whose output arrives on a connection."""
 
-    def deliver(self, process_id: str, event: LogEntry) -> None:
-        """Take an event of a process."""
+    def deliver_output(self, seq: int, stream: OutputStream, data: bytes) -> None:
+        """Take output from the wire, with its number."""
 
-    def deliver_exit(self, event: ExitedEvent) -> None:
-        """Take the exit of a process."""
 
-    def deliver_close(self, event: ClosedEvent) -> None:
-        """Take the close of a process: it has no further events."""
+class NotificationHandlers:
+    """Functions that take the notifications of a server, by method."""
 
-    def deliver_stream_end(self, event: StreamEndedEvent) -> None:
-        """Take the end of one stream of a process."""
+    def __init__(self) -> None:
+        self._by_name: dict[str, Callable[[object], None]] = {}
 
-    def deliver_body(self, params: object) -> None:
-        """Take a piece of a streamed HTTP body; raise if it is malformed."""
+    def add(self, method: NotificationMethod[P], handler: Callable[[P], None]) -> None:
+        """Have a function called with the params of each notification of this method."""
+        self._by_name[method.name] = lambda params: handler(msgspec.convert(params, method.params))
 
-    def missing_changed(self, watch_id: int) -> None:
-        """Take the news that a watch for missing files has fired."""
+    def handle(self, name: str, params: object) -> None:
+        """
+        Call the function for a notification; ignores one that nobody wants.
 
-    def server_stopping(self) -> None:
-        """Note that the server ends: there will be no session to resume."""
-
-    def link_lost(self, link: "Link", reason: str) -> None:
-        """Take the end of the connection."""
+        Raises:
+            msgspec.ValidationError: The params are not of the method's type.
+        """
+        handler = self._by_name.get(name)
+        if handler is not None:
+            handler(params)
 
 
 class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
@@ -111,8 +93,24 @@ _decode_head = msgspec.json.Decoder(_OutputHead).decode
 class Link:
     """One connection: its calls, and the handler of what arrives on it."""
 
-    def __init__(self, owner: LinkOwner, telemetry: ClientTelemetry | None = None) -> None:
-        self._owner = owner
+    def __init__(
+        self,
+        handlers: NotificationHandlers,
+        processes: Mapping[str, OutputReceiver],
+        lost: Callable[["Link", str], None],
+        telemetry: ClientTelemetry | None = None,
+    ) -> None:
+        """
+        Args:
+            handlers: Take the notifications.
+            processes: Take their output, by process id. It is the one notification that comes
+                often, so it takes a shorter way.
+            lost: Called with the reason when the connection has ended.
+            telemetry: Recorder of requests, if there is one.
+        """
+        self._handlers = handlers
+        self._processes = processes
+        self._lost = lost
         self._telemetry = telemetry
         self.connection: Connection
         # Calls that a caller waits for without delay: while there are any, the
@@ -259,39 +257,19 @@ class Link:
         except (msgspec.DecodeError, ValueError):
             # Parsed in full next, which words the error.
             return False
-        self._owner.deliver(
-            head.process_id, OutputChunk(seq=head.seq, stream=head.stream, chunk=data)
-        )
+        process = self._processes.get(head.process_id)
+        if process is not None:
+            process.deliver_output(head.seq, head.stream, data)
         return True
 
     def notification(self, notification: Notification) -> None:
         try:
-            self._notification(notification.method, notification.params)
+            self._handlers.handle(notification.method, notification.params)
         except (msgspec.ValidationError, RemoteProtocolError) as error:
             logger.warning("exec-server notification handling failed: %s", error)
             # A message that cannot be read may have been an event; only a resumed session can
             # repeat it.
             self.connection.transport.abort()
-
-    def _notification(self, method: str, params: object) -> None:
-        if method == PROCESS_OUTPUT.name:
-            output = msgspec.convert(params, OutputEvent)
-            chunk = OutputChunk(seq=output.seq, stream=output.stream, chunk=output.chunk)
-            self._owner.deliver(output.process_id, chunk)
-        elif method == PROCESS_EXITED.name:
-            exited = msgspec.convert(params, ExitedEvent)
-            self._owner.deliver_exit(exited)
-        elif method == PROCESS_CLOSED.name:
-            closed = msgspec.convert(params, ClosedEvent)
-            self._owner.deliver_close(closed)
-        elif method == PROCESS_STREAM_ENDED.name:
-            self._owner.deliver_stream_end(msgspec.convert(params, StreamEndedEvent))
-        elif method == HTTP_BODY_DELTA.name:
-            self._owner.deliver_body(params)
-        elif method == FS_MISSING_CHANGED.name:
-            self._owner.missing_changed(msgspec.convert(params, MissingChangedEvent).watch_id)
-        elif method == SERVER_STOPPING.name:
-            self._owner.server_stopping()
 
     def request(self, request: Request) -> None:
         if request.method == "network/policyRequest":
@@ -309,7 +287,7 @@ class Link:
         self.connection.transport.abort()
 
     def lost(self, reason: str) -> None:
-        self._owner.link_lost(self, reason)
+        self._lost(self, reason)
 
     def pause_sending(self) -> None:
         """Do nothing: a client sends calls only, and the number of those is limited."""

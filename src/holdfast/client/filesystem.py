@@ -29,6 +29,7 @@ from holdfast.protocol.fs import (
     DirectoryEntry,
     FileMetadata,
     GetMetadataParams,
+    MissingChangedEvent,
     OpenMode,
     OpenParams,
     ReadBlockParams,
@@ -64,7 +65,7 @@ from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
 if TYPE_CHECKING:
-    from holdfast.client.client import ExecServerClient
+    from holdfast.client.session import ClientSession
 
 __all__ = ["RemoteFileHandle", "RemoteFileSystem", "RemoteMissingWatch"]
 
@@ -106,8 +107,8 @@ class RemoteFileHandle:
     here, since the path may name another file by then.
     """
 
-    def __init__(self, client: "ExecServerClient", link: Link, mode: OpenMode) -> None:
-        self._client = client
+    def __init__(self, session: "ClientSession", link: Link, mode: OpenMode) -> None:
+        self._session = session
         self._link = link
         self._mode = mode
         self._handle_id = uuid.uuid4().hex
@@ -166,7 +167,7 @@ class RemoteFileHandle:
         # The wire has no method for this, and `fs/close` would complete a replacement. So such
         # a handle stays open until the connection ends, which makes the server discard it.
         if self._mode == "read":
-            self._client.start_task(self._close_quietly())
+            self._session.start_task(self._close_quietly())
         else:
             self._closed = True
 
@@ -199,8 +200,8 @@ class RemoteMissingWatch:
 class RemoteFileSystem:
     """The files of the machine that a client is connected to."""
 
-    def __init__(self, client: "ExecServerClient") -> None:
-        self._client = client
+    def __init__(self, session: "ClientSession") -> None:
+        self._session = session
         # Grows with each watch and is kept across connections, so that a late event of an
         # earlier watch is never taken for one of the current watch.
         self._last_watch = 0
@@ -270,12 +271,12 @@ class RemoteFileSystem:
         Raises:
             InvalidRequest: Also if the server cannot replace a file in blocks.
         """
-        if mode == "replace" and not self._writes_blocks:
+        if mode == "replace" and not self._session.capabilities.file_write_streaming:
             raise InvalidRequest("the server cannot write a file in blocks")
-        handle = RemoteFileHandle(self._client, await self._client.connected(), mode)
+        handle = RemoteFileHandle(self._session, await self._session.connected(), mode)
         try:
             # Other servers do not know the member: the file gets their default permissions.
-            can = self._client.capabilities.file_permissions
+            can = self._session.capabilities.file_permissions
             await handle.open(path, sandbox, permissions if can else None)
         except asyncio.CancelledError:
             # The server may have opened it before the cancellation.
@@ -364,7 +365,7 @@ class RemoteFileSystem:
         await self._change(FS_COPY, params)
 
     async def rename(self, source: PathUri, destination: PathUri) -> None:
-        if not self._client.capabilities.file_rename:
+        if not self._session.capabilities.file_rename:
             # A copy and a removal would not be atomic, so it is left to the caller.
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot rename files")
         params = RenameParams(source_path=source, destination_path=destination)
@@ -374,10 +375,9 @@ class RemoteFileSystem:
         self, missing: Sequence[PathUri], present: PathUri | None = None
     ) -> RemoteMissingWatch | None:
         """Watch for missing files; see `FileSystem.watch_missing`. Ends the previous watch."""
-        environment = self._client.environment
-        if environment is None or not environment.capabilities.fs_watch_missing:
+        if not self._session.capabilities.fs_watch_missing:
             return None
-        link = await self._client.connected()
+        link = await self._session.connected()
         # Before the request: from then on the server is silent about the previous watch.
         self.watch_ended()
         # A new id for each watch, since the server reports by id.
@@ -388,11 +388,11 @@ class RemoteFileSystem:
             answer = await link.call(FS_WATCH_MISSING, params)
         return watch if answer.watching else None
 
-    # -- what the client tells
+    # -- what the session tells
 
-    def missing_changed(self, watch_id: int) -> None:
-        """Fire the watch with this id; a replaced watch has fired already."""
-        if self._watch is not None and self._watch.watch_id == watch_id:
+    def missing_changed(self, event: MissingChangedEvent) -> None:
+        """Fire the watch of this event; a replaced watch has fired already."""
+        if self._watch is not None and self._watch.watch_id == event.watch_id:
             self.watch_ended()
 
     def watch_ended(self) -> None:
@@ -406,26 +406,19 @@ class RemoteFileSystem:
     async def _look(self, method: Method[P, R], params: P, path: PathUri) -> R:
         """Call, and repeat the call after each lost connection."""
         with refusals(path=path):
-            return await self._client.call_again(method, params)
+            return await self._session.call_again(method, params)
 
     async def _change(self, method: Method[P, R], params: P, path: PathUri | None = None) -> R:
         """Call once; `path` is the path that errors name, if there is exactly one."""
         with refusals(path=path):
-            return await self._client.call(method, params)
-
-    @property
-    def _writes_blocks(self) -> bool:
-        environment = self._client.environment
-        return environment is not None and environment.capabilities.file_write_streaming
+            return await self._session.call(method, params)
 
     def _streams(self, sandbox: SandboxContext | None, *, writing: bool = False) -> bool:
         """Return True if the server has file handles that honour this sandbox."""
-        if writing and not self._writes_blocks:
+        has = self._session.capabilities
+        if writing and not has.file_write_streaming:
             return False
-        environment = self._client.environment
-        return sandbox is None or (
-            environment is not None and environment.capabilities.sandboxed_file_streaming
-        )
+        return sandbox is None or has.sandboxed_file_streaming
 
     async def _read_in_blocks(self, path: PathUri, sandbox: SandboxContext | None) -> bytes:
         chunks: list[bytes] = []
@@ -460,7 +453,7 @@ class RemoteFileSystem:
             try:
                 return await attempt()
             except ConnectionLost:
-                if self._client.lost_for_good:
+                if self._session.lost_for_good:
                     raise
 
 

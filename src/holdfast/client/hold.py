@@ -14,7 +14,7 @@ from holdfast.protocol.methods import PROCESS_HOLD
 from holdfast.protocol.process import HoldParams
 
 if TYPE_CHECKING:
-    from holdfast.client.client import ExecServerClient
+    from holdfast.client.session import ClientSession
 
 __all__ = ["RemoteHold"]
 
@@ -22,8 +22,8 @@ __all__ = ["RemoteHold"]
 class RemoteHold:
     """Desired state (held or not) of one process, which a task brings to the server."""
 
-    def __init__(self, client: "ExecServerClient", process_id: str) -> None:
-        self._client = client
+    def __init__(self, session: "ClientSession", process_id: str) -> None:
+        self._session = session
         self._process_id = process_id
         self._readers: set[object] = set()
         # The last state that the server confirmed; it survives a resumed session.
@@ -35,7 +35,7 @@ class RemoteHold:
     @property
     def holds_alone(self) -> bool:
         """True if the process can be held without the others of its connection."""
-        return self._client.can_hold and not self._refused
+        return self._session.capabilities.process_hold and not self._refused
 
     def hold(self, reader: object) -> None:
         """Hold the process until `release` is called for the same reader."""
@@ -43,7 +43,7 @@ class RemoteHold:
         if self.holds_alone:
             self._tell()
         else:
-            self._client.hold_receiving(reader)
+            self._session.hold_receiving(reader)
 
     def release(self, reader: object) -> None:
         """Release the hold of one reader; harmless if that reader holds nothing."""
@@ -51,7 +51,7 @@ class RemoteHold:
         if self.holds_alone:
             self._tell()
         else:
-            self._client.release_receiving(reader)
+            self._session.release_receiving(reader)
 
     def end(self) -> None:
         """Send nothing more: the process has ended or cannot be reached."""
@@ -62,7 +62,7 @@ class RemoteHold:
         # lost.
         if not self._telling and bool(self._readers) != self._server_holds and not self._ended:
             self._telling = True
-            self._client.start_task(self._tell_until_equal())
+            self._session.start_task(self._tell_until_equal())
 
     async def _tell_until_equal(self) -> None:
         try:
@@ -82,14 +82,14 @@ class RemoteHold:
                 # Fall back to holding the connection, so that memory stays bounded.
                 self._refused = True
                 for reader in self._readers:
-                    self._client.hold_receiving(reader)
+                    self._session.hold_receiving(reader)
         finally:
             self._telling = False
 
     async def _call(self, params: HoldParams) -> None:
         try:
-            await self._client.call_again(PROCESS_HOLD, params)
+            await self._session.call_again(PROCESS_HOLD, params)
         except TooManyCalls:
             # The reserved slot takes one call at a time; a second one would close the connection.
-            async with self._client.last_place:
-                await self._client.call_again(PROCESS_HOLD, params, cleanup=True)
+            async with self._session.last_place:
+                await self._session.call_again(PROCESS_HOLD, params, cleanup=True)

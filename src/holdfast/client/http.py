@@ -15,14 +15,22 @@ import msgspec
 from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
 from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
-from holdfast.protocol.base import Method, Wire
+from holdfast.protocol.base import Method, NotificationMethod, Wire
 from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
-from holdfast.protocol.methods import HTTP_REQUEST
+from holdfast.protocol.methods import HTTP_BODY_DELTA, HTTP_REQUEST
 
 if TYPE_CHECKING:
-    from holdfast.client.client import ExecServerClient
+    from holdfast.client.session import ClientSession
 
-__all__ = ["MAX_DELTA", "MAX_QUEUED", "MAX_QUEUED_BYTES", "RemoteHttpBody", "RemoteHttpClient"]
+__all__ = [
+    "BODY_DELTA",
+    "MAX_DELTA",
+    "MAX_QUEUED",
+    "MAX_QUEUED_BYTES",
+    "BodyDeltaText",
+    "RemoteHttpBody",
+    "RemoteHttpClient",
+]
 
 MAX_DELTA = 1 << 20
 """Bytes of one piece of a body."""
@@ -45,7 +53,7 @@ class _ResponseText(Wire, frozen=True, kw_only=True):
     body_base64: str
 
 
-class _DeltaText(Wire, frozen=True, kw_only=True):
+class BodyDeltaText(Wire, frozen=True, kw_only=True):
     """Piece of a body, undecoded for the same reason."""
 
     request_id: str
@@ -57,12 +65,15 @@ class _DeltaText(Wire, frozen=True, kw_only=True):
 
 _REQUEST = Method(HTTP_REQUEST.name, HttpRequestParams, _ResponseText)
 
+BODY_DELTA = NotificationMethod(HTTP_BODY_DELTA.name, BodyDeltaText)
+"""The notification with a piece of a body, whose base64 stays text."""
+
 
 class RemoteHttpClient:
     """Makes calls on the machine that a client is connected to."""
 
-    def __init__(self, client: "ExecServerClient") -> None:
-        self._client = client
+    def __init__(self, session: "ClientSession") -> None:
+        self._session = session
         self._last_id = 0
         self._bodies: dict[str, RemoteHttpBody] = {}
 
@@ -78,19 +89,19 @@ class RemoteHttpClient:
         # A streamed answer would have no reader here.
         params = msgspec.structs.replace(params, stream_response=False)
         with refusals():
-            return _response(await self._client.call(_REQUEST, params))
+            return _response(await self._session.call(_REQUEST, params))
 
     async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, "RemoteHttpBody"]:
         """Make a call and return after the headers; the caller reads the body."""
         # The wire cannot cancel a body: after `aclose` the rest still arrives and is thrown
         # away.
-        link = await self._client.connected()
+        link = await self._session.connected()
         # The caller's id may be in use on this connection, and the server would refuse it.
         self._last_id += 1
         request_id = f"http-{self._last_id}"
         params = msgspec.structs.replace(params, request_id=request_id, stream_response=True)
         # Registered before the call: the first pieces may arrive before the answer.
-        body = self._bodies[request_id] = RemoteHttpBody(self._client, self, request_id)
+        body = self._bodies[request_id] = RemoteHttpBody(self._session, self, request_id)
         try:
             with refusals():
                 return _response(await link.call(_REQUEST, params)), body
@@ -98,16 +109,10 @@ class RemoteHttpClient:
             await body.aclose()
             raise
 
-    # -- what the client tells
+    # -- what the session tells
 
-    def deliver(self, params: object) -> None:
-        """
-        Take a piece of a body from the wire.
-
-        Raises:
-            msgspec.ValidationError: It is none.
-        """
-        delta = msgspec.convert(params, _DeltaText)
+    def deliver(self, delta: BodyDeltaText) -> None:
+        """Take a piece of a body from the wire."""
         body = self._bodies.get(delta.request_id)
         if body is None:
             # The caller has closed the body.
@@ -130,10 +135,8 @@ class RemoteHttpClient:
 class RemoteHttpBody:
     """A body that arrives over the wire; for one reader."""
 
-    def __init__(
-        self, client: "ExecServerClient", owner: RemoteHttpClient, request_id: str
-    ) -> None:
-        self._client = client
+    def __init__(self, session: "ClientSession", owner: RemoteHttpClient, request_id: str) -> None:
+        self._session = session
         self._owner = owner
         self._request_id = request_id
         self._last_seq = 0
@@ -153,7 +156,7 @@ class RemoteHttpBody:
         self._bytes = 0
         self._end()
 
-    # -- what the client tells
+    # -- what the session tells
 
     def deliver(self, seq: int, piece: bytes, *, done: bool, error: str | None) -> None:
         """
@@ -188,7 +191,7 @@ class RemoteHttpBody:
         if error is not None or done:
             self._end()
         elif len(self._pieces) > MAX_QUEUED // _SLOW or self._bytes > MAX_QUEUED_BYTES // _SLOW:
-            self._client.hold_receiving(self)
+            self._session.hold_receiving(self)
         self._news.set()
 
     def fail(self, error: HoldfastError) -> None:
@@ -207,7 +210,7 @@ class RemoteHttpBody:
                 # Released only when empty, so that the connection is not paused and resumed for
                 # each piece.
                 if not self._pieces:
-                    self._client.release_receiving(self)
+                    self._session.release_receiving(self)
                 yield piece
             if self._ended:
                 break
@@ -220,7 +223,7 @@ class RemoteHttpBody:
         self._ended = True
         # Later pieces of the server are dropped unread.
         self._owner.forget(self._request_id)
-        self._client.release_receiving(self)
+        self._session.release_receiving(self)
         self._news.set()
 
 

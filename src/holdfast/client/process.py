@@ -39,6 +39,7 @@ from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.io.log import OutputLog
 from holdfast.protocol import codes
 from holdfast.protocol.methods import (
+    PROCESS_ACK,
     PROCESS_READ,
     PROCESS_RESIZE,
     PROCESS_SIGNAL,
@@ -46,6 +47,7 @@ from holdfast.protocol.methods import (
     PROCESS_WAITING_FOR,
 )
 from holdfast.protocol.process import (
+    AckParams,
     ClosedEvent,
     Enforcement,
     ExitedEvent,
@@ -67,7 +69,7 @@ from holdfast.protocol.process import (
 from holdfast.sandbox.policy.denial import find_denial
 
 if TYPE_CHECKING:
-    from holdfast.client.client import ExecServerClient
+    from holdfast.client.session import ClientSession
 
 __all__ = ["RemoteProcess"]
 
@@ -101,7 +103,7 @@ class RemoteProcess:
 
     remote = True
 
-    def __init__(self, client: "ExecServerClient", params: StartParams) -> None:
+    def __init__(self, session: "ClientSession", params: StartParams) -> None:
         self.process_id = process_id = params.process_id
         self.pid: int | None = None
         self.enforcement: Enforcement | None = None
@@ -109,14 +111,14 @@ class RemoteProcess:
         self.is_started = False
         """True once the server has confirmed that the process exists."""
         loop = asyncio.get_running_loop()
-        self._client = client
+        self._session = session
         self._tty = params.tty
         # False without an input, and once that was closed.
         self._takes_input = params.tty or params.pipe_stdin
         # Restores the order of what comes over the wire; the log has it in order.
         self._reorder = Reorder()
         self._log = OutputLog()
-        self._hold = RemoteHold(client, process_id)
+        self._hold = RemoteHold(session, process_id)
         self._readers = EventReaders(
             self._log,
             self._hold.hold,
@@ -124,7 +126,7 @@ class RemoteProcess:
             can_hold=lambda: self._hold.holds_alone,
             handed_over=False,
         )
-        self._stdin = RemoteStdin(client, process_id)
+        self._stdin = RemoteStdin(session, process_id)
         # Ends of streams that came before the output they follow.
         self._stream_ends: deque[StreamEndedEvent] = deque()
         self._ended_streams: set[OutputStream] = set()
@@ -179,7 +181,7 @@ class RemoteProcess:
             after_seq=min(after_seq, _LARGEST),
             max_bytes=None if max_bytes is None else min(max_bytes, _LARGEST),
         )
-        most = _LONGEST_WAIT if self._client.can_hold else _SERIAL_WAIT
+        most = _LONGEST_WAIT if self._session.capabilities.process_hold else _SERIAL_WAIT
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         rest = wait
@@ -187,7 +189,7 @@ class RemoteProcess:
             part = min(rest, most)
             params = msgspec.structs.replace(params, wait_ms=int(part * 1000))
             with refusals(process_id=self.process_id):
-                answer = await self._client.call_again(PROCESS_READ, params, patience=part)
+                answer = await self._session.call_again(PROCESS_READ, params, patience=part)
             rest = deadline - loop.time()
             # A shorter part than `most` was the whole wait, so an empty answer is the final
             # one.
@@ -229,7 +231,7 @@ class RemoteProcess:
             raise InvalidParams(str(error)) from None
         try:
             with refusals(process_id=self.process_id):
-                await self._client.call(PROCESS_RESIZE, params)
+                await self._session.call(PROCESS_RESIZE, params)
         except UnknownProcess as error:
             if not self._log.closed:
                 raise
@@ -239,14 +241,14 @@ class RemoteProcess:
                 raise InvalidRequest(text) from error.__cause__
 
     async def waiting_for(self) -> WaitingFor:
-        if not self._client.capabilities.process_waiting_for:
+        if not self._session.capabilities.process_waiting_for:
             return WaitingFor.UNKNOWN
         if self._log.verdict is not None:
             # The server may have forgotten it; no exited process waits for input.
             return WaitingFor.NONE
         params = WaitingForParams(process_id=self.process_id)
         with refusals(process_id=self.process_id):
-            answer = await self._client.call_again(PROCESS_WAITING_FOR, params)
+            answer = await self._session.call_again(PROCESS_WAITING_FOR, params)
         try:
             return WaitingFor(answer.waiting_for)
         except ValueError:
@@ -257,10 +259,10 @@ class RemoteProcess:
         params = SignalParams(process_id=self.process_id, signal=name)
         try:
             with refusals(process_id=self.process_id):
-                await self._client.call(PROCESS_SIGNAL, params)
+                await self._session.call(PROCESS_SIGNAL, params)
         except InvalidParams as error:
             # A Codex server knows `interrupt` only and calls every other name invalid.
-            if name != "interrupt" and not self._client.capabilities.process_signal_names:
+            if name != "interrupt" and not self._session.capabilities.process_signal_names:
                 cause = error.__cause__
                 raise Unsupported(codes.INVALID_PARAMS, str(error)) from cause
             raise
@@ -275,9 +277,9 @@ class RemoteProcess:
             return False
         self._terminated = True
         params = TerminateParams(process_id=self.process_id, tree=tree, left=left, streams=streams)
-        if self._client.is_connected or self._client.lost_for_good:
+        if self._session.is_connected or self._session.lost_for_good:
             # Returns at once, or raises the reason of the loss.
-            link = await self._client.connected()
+            link = await self._session.connected()
             try:
                 with refusals(process_id=self.process_id):
                     async with asyncio.timeout(self._answer_limit):
@@ -288,14 +290,14 @@ class RemoteProcess:
                 self._stdin.refuse()
                 link.connection.abandon("a termination was not answered")
             except ConnectionLost:
-                if self._client.lost_for_good:
+                if self._session.lost_for_good:
                     raise
             except Refused:
                 # The server refused, so the process keeps running and takes input.
                 self._terminated = False
                 raise
         # The connection is down: send the termination in the background once it is back.
-        self._client.start_task(self._client.terminate_quietly(params))
+        self._session.processes.terminate_later(params)
         return self._log.verdict is None
 
     @property
@@ -304,12 +306,12 @@ class RemoteProcess:
         # A Codex server can be stuck in a write to a process that does not read. Only a new
         # connection gets past it; where none can be made, other processes would be lost with
         # this one.
-        client = self._client
-        if client.can_hold or not client.target.can_reconnect or not self._stdin.may_be_stuck:
+        session = self._session
+        if session.capabilities.process_hold or not session.target.can_reconnect:
             return None
-        return _STUCK_LIMIT
+        return _STUCK_LIMIT if self._stdin.may_be_stuck else None
 
-    # -- what the client calls
+    # -- what the session calls
 
     @property
     def last_seq(self) -> int:
@@ -345,30 +347,18 @@ class RemoteProcess:
         self._readers.give_up()
         self._hold.end()
 
-    def deliver(self, event: LogEntry) -> None:
-        """
-        Take an event from the wire.
-
-        Raises:
-            RemoteProtocolError: The order cannot be restored; the process has failed.
-        """
-        if self._failure is not None:
-            return
-        due = self._reorder.add(event)
-        if due:
-            self._publish(due)
-        # After publishing, so that only events that a reader can get are acknowledged.
-        if self._ack_bytes >= _ACK_BYTES or self._ack_events >= _ACK_EVENTS:
-            self.acknowledge()
+    def deliver_output(self, seq: int, stream: OutputStream, data: bytes) -> None:
+        """Take output from the wire."""
+        self._deliver(OutputChunk(seq=seq, stream=stream, chunk=data))
 
     def deliver_exit(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
-        self.deliver(self._exit(event))
+        self._deliver(self._exit(event))
 
     def deliver_close(self, event: ClosedEvent) -> None:
         """Take the close from the wire."""
         self._nothing_left = event.left is False
-        self.deliver(Closed(event.seq))
+        self._deliver(Closed(event.seq))
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
         """Take the end of a stream from the wire."""
@@ -381,8 +371,15 @@ class RemoteProcess:
 
     def acknowledge(self) -> None:
         """Acknowledge the events that have arrived, so that the server may drop them."""
-        if self._client.acknowledge(self.process_id, self._reorder.last):
-            self._ack_bytes = self._ack_events = 0
+        session = self._session
+        if not session.is_connected:
+            return
+        # A Codex server does not know the notification, and has no use for it.
+        if session.capabilities.process_ack:
+            session.notify(
+                PROCESS_ACK, AckParams(process_id=self.process_id, seq=self._reorder.last)
+            )
+        self._ack_bytes = self._ack_events = 0
 
     def line_lost(self) -> None:
         """Note that events may be missing until `catch_up` brings them."""
@@ -426,6 +423,24 @@ class RemoteProcess:
         self._end()
 
     # -- inside
+
+    def _deliver(self, event: LogEntry) -> None:
+        """Take an event from the wire; fail the process if the order cannot be restored."""
+        if self._failure is not None:
+            return
+        try:
+            due = self._reorder.add(event)
+            if due:
+                self._publish(due)
+        except RemoteProtocolError as error:
+            self.fail(error)
+            self._session.processes.forget(self)
+            ending = TerminateParams(process_id=self.process_id)
+            self._session.processes.terminate_later(ending)
+            return
+        # After publishing, so that only events that a reader can get are acknowledged.
+        if self._ack_bytes >= _ACK_BYTES or self._ack_events >= _ACK_EVENTS:
+            self.acknowledge()
 
     def _exit(self, event: ExitedEvent) -> Exited:
         verdict = Verdict(
@@ -483,7 +498,7 @@ class RemoteProcess:
                 log.close()
                 # Equal numbers at the end prove that nothing was skipped.
                 assert event.seq == log.next_seq - 1
-                self._client.forget(self)
+                self._session.processes.forget(self)
                 self._end()
                 # Events after the close are ignored.
                 return

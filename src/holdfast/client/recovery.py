@@ -25,8 +25,8 @@ from holdfast.protocol.process import ReadParams, TerminateParams, WriteParams, 
 from holdfast.tasks import ignoring_stray_cancellation
 
 if TYPE_CHECKING:
-    from holdfast.client.client import ExecServerClient
     from holdfast.client.client_connection import Link
+    from holdfast.client.session import ClientSession
 
 __all__ = [
     "RECOVERY_LIMIT",
@@ -65,9 +65,9 @@ until it is terminated. All other calls of the client wait meanwhile.
 _CALLS_AT_ONCE = 256
 
 
-async def recover(client: "ExecServerClient", session_id: str) -> "Link":
+async def recover(session: "ClientSession", session_id: str) -> "Link":
     """
-    Make a new connection for a client and bring its processes up to date.
+    Make a new connection for a session and bring its processes up to date.
 
     Raises:
         HoldfastError: It cannot be done, or took too long.
@@ -86,12 +86,12 @@ async def recover(client: "ExecServerClient", session_id: str) -> "Link":
                 # nobody would complete the future that other callers wait for.
                 with ignoring_stray_cancellation():
                     try:
-                        return await _attempt(client, session_id, progress)
+                        return await _attempt(session, session_id, progress)
                     except HoldfastError as error:
                         if not worth_retrying(error):
                             raise
                 with ignoring_stray_cancellation():
-                    await asyncio.sleep(max(RETRY_INTERVAL, client.target.retry_interval))
+                    await asyncio.sleep(max(RETRY_INTERVAL, session.target.retry_interval))
     except TimeoutError:
         raise ConnectionLost(f"recovery timed out after {RECOVERY_LIMIT:g}s") from None
 
@@ -105,19 +105,18 @@ def worth_retrying(error: HoldfastError) -> bool:
 
 
 async def _attempt(
-    client: "ExecServerClient", session_id: str, progress: Callable[[], None]
+    session: "ClientSession", session_id: str, progress: Callable[[], None]
 ) -> "Link":
-    for process in client.open_processes:
-        # A broken attempt may have caught up already; events since then are missing again.
-        process.line_lost()
-    link, answer = await client.open_link(session_id)
+    # A broken attempt may have caught up already; events since then are missing again.
+    session.processes.line_lost()
+    link, answer = await session.open_link(session_id)
     try:
         # Another session has none of our processes: events would be mixed up.
         if answer.session_id != session_id:
             raise RemoteProtocolError(
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
             )
-        await _recover_processes(client, link, progress)
+        await _recover_processes(session, link, progress)
     except BaseException:
         link.connection.transport.abort()
         raise
@@ -125,7 +124,7 @@ async def _attempt(
 
 
 async def _recover_processes(
-    client: "ExecServerClient", link: "Link", progress: Callable[[], None]
+    session: "ClientSession", link: "Link", progress: Callable[[], None]
 ) -> None:
     """
     Bring all processes up to date, side by side.
@@ -137,8 +136,8 @@ async def _recover_processes(
     # cancelled, and the time limit of the recovery would be taken for a cancellation.
     at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
     tasks = [
-        asyncio.ensure_future(_recover_process(client, link, process, at_once, progress))
-        for process in client.open_processes
+        asyncio.ensure_future(_recover_process(session, link, process, at_once, progress))
+        for process in session.processes.by_id.values()
     ]
     if not tasks:
         return
@@ -153,21 +152,21 @@ async def _recover_processes(
 
 
 async def _recover_process(
-    client: "ExecServerClient",
+    session: "ClientSession",
     link: "Link",
     process: RemoteProcess,
     at_once: asyncio.Semaphore,
     progress: Callable[[], None],
 ) -> None:
     async with at_once:
-        if not process.is_started and not await _find_start(client, link, process):
-            # The start has not reached the server; `ExecServerClient._start` repeats it.
+        if not process.is_started and not await _find_start(session, link, process):
+            # The start has not reached the server; `RemoteBackend.start` repeats it.
             return
-        await _catch_up(client, link, process)
+        await _catch_up(session, link, process)
         progress()
 
 
-async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> bool:
+async def _find_start(session: "ClientSession", link: "Link", process: RemoteProcess) -> bool:
     """
     Return True if the process exists whose start was interrupted by the loss of the connection.
     """
@@ -186,7 +185,7 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
         # The first limit asks the server to end the start; the second gives up on the process.
         if process.has_been_starting(2 * STARTING_LIMIT):
             cause = "its start was cut off and cannot be ended on the server"
-            await _end_process(client, link, process, cause)
+            await _end_process(session, link, process, cause)
             return False
         if process.has_been_starting(STARTING_LIMIT):
             ending = TerminateParams(process_id=process.process_id)
@@ -195,14 +194,14 @@ async def _find_start(client: "ExecServerClient", link: "Link", process: RemoteP
         await asyncio.sleep(RETRY_INTERVAL)
     # The answer to the start is lost, but the process exists.
     process.is_started = True
-    if client.capabilities.process_list:
+    if session.capabilities.process_list:
         for summary in (await link.call(PROCESS_LIST, Empty())).processes:
             if summary.process_id == process.process_id:
                 process.started(summary)
     return True
 
 
-async def _catch_up(client: "ExecServerClient", link: "Link", process: RemoteProcess) -> None:
+async def _catch_up(session: "ClientSession", link: "Link", process: RemoteProcess) -> None:
     """Fetch the missed events with one read; fail a process whose events are incomplete."""
     params = ReadParams(
         process_id=process.process_id, after_seq=process.last_seq, max_bytes=None, wait_ms=0
@@ -211,15 +210,15 @@ async def _catch_up(client: "ExecServerClient", link: "Link", process: RemotePro
         process.catch_up(await link.call(PROCESS_READ, params))
     except (RemoteError, RemoteProtocolError) as error:
         cause = error if isinstance(error, RemoteError) else f"exec-server protocol error: {error}"
-        await _end_process(client, link, process, cause)
+        await _end_process(session, link, process, cause)
 
 
 async def _end_process(
-    client: "ExecServerClient", link: "Link", process: RemoteProcess, cause: object
+    session: "ClientSession", link: "Link", process: RemoteProcess, cause: object
 ) -> None:
     """Fail a process that cannot be followed, and terminate it on the server."""
     process.fail(RemoteProtocolError(f"failed to recover process {process.process_id}: {cause}"))
-    client.forget(process)
+    session.processes.forget(process)
     ending = TerminateParams(process_id=process.process_id)
     # The server may have forgotten the process.
     with suppress(RemoteError):

@@ -6,6 +6,7 @@ answer was lost with the connection is therefore sent again on the next one.
 """
 
 import asyncio
+import logging
 from bisect import insort
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
@@ -17,10 +18,12 @@ from holdfast.protocol.methods import PROCESS_CLOSE_STDIN, PROCESS_WRITE
 from holdfast.protocol.process import CloseStdinParams, WriteParams, WriteStatus
 
 if TYPE_CHECKING:
-    from holdfast.client.client import ExecServerClient
     from holdfast.client.client_connection import Link
+    from holdfast.client.session import ClientSession
 
 __all__ = ["MAX_BACKLOG_BYTES", "MAX_BACKLOG_WRITES", "RemoteStdin"]
+
+logger = logging.getLogger(__name__)
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -39,8 +42,8 @@ _LATE_AT_ONCE = 8
 class RemoteStdin:
     """The stdin of one process on a server."""
 
-    def __init__(self, client: "ExecServerClient", process_id: str) -> None:
-        self._client = client
+    def __init__(self, session: "ClientSession", process_id: str) -> None:
+        self._session = session
         self._process_id = process_id
         self._ids = WriteIds()
         # Each call takes a number; `_unsent` has those that are not on the wire, in order.
@@ -69,19 +72,19 @@ class RemoteStdin:
         )
         turn = self._take_turn()
         try:
-            while self._client.is_connected and not self._refused:
+            while self._session.is_connected and not self._refused:
                 if self._unsent[0] != turn:
                     await self._wait_for_change()
                     continue
                 # Returns at once: there is a connection.
-                link = await self._client.connected()
+                link = await self._session.connected()
                 # Given back before the answer, so that the next write follows on the wire
                 # without waiting.
                 self._give_turn(turn)
                 try:
                     return (await self._call(link, PROCESS_WRITE, params)).status
                 except ConnectionLost:
-                    if self._client.lost_for_good:
+                    if self._session.lost_for_good:
                         raise
                     # It has to be sent again, at its place in the order.
                     insort(self._unsent, turn)
@@ -91,16 +94,16 @@ class RemoteStdin:
             # No connection. Nobody has to wait: order and id are settled, so the write can be
             # accepted now and sent later.
             await self._wait_for_room(len(data))
-            if self._client.lost_for_good:
+            if self._session.lost_for_good:
                 # Raises the reason.
-                await self._client.connected()
+                await self._session.connected()
         except BaseException:
             self._give_turn(turn)
             raise
         # Counted until the server has answered, so that the backlog stays bounded.
         self._backlog_bytes += len(data)
         self._backlog_writes += 1
-        self._client.start_task(self._write_later(params, turn))
+        self._session.start_task(self._write_later(params, turn))
         return WriteStatus.ACCEPTED
 
     async def close(self) -> None:
@@ -172,7 +175,7 @@ class RemoteStdin:
     ) -> R:
         """Call when all earlier calls are on the wire; repeat it after each lost connection."""
         while True:
-            await self._client.connected()
+            await self._session.connected()
             if self._refused and method is PROCESS_WRITE:
                 raise StdinClosed("the process was terminated")
             if self._unsent[0] != turn:
@@ -180,7 +183,7 @@ class RemoteStdin:
                 continue
             # Held for the call only: an earlier write that is sent again needs a slot first.
             async with place:
-                link = await self._client.connected()
+                link = await self._session.connected()
                 # While waiting for the slot, an earlier write may have been put back in front.
                 if self._unsent[0] != turn:
                     continue
@@ -188,7 +191,7 @@ class RemoteStdin:
                 try:
                     return await self._call(link, method, params)
                 except ConnectionLost:
-                    if self._client.lost_for_good:
+                    if self._session.lost_for_good:
                         raise
                     insort(self._unsent, turn)
 
@@ -207,7 +210,9 @@ class RemoteStdin:
         try:
             await self._call_in_turn(PROCESS_WRITE, params, turn, self._late_writes)
         except Exception as error:  # noqa: BLE001 - nobody waits for it any more
-            self._client.log_lost_write(self._process_id, error)
+            if not self._session.is_closing:
+                # Accepted while the line was down, so its caller cannot be told any more.
+                logger.info("input of process %s was not delivered: %s", self._process_id, error)
         finally:
             self._give_turn(turn)
             self._backlog_bytes -= len(params.chunk.data)

@@ -1,28 +1,50 @@
 """Addresses of servers, and how to open a connection to each kind."""
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from shlex import join
+from typing import TYPE_CHECKING, cast
 
 from holdfast.client.command import ServingCommand
 from holdfast.errors import ConnectFailed, InvalidConfig
-from holdfast.local_servers import find_token
 from holdfast.suggestions import closest
-from holdfast.token_file import BadTokenFile
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 from holdfast.transports.memory import connect_memory
-from holdfast.transports.token_urls import check_token, may_carry_token
+from holdfast.transports.token_urls import check_token
 from holdfast.transports.unix import connect_unix
+from holdfast.url_schemes import SCHEMES, Scheme, listening, scheme_of, socket_path, spelled
+
+if TYPE_CHECKING:
+    # For tools that follow imports: the table of schemes names this module as a string.
+    from holdfast.client import websocket_target as websocket_target
 
 __all__ = [
+    "CONNECT_TIMEOUT",
     "CommandTarget",
     "MemoryTarget",
     "Target",
+    "TargetOptions",
     "UnixTarget",
-    "WebSocketTarget",
     "meant_url",
+    "target_of_url",
 ]
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to connect to a server that listens, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """Options of the connections to a URL; a target takes those that it can use."""
+
+    bearer_token: str | None = None
+    timeout: float | None = None
+    """Seconds to connect; None for what is usual with this scheme."""
+    ping_interval: float = SIGN_INTERVAL
+    """Seconds between two pings; a server that is silent for two is lost."""
+    install: bool | Callable[..., bool | Awaitable[bool]] = False
+    """Consent to install Holdfast where it is missing; see `holdfast.connect`."""
 
 
 class Target(ABC):
@@ -35,6 +57,19 @@ class Target(ABC):
 
     retry_interval = 0.0
     """Seconds between two attempts to reconnect, if longer than the client's own interval."""
+
+    name: str | None = None
+    """Short name of the machine, if the target has one."""
+
+    @classmethod
+    def of_url(cls, url: str, options: TargetOptions) -> "Target":
+        """
+        Return the target of a URL of its scheme; see `url_schemes`.
+
+        Raises:
+            ConnectFailed: The URL is malformed.
+        """
+        raise NotImplementedError(f"{cls.__name__} has no URL")
 
     @abstractmethod
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
@@ -70,20 +105,29 @@ class Target(ABC):
         """
         if not isinstance(where, str):
             return CommandTarget(where)
-        if where.startswith(("ws://", "wss://")):
-            headers = {}
-            if bearer_token is not None:
-                _check_token(where, bearer_token)
-                headers = {"Authorization": f"Bearer {bearer_token}"}
-            return WebSocketTarget(
-                where, headers=headers, timeout=timeout, ping_interval=ping_interval
+        scheme = scheme_of(where)
+        if scheme is None or not scheme.listens:
+            raise ConnectFailed(
+                f"`{where}` is no URL of an exec-server{meant_url(where)};"
+                f" expected {spelled(listening())}"
             )
-        if where.startswith("unix:///"):
-            return UnixTarget(where.removeprefix("unix://"), timeout=timeout)
-        raise ConnectFailed(
-            f"`{where}` is no URL of an exec-server{meant_url(where)};"
-            " expected `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`"
+        if bearer_token is not None and scheme.takes_token:
+            _check_token(where, bearer_token)
+        return target_of_url(
+            where,
+            TargetOptions(bearer_token=bearer_token, timeout=timeout, ping_interval=ping_interval),
         )
+
+
+def target_of_url(url: str, options: TargetOptions) -> Target:
+    """
+    Return the target of a URL by the class of its scheme.
+
+    A text of another kind counts as the URL of a WebSocket, which fails when it is used.
+    """
+    scheme = scheme_of(url) or SCHEMES[0]
+    # The table names subclasses of `Target`, which a test checks.
+    return cast("type[Target]", scheme.load_target()).of_url(url, options)
 
 
 def _check_token(url: str, token: str) -> None:
@@ -100,74 +144,20 @@ def meant_url(where: str) -> str:
         if where.startswith("/"):
             return f" (did you mean `unix://{where}`?)"
         scheme, _, rest = where.partition(":")
-        if scheme in ("ws", "wss", "unix"):
-            start = "unix:///" if scheme == "unix" else f"{scheme}://"
-            return f" (did you mean `{start}{rest.lstrip('/')}`?)"
+        for known in listening():
+            if scheme == known.name:
+                return f" (did you mean `{known.start}{rest.lstrip('/')}`?)"
         return f" (did you mean `ws://{where}`?)" if ":" in where else ""
-    if scheme == "ssh":
-        return " (a host behind ssh is given to `--on`, or to `holdfast.connect`)"
-    if scheme == "unix":
-        return f" (did you mean `unix:///{rest}`?)"
-    known = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
-    found = closest(scheme.lower(), known, 0.5)
-    return f" (did you mean `{known[found]}://{rest}`?)" if found else ""
-
-
-class WebSocketTarget(Target):
-    """
-    A server that listens on a WebSocket.
-
-    Without a token in `headers`, the token file of a server of the same user on this machine is
-    used.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        timeout: float,
-        ping_interval: float = SIGN_INTERVAL,
-    ) -> None:
-        """
-        Take the address; nothing is connected before `open`.
-
-        Args:
-            url: `ws://` or `wss://`.
-            headers: Sent with the request.
-            timeout: Seconds to connect.
-            ping_interval: Seconds between two pings; a server silent for two is lost.
-        """
-        scheme, separator, rest = url.partition("://")
-        # Without user name and password, since labels are logged.
-        self.label = f"{scheme}{separator}{rest.rpartition('@')[2]}"
-        self._ping_interval = ping_interval
-        self._url = url
-        self._headers = headers
-        self._timeout = timeout
-
-    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        # Late, because the WebSocket library is an extension that other targets do without.
-        from holdfast.transports.websocket_client import connect_websocket
-
-        return await connect_websocket(
-            self._url,
-            accept,
-            headers=self._headers or self._own_headers(),
-            timeout=self._timeout,
-            ping_interval=self._ping_interval,
-        )
-
-    def _own_headers(self) -> Mapping[str, str]:
-        """Return the header with the token of a local server."""
-        # Looked up for each connection: a restarted server has another token.
-        if not may_carry_token(self._url):
-            return {}
-        try:
-            token = find_token(self._url, os.environ)
-        except BadTokenFile as error:
-            raise ConnectFailed(str(error), errno=error.errno, path=error.path) from error
-        return {} if token is None else {"Authorization": f"Bearer {token}"}
+    spellings: dict[str, Scheme] = {}
+    for one in SCHEMES:
+        if scheme == one.name and not one.listens:
+            return f" (a host behind {scheme} is given to `--on`, or to `holdfast.connect`)"
+        if scheme == one.name and one.address == "path":
+            return f" (did you mean `{one.start}{rest}`?)"
+        if one.listens and one.address == "host":
+            spellings |= dict.fromkeys((one.name, *one.mistaken), one)
+    found = closest(scheme.lower(), spellings, 0.5)
+    return f" (did you mean `{spellings[found].start}{rest}`?)" if found else ""
 
 
 class UnixTarget(Target):
@@ -177,6 +167,13 @@ class UnixTarget(Target):
         self.label = f"unix://{path}"
         self._path = path
         self._timeout = timeout
+
+    @classmethod
+    def of_url(cls, url: str, options: TargetOptions) -> "UnixTarget":
+        path = socket_path(url)
+        # The table has chosen this class by the beginning of the URL.
+        assert path is not None
+        return cls(path, timeout=CONNECT_TIMEOUT if options.timeout is None else options.timeout)
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         return await connect_unix(self._path, accept, timeout=self._timeout)

@@ -11,6 +11,7 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.paths import AnyPath
 from holdfast.environments.sandbox import AnySandbox, as_profile
 from holdfast.errors import InvalidParams
+from holdfast.url_schemes import scheme_of
 
 if TYPE_CHECKING:
     from holdfast.environments.ssh.installer import Consent
@@ -73,10 +74,10 @@ def _choose(
     connect_timeout: float | None,
     initialize_timeout: float,
 ) -> Environment:
-    is_host = _is_url(where, "ssh://")
-    if install and not is_host:
+    scheme = scheme_of(where)
+    if install and (scheme is None or scheme.listens):
         raise InvalidParams("Holdfast is installed on hosts behind ssh:// only")
-    if bearer_token is not None and not _is_url(where, "ws://", "wss://"):
+    if bearer_token is not None and (scheme is None or not scheme.takes_token):
         raise InvalidParams(_TOKEN_ELSEWHERE)
     if where == LOCAL or (where is None and not is_configured(os.environ)):
         return LocalEnvironment()
@@ -85,12 +86,8 @@ def _choose(
 
     if where is None:
         return remote_choice.default_environment()
-    if isinstance(where, str) and is_host:
-        return remote_choice.on_ssh_host(where, install, connect_timeout, initialize_timeout)
-    if isinstance(where, str) and not _is_url(where, "ws://", "wss://", "unix:///"):
+    if isinstance(where, str) and scheme is None:
         return remote_choice.by_name(where)
-    return remote_choice.on_server(where, bearer_token, connect_timeout, initialize_timeout)
-
-
-def _is_url(where: object, *schemes: str) -> bool:
-    return isinstance(where, str) and where.startswith(schemes)
+    return remote_choice.on_server(
+        where, bearer_token, install, connect_timeout, initialize_timeout
+    )

@@ -45,7 +45,14 @@ class Status:
 
 
 class Environment(ABC):
-    """A machine to run commands on. Use it as a context manager, or close it with `aclose`."""
+    """
+    A machine to run commands on. Use it as a context manager, or close it with `aclose`.
+
+    What a command that ended by itself left in the background goes on until the end of the
+    environment. A command that is killed takes all of it along, daemons too. A daemon is found
+    by the variable `HOLDFAST_INVOCATION_ID`, which every command gets, so one that cleared its
+    variables or changed its user stays. A Codex server kills the process group only.
+    """
 
     id: str
     """Its name in the manager; `local` for this machine."""
@@ -53,7 +60,7 @@ class Environment(ABC):
     backend: ExecBackend
     """Its processes."""
     filesystem: FileSystem
-    """HTTP calls made by that machine."""
+    """Its files, by URI."""
     http: HttpClient
     """HTTP calls from there."""
     cwd: AnyPath | None = None
@@ -66,6 +73,9 @@ class Environment(ABC):
     sandbox: AnySandbox | None = None
     """
     The default sandbox of commands and `files`; None for no sandbox.
+
+    It says what a command may touch and reach: `read-only`, `workspace-write` (the folder of
+    the environment), `disabled`, a profile, or the path of a file with one.
 
     `backend`, `filesystem` and `http` do not apply it.
     """
@@ -128,14 +138,8 @@ class Environment(ABC):
         """
         Run a command and return what came of it when it has exited.
 
-        Whatever it writes, no more than the cap is kept of each stream: its beginning
-        and its end. When it takes too long, or the calling task is cancelled, it is
-        killed with all that it started, daemons too. What a command that ended by itself
-        left in the background goes on until the end of the environment.
-
-        A daemon is found by the variable `HOLDFAST_INVOCATION_ID`, which every command gets.
-        So one that cleared its variables, or changed its user, stays. A Codex server kills
-        the process group, and so misses what left that.
+        Of each stream, its beginning and its end are kept, up to the cap. At the timeout, or
+        when the calling task is cancelled, the command is killed with all that it started.
 
         Args:
             command: A text for `/bin/sh`, or a program and its arguments.
@@ -143,26 +147,20 @@ class Environment(ABC):
             env: Variables beside those of the place, or instead of them.
             unset: Names of variables that it does not get, whatever else sets them.
             input: What it can read; without, it reads the end at once.
-            timeout: Seconds it may take. What it wrote until then is in the result, and
-                `reason` is `TIMED_OUT`.
+            timeout: Seconds it may take; then `reason` is `TIMED_OUT`.
             cap: Bytes to keep of each stream.
-            drain: Seconds without output, after its exit, that end the wait for others
-                that hold its output; `background` tells that there are any. Over a slow
-                line they are counted where the command runs. The wait ends at the latest
-                2 s (or `drain`) after the exit; `None` waits as long as it takes.
+            drain: Seconds without output, after its exit, that end the wait for others that
+                hold its output (see `Completed.background`); at the latest after 2 s or
+                `drain`. None waits as long as it takes.
             check: Raise if it did not succeed.
-            on_output: Called with each `Chunk` as it comes. If it returns an awaitable,
-                that is awaited, and who takes long makes the command wait; at the timeout
-                it is cancelled. If it raises, the command is killed and the error raised.
-            sandbox: What it may touch and reach: `read-only`, `workspace-write` (the folder
-                of the environment), `disabled`, a profile, or the path of a file with one.
-                Unless given, that of the environment.
+            on_output: Called with each `Chunk`; an awaitable that it returns is awaited, and
+                the command waits meanwhile. If it raises, the command is killed.
+            sandbox: Sandbox in place of the environment's; see `Environment.sandbox`.
             limits: What it may use; `reason` is `LIMIT` if it was ended by one.
 
         Raises:
             CommandFailed: With `check`, if it did not succeed.
-            InvalidParams: The command is empty, an argument makes no sense, or the sandbox
-                cannot be enforced there; the text says why and what to change.
+            InvalidParams: An argument makes no sense, or the sandbox cannot be enforced there.
             TypeError: An argument is of a wrong type; nothing was started.
             Unsupported: It is to be limited or to lack variables, and the server cannot.
             SpawnFailed: It could not be started; the text says why.
@@ -180,7 +178,6 @@ class Environment(ABC):
             on_output=on_output,
             confined=Confinement(sandbox, limits),
         )
-        # Like `subprocess.run`, a failed command is no error by default.
         return completed.check() if check else completed
 
     def start(

@@ -2,15 +2,17 @@
 One client shared by all users of an environment [environments.shared-attempt].
 
 The first use connects; concurrent callers wait for the same attempt and get the same result. A
-session that cannot be resumed is followed by a new one.
+session that cannot be resumed is followed by a new one. Its backends therefore look the client
+up for each call, and pass the call on.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
+from holdfast.backends import ExecBackend, FileSystem, HttpClient
 from holdfast.client.client import ExecServerClient
 from holdfast.client.recovery import worth_retrying
 from holdfast.client.target import Target
@@ -22,6 +24,8 @@ from holdfast.telemetry import ClientTelemetry
 __all__ = ["NOT_READY", "SharedClient"]
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 NOT_READY: Final = "exec-server environment is not ready"
 """Error text for callers that do not want to wait for a connection."""
@@ -59,6 +63,21 @@ class SharedClient:
         self._failure: HoldfastError | None = None
         self._closed: asyncio.Future[None] | None = None
         self._listeners: set[Callable[[], None]] = set()
+        self.backend = cast(ExecBackend, _Forwarder(ExecBackend, _itself, self._call))
+        """The processes of the server."""
+        self.files = cast(FileSystem, _Forwarder(FileSystem, _files, self._call))
+        """The files of the server."""
+        self.http = cast(HttpClient, _Forwarder(HttpClient, _http, self._call))
+        """HTTP calls of the server."""
+        self.fail_fast_files = cast(
+            FileSystem, _Forwarder(FileSystem, _files, self._call_if_connected)
+        )
+        """
+        The same files, for callers that want an error instead of waiting.
+
+        A call never connects, and fails when the connection is lost. Both raise
+        `ConnectionLost`.
+        """
 
     # -- for those who want to use it
 
@@ -166,6 +185,25 @@ class SharedClient:
 
     # -- inside
 
+    async def _call(self, work: Callable[[ExecServerClient], Awaitable[R]]) -> R:
+        """Do something with the client; connect first if there is none."""
+        return await work(await self.get())
+
+    async def _call_if_connected(self, work: Callable[[ExecServerClient], Awaitable[R]]) -> R:
+        """Do something with the client while it is connected; see `fail_fast_files`."""
+        client = self.get_connected()
+        # Without a limit of its own; the loss of the connection lets it expire.
+        patience = asyncio.timeout(None)
+        try:
+            async with patience:
+                # Expires the timeout at once, which cancels the call.
+                with self.when_lost(lambda: patience.reschedule(0)):
+                    return await work(client)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            raise ConnectionLost(NOT_READY) from None
+
     def _may_retry(self, error: HoldfastError) -> bool:
         # A serving command is started once: its session ended with it.
         return self._target.can_reconnect and worth_retrying(error)
@@ -243,3 +281,49 @@ def _attempt_failed(error: HoldfastError) -> ConnectFailed:
     )
     failed.__cause__ = error
     return failed
+
+
+class _Forwarder:
+    """
+    An implementation of any seam whose methods are all asynchronous: passes each call on.
+
+    Signatures are those of the seam, so they are not written a second time here.
+    """
+
+    def __init__(
+        self,
+        seam: type,
+        member: Callable[[ExecServerClient], object],
+        call: Callable[[Callable[[ExecServerClient], Awaitable[Any]]], Coroutine[Any, Any, Any]],
+    ) -> None:
+        """
+        Args:
+            seam: The protocol that it implements.
+            member: Returns the part of a client that calls are passed to.
+            call: Finds the client and calls a function with it.
+        """
+        self._seam = seam
+        self._member = member
+        self._call = call
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        # A name outside of the seam may be no asynchronous method of the other object.
+        if name.startswith("_") or name not in vars(self._seam):
+            raise AttributeError(f"{self._seam.__name__} has no `{name}`")
+
+        def forward(*args: object, **options: object) -> Coroutine[Any, Any, Any]:
+            return self._call(lambda client: getattr(self._member(client), name)(*args, **options))
+
+        return forward
+
+
+def _itself(client: ExecServerClient) -> object:
+    return client
+
+
+def _files(client: ExecServerClient) -> object:
+    return client.files
+
+
+def _http(client: ExecServerClient) -> object:
+    return client.http

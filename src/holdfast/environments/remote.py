@@ -8,18 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.backends import FileSystem
 from holdfast.client.client import ExecServerClient
-from holdfast.client.target import Target, WebSocketTarget
+from holdfast.client.target import CommandTarget, Target, TargetOptions, target_of_url
 from holdfast.environments.commands.run import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
-from holdfast.environments.lazy_backends import (
-    FailFastFileSystem,
-    SharedBackend,
-    SharedFileSystem,
-    SharedHttpClient,
-)
 from holdfast.environments.lazy_client import SharedClient
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget, program_target
@@ -80,10 +73,10 @@ class RemoteEnvironment(Environment):
             initialize_timeout=initialize_timeout,
             telemetry=telemetry,
         )
-        self.backend = SharedBackend(self._shared)
-        self.filesystem = SharedFileSystem(self._shared)
-        self.http = SharedHttpClient(self._shared)
-        self.fail_fast_filesystem: FileSystem = FailFastFileSystem(self._shared)
+        self.backend = self._shared.backend
+        self.filesystem = self._shared.files
+        self.http = self._shared.http
+        self.fail_fast_filesystem = self._shared.fail_fast_files
         """Files for callers that want an error instead of waiting for a connection."""
 
     @classmethod
@@ -131,13 +124,11 @@ class RemoteEnvironment(Environment):
 
     async def wait_ready(self) -> None:
         # The client may exist and be recovering.
-        await (await self._shared.get()).connected()
+        await (await self._shared.get()).wait_connected()
 
     async def info(self) -> EnvironmentInfo:
         client = await self._shared.get()
-        await client.connected()
-        # `ExecServerClient.connect` has set it.
-        assert client.environment is not None
+        await client.wait_connected()
         return client.environment
 
     async def status(self) -> Status:
@@ -189,8 +180,7 @@ def ssh_environment(
 
 
 def _target(where: str | Sequence[str], bearer_token: str | None, connect_timeout: float) -> Target:
-    if isinstance(where, str) and not where.startswith("unix:///"):
-        # Any other text too: a URL is checked when it is used.
-        headers = {} if bearer_token is None else {"Authorization": f"Bearer {bearer_token}"}
-        return WebSocketTarget(where, headers=headers, timeout=connect_timeout)
-    return Target.of(where, timeout=connect_timeout)
+    if isinstance(where, str):
+        options = TargetOptions(bearer_token=bearer_token, timeout=connect_timeout)
+        return target_of_url(where, options)
+    return CommandTarget(where)

@@ -2,30 +2,30 @@
 
 import os
 from collections.abc import Sequence
-from shlex import join
 from typing import TYPE_CHECKING
 
-from holdfast.client.target import meant_url
+from holdfast.client.target import CommandTarget, TargetOptions, meant_url, target_of_url
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.providers import provider_from_env
-from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
+from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.config.urls import check_token
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
-from holdfast.environments.remote import RemoteEnvironment, ssh_environment
-from holdfast.environments.ssh.target import CONNECT_TIMEOUT
+from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import InvalidConfig, InvalidParams
 from holdfast.suggestions import did_you_mean
+from holdfast.url_schemes import SCHEMES
 
 if TYPE_CHECKING:
     from holdfast.environments.ssh.installer import Consent
 
-__all__ = ["by_name", "default_environment", "on_server", "on_ssh_host"]
+__all__ = ["by_name", "default_environment", "on_server"]
 
 
 def on_server(
     where: str | Sequence[str],
     bearer_token: str | None,
+    install: "Consent",
     connect_timeout: float | None,
     initialize_timeout: float,
 ) -> Environment:
@@ -35,6 +35,7 @@ def on_server(
     Raises:
         InvalidParams: The command is empty.
         InvalidConfig: The token would cross a network unencrypted.
+        ConnectFailed: The URL of a host is malformed.
     """
     if bearer_token is not None:
         # Before anything is sent: a token must not cross a network unencrypted.
@@ -42,33 +43,19 @@ def on_server(
     _check_kind(where)
     if not where:
         raise InvalidParams("the command to connect by is empty")
-    return RemoteEnvironment(
-        where if isinstance(where, str) else join(where),
-        where,
-        bearer_token=bearer_token,
-        connect_timeout=DEFAULT_TIMEOUT if connect_timeout is None else connect_timeout,
-        initialize_timeout=initialize_timeout,
-    )
+    if isinstance(where, str):
+        options = TargetOptions(bearer_token, connect_timeout, install=install)
+        target = target_of_url(where, options)
+        name = target.name or where
+    else:
+        target = CommandTarget(where)
+        name = target.label
+    return RemoteEnvironment(name, target, initialize_timeout=initialize_timeout)
 
 
 def _check_kind(where: object) -> None:
     if not isinstance(where, Sequence) or not all(isinstance(word, str) for word in where):
         raise TypeError(f"an environment is a text, or a command as a list of texts, not {where!r}")
-
-
-def on_ssh_host(
-    url: str,
-    install: "Consent",
-    connect_timeout: float | None,
-    initialize_timeout: float,
-) -> Environment:
-    """Return the environment of an `ssh://` URL."""
-    return ssh_environment(
-        url,
-        install=install,
-        connect_timeout=CONNECT_TIMEOUT if connect_timeout is None else connect_timeout,
-        initialize_timeout=initialize_timeout,
-    )
 
 
 def default_environment() -> Environment:
@@ -99,9 +86,10 @@ def by_name(name: str) -> Environment:
         InvalidConfig: There is none of that name.
     """
     if not name.strip() or "://" in name:
+        urls = ", ".join(scheme.form for scheme in SCHEMES)
         raise InvalidParams(
-            f"`{name}` is no environment{meant_url(name)}: expected `local`, ws://HOST:PORT, wss://HOST,"
-            " unix:///PATH, ssh://HOST, the name of an environment, or a command as a list"
+            f"`{name}` is no environment{meant_url(name)}: expected `local`, {urls},"
+            " the name of an environment, or a command as a list"
         )
     home = holdfast_home(os.environ)
     snapshot = provider_from_env(os.environ, home).snapshot()

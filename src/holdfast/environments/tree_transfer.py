@@ -1,8 +1,9 @@
 """
 Transfer of directory trees to and from an environment, with progress.
 
-`FileSystem` has no modes and creates no links, so neither is kept. A new file has the default
-mode of its machine; a link is sent as the file it leads to, or left out.
+Permission bits are kept, except those that the umask of the receiving side takes away. A server
+that takes whole files only, such as Codex's, gives a new file the default bits of its machine.
+`FileSystem` creates no links: a link is sent as the file it leads to, or left out.
 """
 
 import asyncio

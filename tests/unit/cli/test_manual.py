@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.manual import manual_page
 from holdfast.cli.parser import make_parser
+from scripts.manual import manual_page
 
 ROOT = Path(__file__).parents[3]
 UNITS = sorted((ROOT / "packaging" / "systemd").glob("*/holdfast.service"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import client as client_module
+from holdfast.client import session as session_module
 from holdfast.client.client import ExecServerClient
 from holdfast.errors import (
     ConnectFailed,
@@ -82,8 +82,8 @@ async def test_a_silent_server_is_given_up_after_the_time_for_the_handshake(
 async def test_questions_about_the_server_have_a_deadline(
     client: ExecServerClient, monkeypatch: pytest.MonkeyPatch, method: str, limit: str
 ) -> None:
-    assert getattr(client_module, limit) == {"info": 30.0, "status": 10.0}[method]
-    monkeypatch.setattr(client_module, limit, 0.01)
+    assert getattr(session_module, limit) == {"info": 30.0, "status": 10.0}[method]
+    monkeypatch.setattr(session_module, limit, 0.01)
     with pytest.raises(RemoteProtocolError) as caught:
         await getattr(client, method)()
     assert str(caught.value) == (
@@ -368,7 +368,7 @@ async def test_a_close_that_is_cancelled_closes_all_the_same(
         finally:
             await going_on.wait()
 
-    client.start_task(stubborn())
+    client._session.start_task(stubborn())
     await settled()
     async with meanwhile(process.wait()) as waiting:
         async with meanwhile(client.aclose()) as closing:

@@ -223,7 +223,7 @@ async def test_a_large_file_is_written_in_blocks(
 async def test_an_older_server_gets_one_message(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
-    client.environment = None
+    client._session.environment = None
     async with meanwhile(client.files.write_file(PATH, b"x" * BIG)) as writing:
         request = await peer.take("fs/writeFile")
         peer.reply(request, {})
@@ -368,5 +368,5 @@ async def test_a_watch_that_is_replaced_or_lost_may_have_fired(
 
 async def test_what_cannot_be_watched_is_none(client: ExecServerClient, peer: ScriptedPeer) -> None:
     assert await watching(client, peer, granted=False) is None
-    client.environment = None
+    client._session.environment = None
     assert await client.files.watch_missing([PATH]) is None

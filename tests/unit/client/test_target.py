@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from holdfast.client.client import ExecServerClient
-from holdfast.client.target import CommandTarget, Target, UnixTarget, WebSocketTarget
+from holdfast.client.target import CommandTarget, Target, UnixTarget
+from holdfast.client.websocket_target import WebSocketTarget
 from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
 from holdfast.server.auth import Unauthorized
@@ -146,7 +147,7 @@ async def test_a_plain_websocket_acknowledges_at_once() -> None:
     async with Server() as server:
         url = await server.listen(parse_listen_url("ws://127.0.0.1:0"))
         async with await ExecServerClient.connect(url) as client:
-            transport = (await client.connected()).connection.transport
+            transport = (await client._session.connected()).connection.transport
             assert isinstance(transport, WebSocketTransport)
             quick = transport._quick_ack
             assert quick is not None

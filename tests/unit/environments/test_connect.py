@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.client.target import CommandTarget, UnixTarget, WebSocketTarget
+from holdfast.client.target import CommandTarget, UnixTarget
+from holdfast.client.websocket_target import WebSocketTarget
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import ExecServerClient
+from holdfast.client.session import ClientSession
 from holdfast.client.target import Target
 from holdfast.errors import ConnectFailed, RemoteError, SpawnFailed
 from holdfast.protocol import codes
@@ -161,7 +162,7 @@ async def test_requests_in_flight_count_together(place: Place) -> None:
 async def test_only_its_own_principal_resumes_a_session(place: Place) -> None:
     client = await place.connect()
     session, target = client.session_id, Target.of(place.url, bearer_token="token-of-alice")
-    alice = ExecServerClient(target, client_name="alice", initialize_timeout=5.0)
+    alice = ClientSession(target, client_name="alice", initialize_timeout=5.0)
     with pytest.raises(RemoteError, match="unknown session id"):
         await alice.open_link(session)
     await alice.aclose()

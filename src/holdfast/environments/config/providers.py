@@ -26,6 +26,7 @@ from holdfast.environments.config.snapshot import (
 )
 from holdfast.environments.config.urls import check_token
 from holdfast.errors import InvalidConfig
+from holdfast.url_schemes import scheme_of
 
 __all__ = [
     "NOISE_VARIABLES",
@@ -59,8 +60,8 @@ class UrlProvider:
             token: For a server with a `ws` URL that wants one.
         """
         self._url = (value or "").strip()
-        # Only a WebSocket URL can carry a token.
-        self._token = token if self._url.startswith(("ws://", "wss://")) else None
+        scheme = scheme_of(self._url)
+        self._token = token if scheme is not None and scheme.takes_token else None
 
     def snapshot(self) -> ConfiguredEnvironments:
         if not self._url:

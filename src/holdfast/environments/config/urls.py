@@ -6,6 +6,7 @@ from typing import Final
 from holdfast.client.target import meant_url
 from holdfast.errors import InvalidConfig
 from holdfast.transports.token_urls import authority_of, check_token, host_of
+from holdfast.url_schemes import listening, scheme_of
 
 __all__ = ["check_token", "check_url"]
 
@@ -22,12 +23,14 @@ def check_url(url: str) -> None:
     """
     if not url:
         raise InvalidConfig("environment url cannot be empty")
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme == "unix":
+    name, separator, rest = url.partition("://")
+    # By its name alone: a URL with a path that is not absolute gets an error about that.
+    scheme = next((one for one in listening() if separator and one.name == name), None)
+    if scheme is None:
+        raise InvalidConfig(f"environment url `{url}` must use ws:// or wss://", _other_scheme(url))
+    if scheme.address == "path":
         _check_socket(url, rest)
         return
-    if not separator or scheme not in ("ws", "wss"):
-        raise InvalidConfig(f"environment url `{url}` must use ws:// or wss://", _other_scheme(url))
     fault = _fault(rest)
     if fault is not None:
         raise InvalidConfig(
@@ -47,7 +50,7 @@ def _check_socket(url: str, path: str) -> None:
 def _other_scheme(url: str) -> str:
     if url.startswith(("http://", "https://")):
         return f"try `ws{url.removeprefix('http')}`"
-    if url.startswith("ssh://"):
+    if (scheme := scheme_of(url)) is not None and not scheme.listens:
         return 'use `program = "ssh"` with `args` for a host behind ssh'
     meant = meant_url(url).strip(" ()")
     if meant:

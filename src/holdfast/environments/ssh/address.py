@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConnectFailed
+from holdfast.url_schemes import is_stdio
 
 __all__ = ["PRIVATE_FOLDER", "SERVE", "SshAddress", "SshCommand"]
 
@@ -104,9 +105,9 @@ class SshCommand:
             return False
         options = " ".join(self.arguments[1:]).replace("=", " ").split()
         at = options.index("--listen") if "--listen" in options else len(options)
-        return options[at + 1 : at + 2] in (["stdio"], ["stdio://"]) and not (
-            {"--keep", "--attach"} & set(options)
-        )
+        listens_on = options[at + 1 : at + 2]
+        streams = bool(listens_on) and is_stdio(listens_on[0])
+        return streams and not {"--keep", "--attach"} & set(options)
 
     @classmethod
     def of_argv(cls, argv: Sequence[str]) -> "SshCommand | None":

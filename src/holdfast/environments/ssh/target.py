@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 
 from holdfast._version import __version__
 from holdfast.client.command import ServingCommand
-from holdfast.client.target import CommandTarget, Target
-from holdfast.environments.ssh.address import SERVE, SshCommand
+from holdfast.client.target import CommandTarget, Target, TargetOptions
+from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.environments.ssh.bootstrap import (
     MARK,
     Gone,
@@ -102,7 +102,8 @@ class SshTarget(Target):
         cwd: str | None = None,
     ) -> None:
         self.address = command.address
-        self.label = f"ssh://{command.address.destination}"
+        self.name = command.address.destination
+        self.label = f"ssh://{self.name}"
         self.program: str | None = None
         """The program that serves on the host, once there is a connection."""
         self.installed = False
@@ -120,6 +121,14 @@ class SshTarget(Target):
         # The server to reconnect to, from the first connection until `aclose`.
         self._kept: ServerKept | None = None
         self._farewell: _Farewell | None = None
+
+    @classmethod
+    def of_url(cls, url: str, options: TargetOptions) -> "SshTarget":
+        return cls(
+            SshCommand(SshAddress.of_url(url)),
+            install=options.install,
+            timeout=CONNECT_TIMEOUT if options.timeout is None else options.timeout,
+        )
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
         # The previous ssh may still hold the connection to the server.

@@ -1,5 +1,5 @@
 """
-The manual page of `holdfast`, made from the parser; `scripts/man` runs this module.
+The manual page of `holdfast`, made from the parser; `scripts/man` runs `python -m scripts.manual`.
 
 The page has neither a date nor the width of a terminal, so the same options always make the
 same page.

@@ -1,0 +1,83 @@
+"""
+A server that listens on a WebSocket, as a target.
+
+A module of its own: the WebSocket library is an extension module that other targets do without.
+The table of URL schemes names this module, which is loaded with the first URL.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+
+from holdfast.client.target import CONNECT_TIMEOUT, Target, TargetOptions
+from holdfast.errors import ConnectFailed
+from holdfast.local_servers import find_token
+from holdfast.token_file import BadTokenFile
+from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.token_urls import may_carry_token
+from holdfast.transports.websocket_client import connect_websocket
+
+__all__ = ["WebSocketTarget"]
+
+
+class WebSocketTarget(Target):
+    """
+    A server that listens on a WebSocket.
+
+    Without a token in `headers`, the token file of a server of the same user on this machine is
+    used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        timeout: float,
+        ping_interval: float = SIGN_INTERVAL,
+    ) -> None:
+        """
+        Take the address; nothing is connected before `open`.
+
+        Args:
+            url: `ws://` or `wss://`.
+            headers: Sent with the request.
+            timeout: Seconds to connect.
+            ping_interval: Seconds between two pings; a server silent for two is lost.
+        """
+        scheme, separator, rest = url.partition("://")
+        # Without user name and password, since labels are logged.
+        self.label = f"{scheme}{separator}{rest.rpartition('@')[2]}"
+        self._ping_interval = ping_interval
+        self._url = url
+        self._headers = headers
+        self._timeout = timeout
+
+    @classmethod
+    def of_url(cls, url: str, options: TargetOptions) -> "WebSocketTarget":
+        token = options.bearer_token
+        return cls(
+            url,
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            timeout=CONNECT_TIMEOUT if options.timeout is None else options.timeout,
+            ping_interval=options.ping_interval,
+        )
+
+    async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
+        return await connect_websocket(
+            self._url,
+            accept,
+            headers=self._headers or self._own_headers(),
+            timeout=self._timeout,
+            ping_interval=self._ping_interval,
+        )
+
+    def _own_headers(self) -> Mapping[str, str]:
+        """Return the header with the token of a local server."""
+        # Looked up for each connection: a restarted server has another token.
+        if not may_carry_token(self._url):
+            return {}
+        try:
+            token = find_token(self._url, os.environ)
+        except BadTokenFile as error:
+            raise ConnectFailed(str(error), errno=error.errno, path=error.path) from error
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
