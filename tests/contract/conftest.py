@@ -46,7 +46,10 @@ PLACES = [
 ]
 """Real ones, which can be environments."""
 
-FAKES = ["fake", "fake-remote", "fake-codex"]
+SERVED = "fake-served"
+"""The same processes as those of `fake`, behind a real server and a real client in memory."""
+
+FAKES = ["fake", "fake-remote", "fake-codex", SERVED]
 """
 The backends of `holdfast.testing`: like this machine, like a Holdfast server, like a Codex one.
 """
@@ -157,8 +160,12 @@ class Place:
             await self.backend.aclose()
 
 
+@dataclass(frozen=True)
 class FakePlace(Place):
     """A place without processes of the kernel."""
+
+    served: FakeBackend | None = None
+    """The backend behind a server, unless the tests use the fake itself."""
 
     def is_alive(self, pid: int) -> bool:
         return any(child.alive for child in self._children() if child.pid == pid)
@@ -172,11 +179,15 @@ class FakePlace(Place):
                 child.exit()
 
     async def lose(self) -> None:
-        if self.remote:
+        if self.served is not None:
+            await super().lose()
+        elif self.remote:
             self._fake.lose_for_good()
 
     @property
     def _fake(self) -> FakeBackend:
+        if self.served is not None:
+            return self.served
         assert isinstance(self.backend, FakeBackend)
         return self.backend
 
@@ -249,8 +260,15 @@ async def place(
             return
         if name in FAKES:
             codex_like = name == "fake-codex"
-            fake = FakeBackend(remote=name != "fake", capabilities=CODEX if codex_like else ALL)
+            remote = name not in ("fake", SERVED)
+            fake = FakeBackend(remote=remote, capabilities=CODEX if codex_like else ALL)
             install(await stack.enter_async_context(fake))
+            if name == SERVED:
+                server = await stack.enter_async_context(Server(processes=fake))
+                connecting = ExecServerClient.connect(MemoryTarget(server))
+                client = await stack.enter_async_context(await connecting)
+                yield FakePlace(client, remote=True, real=False, served=fake)
+                return
             yield FakePlace(fake, remote=fake.remote, real=codex_like)
             return
         target: str | list[str] | Target

@@ -27,7 +27,7 @@ from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
-from holdfast.server.backend_processes import SharedBackend
+from holdfast.server.backend_processes import BackendSessions
 from holdfast.server.connection import ServerConnection
 from holdfast.server.discovery import add_discovery_methods
 from holdfast.server.environment import add_environment_methods
@@ -166,7 +166,7 @@ class Server:
             return LocalSessions(login_shell())
         if isinstance(self._processes, OpensSessions):
             return self._processes
-        shared = SharedBackend(self._processes)
+        shared = BackendSessions(self._processes)
         self._stack.push_async_callback(shared.aclose)
         return shared
 

@@ -27,7 +27,7 @@ from holdfast.protocol.process import StartParams, StreamsAtEnd, WriteStatus
 from holdfast.server.backend_errors import backend_errors
 from holdfast.tasks import OwnedTasks
 
-__all__ = ["BackendProcess", "BackendProcesses", "SharedBackend"]
+__all__ = ["BackendProcess", "BackendProcesses", "BackendSessions"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _CANCEL_GRACE = 2.0
 _KILLED = (Reason.EXITED, Reason.SIGNALED, Reason.TERMINATED)
 
 
-class SharedBackend:
+class BackendSessions:
     """
     An `ExecBackend` that all sessions of a server share.
 
