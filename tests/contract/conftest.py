@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.app import Server
-from holdfast.testing import CODEX, FakeBackend, FakeChild
+from holdfast.testing import CODEX, FakeBackend, FakeChild, FakeFileSystem
 from holdfast.testing import HOLDFAST as ALL
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
@@ -48,6 +48,9 @@ PLACES = [
 
 SERVED = "fake-served"
 """The same processes as those of `fake`, behind a real server and a real client in memory."""
+
+WITH_FILES = ("fake", SERVED)
+"""Fakes that have files, too."""
 
 FAKES = ["fake", "fake-remote", "fake-codex", SERVED]
 """
@@ -101,9 +104,10 @@ def _is_left_out(item: pytest.Item, everywhere: bool) -> bool:
         return False  # the hook is called with all tests
     place = item.callspec.params.get("place")
     loop = item.callspec.params.get("_asyncio_loop_factory")
-    beyond_processes = not {"env", "files", "http"}.isdisjoint(item.fixturenames)
-    if place in FAKES and beyond_processes:
-        return True  # they have neither files nor HTTP
+    if place in FAKES and not {"env", "http"}.isdisjoint(item.fixturenames):
+        return True  # they are no environments, and make no HTTP calls
+    if place in FAKES and "files" in item.fixturenames and place not in WITH_FILES:
+        return True
     if place in REAL and loop is new_uvloop:
         return True
     if everywhere or not isinstance(place, str):
@@ -164,6 +168,7 @@ class Place:
 class FakePlace(Place):
     """A place without processes of the kernel."""
 
+    files: FakeFileSystem = field(default_factory=FakeFileSystem)
     served: FakeBackend | None = None
     """The backend behind a server, unless the tests use the fake itself."""
 
@@ -264,10 +269,11 @@ async def place(
             fake = FakeBackend(remote=remote, capabilities=CODEX if codex_like else ALL)
             install(await stack.enter_async_context(fake))
             if name == SERVED:
-                server = await stack.enter_async_context(Server(processes=fake))
+                files = FakeFileSystem()
+                server = await stack.enter_async_context(Server(processes=fake, files=files))
                 connecting = ExecServerClient.connect(MemoryTarget(server))
                 client = await stack.enter_async_context(await connecting)
-                yield FakePlace(client, remote=True, real=False, served=fake)
+                yield FakePlace(client, remote=True, real=False, files=files, served=fake)
                 return
             yield FakePlace(fake, remote=fake.remote, real=codex_like)
             return

@@ -2,6 +2,8 @@
 
 from holdfast.testing.backend import FakeBackend, Program
 from holdfast.testing.environment import FakeEnvironment
+from holdfast.testing.fake_path import FakePath
+from holdfast.testing.filesystem import FakeFileSystem, FileRequest
 from holdfast.testing.line import FakeLine
 from holdfast.testing.process import CODEX, HOLDFAST, Asked, FakeChild, FakeProcess, Termination
 from holdfast.testing.scripted import ScriptedPeer, ScriptedServer
@@ -14,8 +16,11 @@ __all__ = [
     "FakeBackend",
     "FakeChild",
     "FakeEnvironment",
+    "FakeFileSystem",
     "FakeLine",
+    "FakePath",
     "FakeProcess",
+    "FileRequest",
     "Program",
     "ScriptedPeer",
     "ScriptedServer",
