@@ -117,6 +117,8 @@ def _is_left_out(item: pytest.Item, everywhere: bool) -> bool:
 
 def _is_not_its_turn(item: pytest.Function, place: str, loop: object) -> bool:
     """Return True for a combination of place and loop that others of its kind stand for."""
+    if place in WITH_FILES and "files" in item.fixturenames:
+        return False  # those have one loop
     number = number_of(item, {"place", "_asyncio_loop_factory"})
     if item.get_closest_marker("every_transport") is None:
         if place in TRANSPORTS and place != _TURNS[number // 2 % len(_TURNS)]:
