@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 import msgspec
 
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.errors import DuplicateProcess, HoldfastError, StdinClosed
+from holdfast.errors import DuplicateProcess, HoldfastError, OutputLost, StdinClosed
 from holdfast.events import Exited, ProcessEvent, Reason, Verdict, WaitingFor
 from holdfast.process.arguments import check_streams
 from holdfast.process.io.log import OutputLog
@@ -31,8 +31,8 @@ __all__ = ["BackendProcess", "BackendProcesses", "BackendSessions"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds to wait for the close of a process whose start was cancelled when it ran already.
-_CANCEL_GRACE = 2.0
+# Seconds to wait for the close of a process that nobody wants any more.
+_END_GRACE = 2.0
 
 # Ends that a kill by this server explains; a limit or a lost process is another matter.
 _KILLED = (Reason.EXITED, Reason.SIGNALED, Reason.TERMINATED)
@@ -99,20 +99,27 @@ class BackendProcess(ServedProcess):
         """Read the events into the log, up to the close or the loss of the process."""
         detail = "its events ended before its close"
         try:
-            async with self._process.events(gaps=True, stream_ends=True) as stream:
+            # Without gaps: a client would wait for ever for a number that is not sent.
+            async with self._process.events(stream_ends=True) as stream:
                 async for event in stream:
                     if self._holders:
                         await self._wait_released()
                     self._record(event)
+        except OutputLost as error:
+            # Its own text is advice for whoever reads the stream.
+            detail = f"its output {error.first_seq} to {error.last_seq} was lost"
         except HoldfastError as error:
             detail = str(error)
         except Exception as error:
             logger.exception("the backend failed on process %s", self.process_id)
             detail = f"the backend failed: {error!r}"
+        if self.log.closed:
+            return
+        # Nobody can follow it any more. If it can be reached at all, it must not run on.
+        await _end(self._process)
         if self.running:
             self._exit(Verdict(reason=Reason.LOST, exit_code=-1, detail=detail))
-        if not self.log.closed:
-            self.log.close()
+        self.log.close()
 
     def _record(self, event: ProcessEvent) -> None:
         # The exit apart: the reason of our own kill is not known to the backend.
@@ -260,7 +267,7 @@ class BackendProcesses(ProcessTable[BackendProcess]):
             with backend_errors():
                 started = await self._start(params)
             if pending.called_off:
-                await self._discard(started)
+                await _end(started)
             pending.check()
             process = BackendProcess(self._loop, params, started, log, self._observers)
             # Registered before the observers are called: they may look it up by its id.
@@ -285,15 +292,6 @@ class BackendProcesses(ProcessTable[BackendProcess]):
             # Another session has the id, or the backend keeps it longer than this table.
             process_id = f"{params.process_id}~{os.urandom(4).hex()}"
             return await self._backend.start(msgspec.structs.replace(params, process_id=process_id))
-
-    async def _discard(self, started: ExecProcess) -> None:
-        """End a process that nobody wants any more."""
-        try:
-            async with asyncio.timeout(_CANCEL_GRACE):
-                await started.terminate(left=True)
-                await started.wait()
-        except (HoldfastError, TimeoutError) as error:
-            logger.info("process %s cannot be killed: %s", started.process_id, error)
 
     async def _follow(self, process: BackendProcess) -> None:
         await process.follow()
@@ -323,3 +321,13 @@ class BackendProcesses(ProcessTable[BackendProcess]):
         for process in list(self._processes.values()):
             if not process.log.closed:
                 self._tasks.start(process.kill(reason))
+
+
+async def _end(process: ExecProcess) -> None:
+    """Kill a process that nobody wants any more, and wait a little for its close."""
+    try:
+        async with asyncio.timeout(_END_GRACE):
+            await process.terminate(left=True)
+            await process.wait()
+    except (HoldfastError, TimeoutError) as error:
+        logger.info("process %s cannot be killed: %s", process.process_id, error)

@@ -6,6 +6,9 @@ from holdfast.testing.fake_path import FakePath
 from holdfast.testing.filesystem import FakeFileSystem, FileRequest
 from holdfast.testing.line import FakeLine
 from holdfast.testing.process import CODEX, HOLDFAST, Asked, FakeChild, FakeProcess, Termination
+from holdfast.testing.recorder import RecordedEnvironment, Recorder
+from holdfast.testing.recording import Recorded, Recording
+from holdfast.testing.replay import replay
 from holdfast.testing.scripted import ScriptedPeer, ScriptedServer
 from holdfast.testing.virtual_time import VirtualTimeLoop, WaitsForEver, run_virtual
 
@@ -22,10 +25,15 @@ __all__ = [
     "FakeProcess",
     "FileRequest",
     "Program",
+    "Recorded",
+    "RecordedEnvironment",
+    "Recorder",
+    "Recording",
     "ScriptedPeer",
     "ScriptedServer",
     "Termination",
     "VirtualTimeLoop",
     "WaitsForEver",
+    "replay",
     "run_virtual",
 ]
