@@ -5,8 +5,8 @@ Local and remote implementations pass the same contract tests, so a caller need 
 one it has. Times are in seconds and types are native; units of the wire stay below.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from holdfast.events import ProcessEvent, Verdict, WaitingFor
 from holdfast.protocol.fs import (
@@ -16,6 +16,7 @@ from holdfast.protocol.fs import (
     WalkOptions,
     WalkResponse,
 )
+from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import (
@@ -37,7 +38,12 @@ __all__ = [
     "HttpBody",
     "HttpClient",
     "MissingWatch",
+    "ResolvesNames",
+    "RunInThread",
+    "TellsCapabilities",
 ]
+
+T = TypeVar("T")
 
 
 # Protocols and not base classes: an implementation need not import this module.
@@ -290,6 +296,15 @@ class ExecBackend(Protocol):
         """
 
 
+@runtime_checkable
+class TellsCapabilities(Protocol):
+    """Optional part of an `ExecBackend`: a server announces no more than this to its clients."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The features of the processes that it starts."""
+
+
 class FileHandle(Protocol):
     """An open file, read or written in blocks of at most 1 MiB."""
 
@@ -463,3 +478,17 @@ class HttpClient(Protocol):
 
     async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, HttpBody]:
         """Make a call and return after the headers; the caller reads the body."""
+
+
+class RunInThread(Protocol):
+    """Runs a function in a thread and returns its result."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+@runtime_checkable
+class ResolvesNames(Protocol):
+    """Optional part of an `HttpClient`: it resolves names in threads of its caller."""
+
+    def resolve_names_by(self, run: RunInThread) -> None:
+        """Resolve names with this, for calls of the current task."""

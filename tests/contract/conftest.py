@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.app import Server
-from holdfast.testing import CODEX, FakeBackend, FakeChild
+from holdfast.testing import CODEX, FakeBackend, FakeChild, FakeFileSystem
 from holdfast.testing import HOLDFAST as ALL
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
@@ -46,7 +46,13 @@ PLACES = [
 ]
 """Real ones, which can be environments."""
 
-FAKES = ["fake", "fake-remote", "fake-codex"]
+SERVED = "fake-served"
+"""The same processes as those of `fake`, behind a real server and a real client in memory."""
+
+WITH_FILES = ("fake", SERVED)
+"""Fakes that have files, too."""
+
+FAKES = ["fake", "fake-remote", "fake-codex", SERVED]
 """
 The backends of `holdfast.testing`: like this machine, like a Holdfast server, like a Codex one.
 """
@@ -98,9 +104,10 @@ def _is_left_out(item: pytest.Item, everywhere: bool) -> bool:
         return False  # the hook is called with all tests
     place = item.callspec.params.get("place")
     loop = item.callspec.params.get("_asyncio_loop_factory")
-    beyond_processes = not {"env", "files", "http"}.isdisjoint(item.fixturenames)
-    if place in FAKES and beyond_processes:
-        return True  # they have neither files nor HTTP
+    if place in FAKES and not {"env", "http"}.isdisjoint(item.fixturenames):
+        return True  # they are no environments, and make no HTTP calls
+    if place in FAKES and "files" in item.fixturenames and place not in WITH_FILES:
+        return True
     if place in REAL and loop is new_uvloop:
         return True
     if everywhere or not isinstance(place, str):
@@ -110,6 +117,8 @@ def _is_left_out(item: pytest.Item, everywhere: bool) -> bool:
 
 def _is_not_its_turn(item: pytest.Function, place: str, loop: object) -> bool:
     """Return True for a combination of place and loop that others of its kind stand for."""
+    if place in WITH_FILES and "files" in item.fixturenames:
+        return False  # those have one loop
     number = number_of(item, {"place", "_asyncio_loop_factory"})
     if item.get_closest_marker("every_transport") is None:
         if place in TRANSPORTS and place != _TURNS[number // 2 % len(_TURNS)]:
@@ -157,8 +166,13 @@ class Place:
             await self.backend.aclose()
 
 
+@dataclass(frozen=True)
 class FakePlace(Place):
     """A place without processes of the kernel."""
+
+    files: FakeFileSystem = field(default_factory=FakeFileSystem)
+    served: FakeBackend | None = None
+    """The backend behind a server, unless the tests use the fake itself."""
 
     def is_alive(self, pid: int) -> bool:
         return any(child.alive for child in self._children() if child.pid == pid)
@@ -172,11 +186,15 @@ class FakePlace(Place):
                 child.exit()
 
     async def lose(self) -> None:
-        if self.remote:
+        if self.served is not None:
+            await super().lose()
+        elif self.remote:
             self._fake.lose_for_good()
 
     @property
     def _fake(self) -> FakeBackend:
+        if self.served is not None:
+            return self.served
         assert isinstance(self.backend, FakeBackend)
         return self.backend
 
@@ -249,8 +267,16 @@ async def place(
             return
         if name in FAKES:
             codex_like = name == "fake-codex"
-            fake = FakeBackend(remote=name != "fake", capabilities=CODEX if codex_like else ALL)
+            remote = name not in ("fake", SERVED)
+            fake = FakeBackend(remote=remote, capabilities=CODEX if codex_like else ALL)
             install(await stack.enter_async_context(fake))
+            if name == SERVED:
+                files = FakeFileSystem()
+                server = await stack.enter_async_context(Server(processes=fake, files=files))
+                connecting = ExecServerClient.connect(MemoryTarget(server))
+                client = await stack.enter_async_context(await connecting)
+                yield FakePlace(client, remote=True, real=False, files=files, served=fake)
+                return
             yield FakePlace(fake, remote=fake.remote, real=codex_like)
             return
         target: str | list[str] | Target

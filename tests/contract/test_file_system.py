@@ -1,15 +1,15 @@
 """
 Contract of every `FileSystem`.
 
-Nothing here says where the files are: on this machine, behind any of our transports, or
-on the real Codex server behind our client.
+Nothing here says where the files are: on this machine, behind any of our transports, on the
+real Codex server behind our client, or in memory.
 """
 
 import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import pytest
 from msgspec import UNSET
@@ -35,7 +35,8 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from tests.contract.conftest import Place
+from holdfast.testing import FakePath
+from tests.contract.conftest import FakePlace, Place
 from tests.e2e.wire import LIMIT
 
 BIG = 5 * BLOCK + 17
@@ -47,7 +48,9 @@ DISABLED = SandboxContext(permissions=DisabledProfile(), windows_sandbox_level="
 @pytest.fixture
 async def files(place: Place) -> AsyncIterator[FileSystem]:
     """The files of each place in turn."""
-    if place.remote:
+    if isinstance(place, FakePlace) and not place.remote:
+        yield place.files
+    elif place.remote:
         assert isinstance(place.backend, ExecServerClient)
         yield place.backend.files
     else:
@@ -56,12 +59,45 @@ async def files(place: Place) -> AsyncIterator[FileSystem]:
         await local.aclose()
 
 
+@pytest.fixture
+def tmp_path(place: Place, tmp_path: Path) -> Path:
+    """The directory of a test: on a fake disk an object that stands in for a `Path`."""
+    if not isinstance(place, FakePlace):
+        return tmp_path
+    folder = place.files.path("/tmp/test")
+    folder.mkdir(parents=True)
+    return cast("Path", folder)
+
+
+def need_sandboxes(place: Place) -> None:
+    if isinstance(place, FakePlace):
+        pytest.skip("a fake file system enforces no sandbox, and refuses to try")
+
+
+def make_fifo(path: Path) -> None:
+    if isinstance(path, FakePath):
+        path.mkfifo()
+    else:
+        os.mkfifo(path)
+
+
+def link_at(path: Path) -> str:
+    return str(path.readlink())
+
+
+def touch(folder: Path, name: bytes) -> None:
+    if isinstance(folder, FakePath):
+        folder.child(name).touch()
+    else:
+        os.close(os.open(os.fsencode(folder) + b"/" + name, os.O_CREAT))
+
+
 def uri(*parts: object) -> PathUri:
     return PathUri.from_path(os.path.join(*map(str, parts)))
 
 
 def names_in(folder: Path) -> list[str]:
-    return os.listdir(folder)
+    return [path.name for path in folder.iterdir()]
 
 
 def resolved(path: Path) -> Path:
@@ -69,7 +105,7 @@ def resolved(path: Path) -> Path:
 
 
 def below(path: PathUri, folder: Path) -> str:
-    return os.path.relpath(path.native, folder)
+    return os.path.relpath(path.native, str(folder))
 
 
 def walk_options(**options: object) -> WalkOptions:
@@ -197,7 +233,7 @@ async def test_nothing_but_entries_that_are_no_links_is_touched(
     (tmp_path / "d").mkdir()
     (tmp_path / "d/f").write_bytes(b"x")
     (tmp_path / "link").symlink_to("d")
-    os.mkfifo(tmp_path / "fifo")
+    make_fifo(tmp_path / "fifo")
     behind, link, root = uri(tmp_path, "link/f"), uri(tmp_path, "link"), uri("/")
     for work in (
         files.read_file(behind, follow_symlinks=False),
@@ -323,7 +359,7 @@ async def test_a_discarded_replacement_leaves_the_old_file(
 async def test_metadata_tells_what_a_path_leads_to(files: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("f")
-    os.mkfifo(tmp_path / "fifo")
+    make_fifo(tmp_path / "fifo")
     file = await files.get_metadata(uri(tmp_path, "f"))
     assert (file.is_file, file.is_directory, file.is_symlink, file.size) == (True, False, False, 5)
     assert abs(file.modified_at_ms - (tmp_path / "f").stat().st_mtime * 1000) < 2
@@ -386,8 +422,8 @@ async def test_entries_tell_what_they_lead_to(files: FileSystem, tmp_path: Path)
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "link").symlink_to(".hidden")
     (tmp_path / "loop").symlink_to("loop")
-    os.mkfifo(tmp_path / "fifo")
-    os.close(os.open(os.fsencode(tmp_path) + b"/\xff", os.O_CREAT))
+    make_fifo(tmp_path / "fifo")
+    touch(tmp_path, b"\xff")
     entries = await files.read_directory(uri(tmp_path))
     assert {(e.file_name, e.is_directory, e.is_file) for e in entries} == {
         (".hidden", True, False),
@@ -436,7 +472,7 @@ async def test_what_is_gone_need_not_be_removed(files: FileSystem, tmp_path: Pat
     (tmp_path / "d").mkdir()
     (tmp_path / "f").touch()
     (tmp_path / "link").symlink_to("d")
-    os.mkfifo(tmp_path / "fifo")
+    make_fifo(tmp_path / "fifo")
     await files.remove(uri(tmp_path, "none/x"), recursive=False)
     with pytest.raises(NotFound):
         await files.remove(uri(tmp_path, "none/x"), force=False)
@@ -460,7 +496,7 @@ async def test_things_are_copied(files: FileSystem, tmp_path: Path) -> None:
     await files.copy(uri(tmp_path, "d"), uri(tmp_path, "c"), recursive=True)
     assert (tmp_path / "c/e/f").read_bytes() == b"x"
     assert (tmp_path / "c/e/f").stat().st_mode & 0o777 == 0o711
-    assert os.readlink(tmp_path / "c/link") == "e/f"
+    assert link_at(tmp_path / "c/link") == "e/f"
 
 
 @pytest.mark.requirement("fs.copy.file", "fs.copy.link", "fs.copy.kinds")
@@ -475,10 +511,10 @@ async def test_a_copy_is_written_over_what_is_there(files: FileSystem, tmp_path:
     with pytest.raises(NotFound):
         await files.copy(uri(tmp_path, "f"), uri(tmp_path, "none/f"), recursive=False)
     await files.copy(uri(tmp_path, "broken"), uri(tmp_path, "again"), recursive=True)
-    assert os.readlink(tmp_path / "again") == "made"
+    assert link_at(tmp_path / "again") == "made"
     with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
         await files.copy(uri(tmp_path, "broken"), uri(tmp_path, "f"), recursive=False)
-    os.mkfifo(tmp_path / "fifo")
+    make_fifo(tmp_path / "fifo")
     for device in ("/dev/null", tmp_path / "fifo"):
         with pytest.raises(InvalidRequest, match=r"^fs/copy only supports regular files, direct"):
             await files.copy(uri(device), uri(tmp_path, "x"), recursive=True)
@@ -489,7 +525,7 @@ async def test_a_folder_is_merged_into_another(files: FileSystem, tmp_path: Path
     for name in ("from/same", "from/new", "there/to/same", "there/to/own"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    os.mkfifo(tmp_path / "from/fifo")
+    make_fifo(tmp_path / "from/fifo")
     (tmp_path / "from").chmod(0o700)
     await files.copy(uri(tmp_path, "from"), uri(tmp_path, "there/to"), recursive=True)
     found = {path.name: path.read_text() for path in (tmp_path / "there/to").iterdir()}
@@ -541,7 +577,10 @@ def confined(*entries: tuple[Path | Literal["root"], Access]) -> SandboxContext:
 
 
 @pytest.mark.requirement("fs.sandbox.restricted", "fs.sandbox.hidden")
-async def test_a_sandbox_hides_what_it_does_not_name(files: FileSystem, tmp_path: Path) -> None:
+async def test_a_sandbox_hides_what_it_does_not_name(
+    files: FileSystem, place: Place, tmp_path: Path
+) -> None:
+    need_sandboxes(place)
     for name in ("in", "out"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_text(name)
@@ -566,7 +605,10 @@ async def test_a_sandbox_hides_what_it_does_not_name(files: FileSystem, tmp_path
 
 
 @pytest.mark.requirement("fs.sandbox.denied")
-async def test_a_sandbox_denies_what_it_says(files: FileSystem, tmp_path: Path) -> None:
+async def test_a_sandbox_denies_what_it_says(
+    files: FileSystem, place: Place, tmp_path: Path
+) -> None:
+    need_sandboxes(place)
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/key").write_text("x")
     sandbox = confined(("root", "read"), (tmp_path / "secret", "deny"))
@@ -585,7 +627,10 @@ async def test_a_sandbox_denies_what_it_says(files: FileSystem, tmp_path: Path) 
 
 
 @pytest.mark.requirement("fs.sandbox.read-only", "fs.sandbox.protected")
-async def test_a_sandbox_writes_only_where_it_says(files: FileSystem, tmp_path: Path) -> None:
+async def test_a_sandbox_writes_only_where_it_says(
+    files: FileSystem, place: Place, tmp_path: Path
+) -> None:
+    need_sandboxes(place)
     for folder in ("ws/.git", "out"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "ws/link").symlink_to(tmp_path / "out/f")

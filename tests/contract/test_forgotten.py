@@ -12,8 +12,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.events import WaitingFor
 from holdfast.process.backend import LocalBackend
 from holdfast.process.observers import ProcessObserver
-from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
+from holdfast.process.served import ServedProcess
 from holdfast.protocol.process import StartParams, WriteStatus
 from holdfast.server.app import Server
 from tests.contract.conftest import MemoryTarget
@@ -28,7 +28,7 @@ class Forgetful(ProcessObserver):
         self.backend: ExecBackend
         self._forgotten = asyncio.Event()
 
-    def forgotten(self, process: LocalProcess) -> None:
+    def forgotten(self, process: ServedProcess) -> None:
         self._forgotten.set()
 
     async def ended(self, params: StartParams) -> ExecProcess:

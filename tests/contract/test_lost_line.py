@@ -22,7 +22,7 @@ from holdfast.server.app import Server
 from holdfast.testing import CODEX, FakeBackend
 from holdfast.testing import HOLDFAST as ALL
 from holdfast.transports.base import Receiver, Transport
-from tests.contract.conftest import FakePlace, MemoryTarget, Place
+from tests.contract.conftest import SERVED, FakePlace, MemoryTarget, Place
 from tests.contract.fake_programs import install
 from tests.contract.running import Output, check, finish, program, shell
 from tests.e2e.wire import LIMIT, Fifo
@@ -75,6 +75,19 @@ class RealLine(Place):
         self.target.reachable = True
 
 
+@dataclass(frozen=True)
+class ServedLine(RealLine):
+    """A connection to a server whose processes are those of `holdfast.testing`."""
+
+    fake: FakePlace
+
+    def is_alive(self, pid: int) -> bool:
+        return self.fake.is_alive(pid)
+
+    async def gone(self, pid: int) -> None:
+        await self.fake.gone(pid)
+
+
 class FakeLine(FakePlace):
     """The same of `holdfast.testing`."""
 
@@ -96,6 +109,7 @@ Line = RealLine | FakeLine
         pytest.param("real-websocket", marks=pytest.mark.real),
         "fake-remote",
         "fake-codex",
+        SERVED,
     ]
 )
 async def place(
@@ -104,11 +118,20 @@ async def place(
     """Each place whose line can be lost and made again."""
     name: str = request.param
     async with AsyncExitStack() as stack:
-        if name.startswith("fake"):
+        if name in ("fake-remote", "fake-codex"):
             codex_like = name == "fake-codex"
             fake = FakeBackend(remote=True, capabilities=CODEX if codex_like else ALL)
             install(await stack.enter_async_context(fake))
             yield FakeLine(fake, remote=True, real=codex_like)
+            return
+        if name == SERVED:
+            backend = await stack.enter_async_context(FakeBackend())
+            install(backend)
+            server = await stack.enter_async_context(Server(processes=backend))
+            target = GatedTarget(MemoryTarget(server))
+            client = await stack.enter_async_context(await ExecServerClient.connect(target))
+            played = FakePlace(backend, remote=False, real=False)
+            yield ServedLine(client, remote=True, real=False, target=target, fake=played)
             return
         if name == "memory":
             inner: Target = MemoryTarget(await stack.enter_async_context(Server()))

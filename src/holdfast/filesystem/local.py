@@ -89,6 +89,10 @@ class LocalFileSystem:
         """Run a function in a thread of this client, for example to encode content."""
         return self._threads.run(work)
 
+    def check_path(self, path: PathUri) -> None:
+        """Refuse a path of another operating system; see `native_path`."""
+        native_path(path)
+
     def read_file_nowait(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes | None:

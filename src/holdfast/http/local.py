@@ -14,8 +14,9 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from holdfast.backends import RunInThread
 from holdfast.errors import OperationFailed, Refused
-from holdfast.http.connect import Connector, system_errno
+from holdfast.http.connect import Connector, look_names_up_by, system_errno
 from holdfast.http.exchange import Exchange, ExchangeFailed, HttpConnection
 from holdfast.http.outgoing import Headers, OutgoingRequest, prepare
 from holdfast.http.pool import ConnectionPool
@@ -54,6 +55,10 @@ class LocalHttpClient:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
+
+    def resolve_names_by(self, run: RunInThread) -> None:
+        """Resolve names with a caller's own threads, for calls of the current task."""
+        look_names_up_by(run)
 
     async def request(self, params: HttpRequestParams) -> HttpResponse:
         """

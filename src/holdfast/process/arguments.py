@@ -1,11 +1,19 @@
 """Checks of the arguments of `ExecProcess` methods, shared by all its implementations."""
 
+import signal as signals
 from typing import get_args
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.process import StreamsAtEnd
 
-__all__ = ["WriteIds", "check_after_seq", "check_input", "check_read", "check_streams"]
+__all__ = [
+    "WriteIds",
+    "check_after_seq",
+    "check_input",
+    "check_read",
+    "check_streams",
+    "signal_number",
+]
 
 _STREAMS_AT_END = get_args(StreamsAtEnd)
 
@@ -67,6 +75,21 @@ def check_input(data: bytes, write_id: str | None) -> bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise TypeError(f"input is {type(data).__name__}, expected bytes")
+
+
+def signal_number(name: str) -> int:
+    """
+    Return the number of a signal, given the protocol's `interrupt` or a name such as `SIGTERM`.
+
+    Raises:
+        InvalidParams: No signal has that name.
+    """
+    if name == "interrupt":
+        return signals.SIGINT
+    # Our extension. The protocol's names are lower case, so the two can never collide.
+    if name.startswith("SIG") and name in signals.Signals.__members__:
+        return signals.Signals[name]
+    raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
 
 
 class WriteIds:

@@ -1,11 +1,10 @@
 """Implementation of `ExecBackend` for processes of this machine."""
 
-import signal as signals
 from collections.abc import Awaitable
 
 from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Reason, Verdict, WaitingFor
-from holdfast.process.arguments import WriteIds, check_input, check_read
+from holdfast.process.arguments import WriteIds, check_input, check_read, signal_number
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
@@ -18,22 +17,7 @@ from holdfast.protocol.process import (
     WriteStatus,
 )
 
-__all__ = ["LocalBackend", "LocalExecProcess", "signal_number"]
-
-
-def signal_number(name: str) -> int:
-    """
-    Return the number of a signal, given the protocol's `interrupt` or a name such as `SIGTERM`.
-
-    Raises:
-        InvalidParams: No signal has that name.
-    """
-    if name == "interrupt":
-        return signals.SIGINT
-    # Our extension. The protocol's names are lower case, so the two can never collide.
-    if name.startswith("SIG") and name in signals.Signals.__members__:
-        return signals.Signals[name]
-    raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
+__all__ = ["LocalBackend", "LocalExecProcess"]
 
 
 class LocalBackend:
@@ -104,13 +88,10 @@ class LocalExecProcess:
         data = check_input(data, write_id)
         try:
             status = self._process.write(data, self._write_ids.give(write_id))
-            if isinstance(status, WriteStatus):
-                return status
-            await status
+            return status if isinstance(status, WriteStatus) else await status
         except StdinClosed:
             # The process was terminated. On the wire that is an error, here it is a status.
             return WriteStatus.STDIN_CLOSED
-        return WriteStatus.ACCEPTED
 
     async def close_stdin(self) -> None:
         self._process.close_stdin()

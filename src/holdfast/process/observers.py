@@ -7,15 +7,13 @@ of one breaks neither a start nor another observer.
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from holdfast.events import Verdict
+from holdfast.process.served import ServedProcess, sandbox_type
 from holdfast.protocol.process import StartParams
 
-if TYPE_CHECKING:
-    from holdfast.process.process import LocalProcess
-
-__all__ = ["Observers", "Preparation", "ProcessObserver", "ProcessStart", "sandbox_type"]
+__all__ = ["Observers", "Preparation", "ProcessObserver", "ProcessStart"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,12 +52,6 @@ class ProcessStart:
         return sandbox_type(self.params)
 
 
-def sandbox_type(params: StartParams) -> str:
-    """Return the kind of sandbox of a process that was started with these params."""
-    # A profile that isolates nothing counts too, as in the real server [sandbox.type].
-    return "none" if params.sandbox is None else "linuxSeccomp"
-
-
 class ProcessObserver:
     """
     Base class of observers; every method does nothing unless overridden.
@@ -79,7 +71,7 @@ class ProcessObserver:
     def prepared(self, start: ProcessStart) -> None:
         """Handle the moment before the spawn; see `ProcessStart.preparation`."""
 
-    def started(self, start: ProcessStart, process: "LocalProcess") -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         """Handle a process that runs; its log has no entry yet."""
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
@@ -90,13 +82,13 @@ class ProcessObserver:
         refused, and `CancelledError` if the caller gave up.
         """
 
-    def exited(self, process: "LocalProcess", verdict: Verdict) -> None:
+    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         """Handle the exit of a process, which is in its log already; output may follow."""
 
-    def closed(self, process: "LocalProcess") -> None:
+    def closed(self, process: ServedProcess) -> None:
         """Handle the close of a process, after which its log gets no more entries."""
 
-    def forgotten(self, process: "LocalProcess") -> None:
+    def forgotten(self, process: ServedProcess) -> None:
         """Handle the removal of a closed process; drop all references to it."""
 
 
@@ -128,7 +120,7 @@ class Observers(ProcessObserver):
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def started(self, start: ProcessStart, process: "LocalProcess") -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         for observer in self._observers:
             try:
                 observer.started(start, process)
@@ -142,21 +134,21 @@ class Observers(ProcessObserver):
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def exited(self, process: "LocalProcess", verdict: Verdict) -> None:
+    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         for observer in self._observers:
             try:
                 observer.exited(process, verdict)
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def closed(self, process: "LocalProcess") -> None:
+    def closed(self, process: ServedProcess) -> None:
         for observer in self._observers:
             try:
                 observer.closed(process)
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def forgotten(self, process: "LocalProcess") -> None:
+    def forgotten(self, process: ServedProcess) -> None:
         for observer in self._observers:
             try:
                 observer.forgotten(process)

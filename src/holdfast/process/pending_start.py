@@ -1,16 +1,19 @@
 """A start that has to wait before its process can be spawned."""
 
 from collections.abc import Callable, Coroutine, Generator
+from typing import Generic, TypeVar
 
 from holdfast.errors import InvalidRequest
-from holdfast.process.process import LocalProcess
+from holdfast.process.served import ServedProcess
 
 __all__ = ["PendingStart"]
 
+P = TypeVar("P", bound=ServedProcess)
 
-class PendingStart:
+
+class PendingStart(Generic[P]):
     """
-    A start that has to wait for files, a sandbox or limits.
+    A start that has to wait for files, a sandbox, limits or another machine.
 
     Nothing of it runs before it is awaited.
     """
@@ -18,7 +21,7 @@ class PendingStart:
     def __init__(
         self,
         process_id: str,
-        run: Callable[["PendingStart"], Coroutine[object, None, LocalProcess]],
+        run: Callable[["PendingStart[P]"], Coroutine[object, None, P]],
         *,
         is_plain: bool = False,
     ) -> None:
@@ -26,8 +29,8 @@ class PendingStart:
         Args:
             process_id: The client's id of the process, for the error.
             run: Makes the start; called once, with this object.
-            is_plain: True if only files are waited for. Callers then see no difference to a
-                start that is made at once (see `ProcessRegistry.call_after_start`).
+            is_plain: True if callers are to see no difference to a start that is made at once,
+                as when only files are waited for (see `ProcessTable.call_after_start`).
         """
         self._process_id = process_id
         self._run = run
@@ -47,5 +50,5 @@ class PendingStart:
             raise InvalidRequest(f"process {self._process_id} start was cancelled")
 
     # Not a task: a start that its caller drops must not run, and its id must be free again.
-    def __await__(self) -> Generator[object, None, LocalProcess]:
+    def __await__(self) -> Generator[object, None, P]:
         return self._run(self).__await__()

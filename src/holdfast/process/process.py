@@ -1,9 +1,7 @@
 """
 One process of this machine: its child, its log, and the ways to act on it.
 
-A method that can answer at once does so without a coroutine, and returns an awaitable only if
-it has to wait: a task per request would double the cost of a short one. Nothing here knows of
-connections: a reader of output subscribes to the log.
+Nothing here knows of connections: a reader of output subscribes to the log.
 """
 
 import asyncio
@@ -12,9 +10,6 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
-from time import monotonic
-
-from msgspec import UNSET
 
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.events import Reason, Verdict, WaitingFor
@@ -27,13 +22,11 @@ from holdfast.process.io.log import OutputLog
 from holdfast.process.io.reader import OutputReader
 from holdfast.process.io.stdin import StdinQueue
 from holdfast.process.limits.watchdog import Watchdog
-from holdfast.process.observers import sandbox_type
 from holdfast.process.pty import set_size
+from holdfast.process.served import ServedProcess
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import (
     Enforcement,
-    ProcessSummary,
-    ReadResponse,
     StartParams,
     StreamsAtEnd,
     WriteStatus,
@@ -44,11 +37,9 @@ __all__ = ["LocalProcess"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds. Clients may ask for 2**64 milliseconds, which overflows the timers of event loops.
-_LONGEST_WAIT = 1e6
 
 
-class LocalProcess:
+class LocalProcess(ServedProcess):
     """A running or exited child, its log, and the ways to act on it."""
 
     def __init__(
@@ -74,15 +65,9 @@ class LocalProcess:
             enforcement: Describes the sandbox, if there is one.
             input_budget: Bounds the queued input; by default only that of this process.
         """
-        self.process_id = params.process_id
-        self.argv = params.argv
-        self.pid = child.pid
-        self.tty = params.tty
+        super().__init__(loop, params, log)
+        self.pid: int = child.pid
         self.enforcement = enforcement
-        self.sandbox_type = sandbox_type(params)
-        self.log = log
-        self.started = monotonic()
-        self._loop = loop
         self._readers = readers_of(loop)
         self._exited = exited
         self._closed = closed
@@ -110,69 +95,11 @@ class LocalProcess:
         self._readers.add(child.pidfd, self._child_exited)
 
     @property
-    def running(self) -> bool:
-        """True until the exit of the process itself; its descendants do not count."""
-        return self.log.verdict is None
-
-    @property
     def left_something(self) -> bool:
         """True if processes of its group may have outlived it; known after the close."""
         return self._child.left_something
 
     # -- output
-
-    def read(
-        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
-    ) -> ReadResponse | Awaitable[ReadResponse]:
-        """Return the entries after a number; an awaitable if there are none and `wait` is not 0."""
-        if wait <= 0 or self.log.has_news(after_seq):
-            return self.log.read(after_seq, max_bytes)
-        return self._read_later(after_seq, max_bytes, wait)
-
-    async def _read_later(self, after_seq: int, max_bytes: int | None, wait: float) -> ReadResponse:
-        deadline = self._loop.time() + min(wait, _LONGEST_WAIT)
-        try:
-            async with asyncio.timeout_at(deadline):
-                while not self.log.has_news(after_seq):
-                    woken: asyncio.Future[None] = self._loop.create_future()
-
-                    def wake(future: asyncio.Future[None] = woken) -> None:
-                        if not future.done():
-                            future.set_result(None)
-
-                    self.log.wake_once(wake)
-                    try:
-                        await woken
-                    finally:
-                        # After a timeout or a cancellation it is still registered.
-                        self.log.forget_waker(wake)
-        except TimeoutError:
-            # Not an error: the answer then has no chunks, only the state.
-            pass
-        return self.log.read(after_seq, max_bytes)
-
-    async def wait_exited(self) -> Verdict:
-        """Wait for the exit and return its verdict; output may still follow."""
-        exited: asyncio.Future[None] = self._loop.create_future()
-
-        def done() -> None:
-            if not exited.done():
-                exited.set_result(None)
-
-        self.log.when_exited(done)
-        try:
-            await exited
-        finally:
-            self.log.forget_exit_callback(done)
-        # The callback is called after the verdict is set.
-        assert self.log.verdict is not None
-        return self.log.verdict
-
-    async def wait_closed(self) -> None:
-        """Wait until the process has exited and all its output has ended."""
-        # A read of 0 bytes at the end of the log returns at the next entry, whatever that is.
-        while not self.log.closed:
-            await self._read_later(self.log.next_seq, 0, _LONGEST_WAIT)
 
     def hold_output(self, holder: object) -> None:
         """
@@ -194,7 +121,7 @@ class LocalProcess:
 
     # -- input
 
-    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[None]:
+    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[WriteStatus]:
         """
         Write to its stdin, once per id; return a future while its queue is full.
 
@@ -441,20 +368,3 @@ class LocalProcess:
         self._outputs = []
         self.log.close()
         self._closed(self)
-
-    def summary(self) -> ProcessSummary:
-        """Return the row of this process in the answer to `process/list`."""
-        verdict = self.log.verdict
-        return ProcessSummary(
-            process_id=self.process_id,
-            pid=self.pid,
-            argv=self.argv,
-            tty=self.tty,
-            running=self.running,
-            closed=self.log.closed,
-            exit_code=None if verdict is None else verdict.exit_code,
-            reason=None if verdict is None else verdict.reason.value,
-            next_seq=self.log.next_seq,
-            sandbox_type=self.sandbox_type,
-            enforcement=UNSET if self.enforcement is None else self.enforcement,
-        )

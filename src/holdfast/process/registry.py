@@ -4,21 +4,16 @@ Registry of the processes of one owner, by the owner's ids: starts, finds and fo
 The order of the checks of a start is part of the protocol [start.check-order].
 """
 
-import asyncio
 import errno
 import logging
 import os
-from collections import deque
 from collections.abc import (
     Awaitable,
-    Callable,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
 from functools import partial
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -28,7 +23,6 @@ from holdfast.errors import (
     InvalidParams,
     InvalidRequest,
     SpawnFailed,
-    UnknownProcess,
 )
 from holdfast.events import Reason, Verdict
 from holdfast.process.admission import (
@@ -42,6 +36,7 @@ from holdfast.process.admission import (
 )
 from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
+from holdfast.process.closed_processes import RETENTION
 from holdfast.process.environment import child_environment
 from holdfast.process.executable_lookup import (
     Launch,
@@ -52,9 +47,10 @@ from holdfast.process.executable_lookup import (
 from holdfast.process.io.epoll import readers_of
 from holdfast.process.io.input_budget import InputBudget
 from holdfast.process.io.log import OutputLog
-from holdfast.process.observers import Observers, ProcessObserver, ProcessStart
+from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.pending_start import PendingStart
 from holdfast.process.process import LocalProcess
+from holdfast.process.process_table import MakeLog, ProcessTable, TableSettings, plain_log
 from holdfast.process.pty import DEFAULT_SIZE
 from holdfast.process.reachable import call_after_stat, can_start_without_waiting, paths_to_check
 from holdfast.process.sandbox import CommandSandbox, SandboxSource, default_source
@@ -71,31 +67,19 @@ from holdfast.protocol.process import (
 )
 from holdfast.system_text import system_text
 
-__all__ = ["RETENTION", "MakeLog", "PendingStart", "ProcessRegistry", "plain_log"]
+__all__ = ["ProcessRegistry"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds after a resume in which no process with unacknowledged output is forgotten.
-RESUMED_TIME = 5.0
 
-# Seconds that a closed process can still be read and its id stays taken, as in Codex.
-RETENTION = 30.0
-
-MakeLog = Callable[[StartParams], OutputLog]
-"""Makes the log of a process that is about to be started."""
-
-
-def plain_log(params: StartParams) -> OutputLog:
-    """Return a log that keeps its output in memory, within the usual limits."""
-    return OutputLog()
-
-
-class ProcessRegistry:
+class ProcessRegistry(ProcessTable[LocalProcess]):
     """
     The processes of one owner, by the owner's ids.
 
     A process is kept for `RETENTION` seconds after its close. Then its id is free.
     """
+
+    on_this_machine = True
 
     def __init__(
         self,
@@ -120,75 +104,16 @@ class ProcessRegistry:
             input_budget: Bounds the queued input of all processes; by default only theirs.
             sandboxes: Builds the sandboxes of starts; by default with bubblewrap.
         """
-        self._loop = asyncio.get_running_loop()
+        super().__init__(TableSettings(observers, make_log, retention))
         # The epoll instance is made now: once a child runs, nothing may fail because no
         # descriptor is left.
         readers_of(self._loop)
         self._inherited = os.environ if inherited is None else inherited
         self._shell = shell
-        self._observers = Observers(observers)
-        self._make_log = make_log
-        self._retention = retention
         self._input_budget = InputBudget() if input_budget is None else input_budget
         self._sandboxes = sandboxes
-        self._processes: dict[str, LocalProcess] = {}
-        # Closed processes and when to forget them, the oldest first; one timer serves all.
-        self._closed: deque[tuple[float, LocalProcess]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        # Times at which the forgetting was paused, and at which it last went on.
-        self._paused_at: float | None = None
-        self._resumed_at = -RESUMED_TIME
-        # Starts that wait before their process is spawned. Weak references: a start that its
-        # caller drops without awaiting it frees its id.
-        self._starting: WeakValueDictionary[str, PendingStart] = WeakValueDictionary()
         self._snapshots = Snapshots(self._loop)
         self._threads = StartThreads()
-
-    def __iter__(self) -> Iterator[LocalProcess]:
-        return iter(self._processes.values())
-
-    def __len__(self) -> int:
-        return len(self._processes)
-
-    def find(self, process_id: str) -> LocalProcess | None:
-        """Return the process with that id, or None."""
-        return self._processes.get(process_id)
-
-    def get(self, process_id: str) -> LocalProcess:
-        """
-        Return the process with that id.
-
-        Raises:
-            UnknownProcess: No process has that id.
-            InvalidRequest: The process is still being started.
-        """
-        process = self._processes.get(process_id)
-        if process is None:
-            if process_id in self._starting:
-                raise InvalidRequest(f"process id {process_id} is starting")
-            raise UnknownProcess(process_id)
-        return process
-
-    def add_observer(self, observer: ProcessObserver) -> None:
-        """Add an observer of all further events, those of running processes included."""
-        self._observers.add(observer)
-
-    def call_after_start(self, process_id: str, call: Callable[[], None]) -> bool:
-        """
-        Call back when a start that only waits for files has succeeded or failed.
-
-        Returns:
-            False if there is no such start; then nothing will be called.
-        """
-        starting = self._starting.get(process_id)
-        if starting is None or starting.afterwards is None:
-            return False
-        starting.afterwards.append(call)
-        return True
-
-    def is_starting(self, process_id: str) -> bool:
-        """Return True if a start with that id is under way and has to wait."""
-        return process_id in self._starting
 
     def terminate(
         self,
@@ -265,7 +190,7 @@ class ProcessRegistry:
             or manages_network(params)
             or params.limits is not None
         ):
-            pending = PendingStart(
+            pending: PendingStart[LocalProcess] = PendingStart(
                 params.process_id,
                 lambda pending: self._launch_slowly(start, snapshot, env, pending, no_wait=no_wait),
                 is_plain=snapshot is None and params.sandbox is None,
@@ -324,7 +249,7 @@ class ProcessRegistry:
         start: ProcessStart,
         request: ShellSnapshotParams | None,
         env: Mapping[str, str],
-        pending: PendingStart,
+        pending: PendingStart[LocalProcess],
         *,
         no_wait: bool,
     ) -> LocalProcess:
@@ -398,7 +323,7 @@ class ProcessRegistry:
         start: ProcessStart,
         argv: Sequence[str],
         env: Mapping[str, str],
-        pending: PendingStart,
+        pending: PendingStart[LocalProcess],
     ) -> LocalProcess:
         """Spawn a child in a thread, so that the event loop does not wait for its files."""
         params = start.params
@@ -455,7 +380,7 @@ class ProcessRegistry:
         argv: Sequence[str],
         env: Mapping[str, str],
         sandbox: CommandSandbox,
-        pending: PendingStart,
+        pending: PendingStart[LocalProcess],
     ) -> LocalProcess:
         params = start.params
         cwd = native_cwd(params)
@@ -499,21 +424,10 @@ class ProcessRegistry:
     def end(self, reason: Reason) -> None:
         """Kill every process and its group, cancel all starts, and keep no closed process."""
         # Nobody will read them: without this, their output would stay for 30 seconds.
-        self._retention = 0.0
-        for starting in list(self._starting.values()):
-            starting.called_off = True
+        self._closed.keep_no_more()
+        self._call_off_starts()
         for process in list(self._processes.values()):
             process.kill_group(reason)
-
-    async def wait_all_closed(self, limit: float) -> bool:
-        """Wait until all processes are closed; return False after `limit` seconds."""
-        try:
-            async with asyncio.timeout(limit):
-                for process in list(self._processes.values()):
-                    await process.wait_closed()
-        except TimeoutError:
-            return False
-        return True
 
     def _environment(self, params: StartParams) -> dict[str, str]:
         env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
@@ -550,53 +464,6 @@ class ProcessRegistry:
             raise SpawnFailed(
                 system_text(error), errno=error.errno or None, program=launch.program
             ) from error
-
-    def _process_closed(self, process: LocalProcess) -> None:
-        self._observers.closed(process)
-        self._closed.append((self._loop.time() + self._retention, process))
-        if self._timer is None and self._paused_at is None:
-            self._timer = self._loop.call_later(self._retention, self._forget_old)
-
-    def pause_forgetting(self) -> None:
-        """Keep closed processes until `resume_forgetting`; for a client that is disconnected."""
-        if self._paused_at is None:
-            self._paused_at = self._loop.time()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def resume_forgetting(self) -> None:
-        """
-        Let the retention time of closed processes go on where it was paused.
-
-        The time does not start again: a client whose connection breaks again and again would
-        keep every process that ever ended. Unacknowledged output is kept `RESUMED_TIME` longer.
-        """
-        if self._paused_at is None:
-            return
-        now = self._loop.time()
-        pause = now - self._paused_at
-        self._paused_at = None
-        self._resumed_at = now
-        # All by the same amount, so the order by time stays.
-        self._closed = deque((due + pause, process) for due, process in self._closed)
-        if self._closed:
-            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
-
-    def _forget_old(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        protected_until = self._resumed_at + min(RESUMED_TIME, self._retention)
-        while self._closed and self._closed[0][0] <= now:
-            _, process = self._closed.popleft()
-            # The client may have lost this output with its connection, and is about to ask.
-            if now < protected_until and process.log.has_pinned_output:
-                self._closed.append((protected_until, process))
-            elif self._processes.get(process.process_id) is process:
-                del self._processes[process.process_id]
-                self._observers.forgotten(process)
-        if self._closed:
-            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
 
 
 def _terminal_size(params: StartParams) -> tuple[int, int]:

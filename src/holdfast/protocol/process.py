@@ -410,6 +410,7 @@ class ProcessSummary(Wire, frozen=True, kw_only=True):
 
     process_id: str
     pid: int
+    """0 if the server does not know it."""
     argv: list[str]
     tty: bool
     running: bool

@@ -10,22 +10,31 @@ from contextlib import AsyncExitStack, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
-from holdfast.errors import OperationFailed, Overloaded
+from holdfast.backends import ExecBackend, FileSystem, HttpClient
+from holdfast.errors import Overloaded, Refused
 from holdfast.events import Reason
-from holdfast.filesystem.local import LocalFileSystem
 from holdfast.local_servers import Reachable, hide
-from holdfast.process.io.input_budget import InputBudget, InputTotal
 from holdfast.process.observers import ProcessObserver
-from holdfast.process.registry import MakeLog, ProcessRegistry, plain_log
+from holdfast.process.process_table import (
+    MakeLog,
+    OpensSessions,
+    ProcessTable,
+    TableSettings,
+    plain_log,
+)
+from holdfast.process.served import ServedProcess
+from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
+from holdfast.server.backend_processes import BackendSessions
 from holdfast.server.connection import ServerConnection
 from holdfast.server.discovery import add_discovery_methods
 from holdfast.server.environment import add_environment_methods
 from holdfast.server.files import add_file_methods
 from holdfast.server.http import add_http_methods
-from holdfast.server.info import environment_info, login_shell
+from holdfast.server.info import environment_info, login_shell, served_capabilities
 from holdfast.server.listen import ListenUrl, Pages, listen, parse_listen_url
+from holdfast.server.local_engines import LazyHttpClient, LocalSessions, local_files
 from holdfast.server.metrics import CONTENT_TYPE, metrics_text
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.process import add_process_methods
@@ -55,11 +64,18 @@ class Server:
     Server of the exec-server protocol, on any number of transports.
 
     Use it as a context manager. Its exit kills every process that was started.
+
+    It stands on the seams `ExecBackend`, `FileSystem` and `HttpClient`. Unless others are given,
+    those of this machine are served.
     """
 
     def __init__(
         self,
         *,
+        processes: ExecBackend | OpensSessions | None = None,
+        files: FileSystem | None = None,
+        http: HttpClient | None = None,
+        environment: EnvironmentInfo | None = None,
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
         resumable: bool = True,
@@ -74,6 +90,13 @@ class Server:
     ) -> None:
         """
         Args:
+            processes: Starts the processes of all sessions; by default on this machine. A backend
+                that has `open_session` makes the table of each session itself. The caller closes
+                it after the server, like the next two.
+            files: The files that clients work on; by default those of this machine.
+            http: Makes the HTTP calls of clients; by default this machine does.
+            environment: The description that clients get; by default that of this machine, with
+                the capabilities of what is served.
             concurrent_requests: Requests of one connection that may wait at once.
             telemetry: Records connections, requests and processes.
             resumable: False if sessions cannot be resumed after their connection ends.
@@ -87,6 +110,10 @@ class Server:
             audit: Audit log of commands, file writes and network decisions. The caller closes
                 it.
         """
+        self._processes = processes
+        self._files = files
+        self._http = http
+        self._environment = environment
         self._concurrent_requests = concurrent_requests
         self._telemetry = telemetry
         self._resumable = resumable
@@ -104,22 +131,19 @@ class Server:
         self._record: ServerRecord | None = None
         self._observers = list(observers)
         self._make_log = make_log
-        self._input_total = InputTotal()
         self._audit = audit
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
 
     async def __aenter__(self) -> Self:
-        self._shell = login_shell()
+        self._backend = self._served_processes()
         sessions = Sessions(self._make_processes, expiry=self._session_expiry)
-        filesystem = LocalFileSystem()
-        # Pushed before the tasks, so closed after them: they use it to their end.
-        self._stack.push_async_callback(filesystem.aclose)
         self.state = ServerState(
             sessions=sessions,
-            filesystem=filesystem,
-            environment=environment_info(),
+            filesystem=self._served_files(),
+            http=self._served_http(),
+            environment=self._served_environment(),
             concurrent_requests=self._concurrent_requests,
             telemetry=self._telemetry,
             resumable=self._resumable,
@@ -127,13 +151,42 @@ class Server:
             limits=self._limits,
             audit=self._audit,
         )
-        # Likewise before the tasks: streamed bodies use the HTTP client.
-        self._stack.push_async_callback(self.state.close_http)
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         if self._telemetry is not None:
             self._record = self._telemetry.server()
             self._observers.append(ProcessRecorder(self._telemetry))
         return self
+
+    # What is made here is pushed to the stack before the tasks, and so closed after them: they
+    # use it to their end.
+
+    def _served_processes(self) -> OpensSessions:
+        if self._processes is None:
+            return LocalSessions(login_shell())
+        if isinstance(self._processes, OpensSessions):
+            return self._processes
+        shared = BackendSessions(self._processes)
+        self._stack.push_async_callback(shared.aclose)
+        return shared
+
+    def _served_files(self) -> FileSystem:
+        if self._files is not None:
+            return self._files
+        files = local_files()
+        self._stack.push_async_callback(files.aclose)
+        return files
+
+    def _served_http(self) -> HttpClient:
+        if self._http is not None:
+            return self._http
+        http = LazyHttpClient()
+        self._stack.push_async_callback(http.aclose)
+        return http
+
+    def _served_environment(self) -> EnvironmentInfo:
+        if self._environment is not None:
+            return self._environment
+        return environment_info(capabilities=served_capabilities(self._processes, self._files))
 
     async def __aexit__(self, *exc: object) -> None:
         # Only Holdfast clients know the farewell, and only those that read get it in time.
@@ -254,21 +307,17 @@ class Server:
     async def ask_to_end(self, grace: float) -> None:
         """Send SIGTERM to all processes, and wait `grace` seconds for them at most."""
         processes = self.state.sessions.processes()
-        for process in processes:
-            # A process of another user, as of `sudo`, cannot be asked.
-            with suppress(OperationFailed):
-                process.ask_to_end(Reason.SERVER_STOPPING)
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 for process in processes:
+                    # A process of another user, as of `sudo`, cannot be asked.
+                    with suppress(Refused):
+                        asked = process.ask_to_end(Reason.SERVER_STOPPING)
+                        if asked is not None:
+                            await asked
+                for process in processes:
                     await process.wait_closed()
 
-    def _make_processes(self) -> ProcessRegistry:
-        return ProcessRegistry(
-            shell=self._shell,
-            observers=self._observers,
-            make_log=self._make_log,
-            retention=self._process_retention,
-            # One budget per session; all of them share the total of the server.
-            input_budget=InputBudget(self._input_total),
-        )
+    def _make_processes(self) -> ProcessTable[ServedProcess]:
+        settings = TableSettings(self._observers, self._make_log, self._process_retention)
+        return self._backend.open_session(settings)

@@ -16,6 +16,7 @@ from holdfast.protocol.methods import INITIALIZED, PROCESS_ACK, SERVER_STOPPING
 from holdfast.protocol.process import AckParams
 from holdfast.rpc.params import decode_params
 from holdfast.rpc.router import Route, Router
+from holdfast.server.backend_files import files_for_client
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.http_streams import ConnectionBodies
 from holdfast.server.journal import SessionJournal
@@ -55,8 +56,8 @@ class ServerConnection:
         """True for a Holdfast client, which sends `process/ack`."""
         self.response_slots = ResponseSlots()
         self.bodies = ConnectionBodies(self.connection, tasks)
-        # Threads of its own: a client whose files are on a dead mount blocks only itself.
-        self.filesystem = state.filesystem.for_client()
+        # With threads of its own: a client whose files are on a dead mount blocks only itself.
+        self.filesystem = files_for_client(state.filesystem)
         self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
         self._opened_at = monotonic()
         self._session: Session | None = None

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from holdfast.events import Gap, Reason, StreamEnded, Verdict
 from holdfast.process.io.log import MAX_RETAINED_BYTES, LogListener
-from holdfast.process.process import LocalProcess
+from holdfast.process.served import ServedProcess
 from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_STREAM_ENDED
 from holdfast.protocol.process import (
     ClosedEvent,
@@ -81,7 +81,7 @@ class Owner(Protocol):
 class Delivery(LogListener):
     """Sender of one process's events to its client."""
 
-    def __init__(self, process: LocalProcess, owner: Owner | None) -> None:
+    def __init__(self, process: ServedProcess, owner: Owner | None) -> None:
         self._process = process
         self._process_id = process.process_id
         self._prefix = output_prefix(process.process_id)
@@ -213,7 +213,8 @@ class Delivery(LogListener):
             self._owner.send(encode_notification(PROCESS_CLOSED.name, event))
 
     def gap(self, gap: Gap) -> None:
-        raise AssertionError("the log of a process of this machine has every number")
+        # Clients wait for a missing number: on the wire only `process/read` may skip one.
+        raise AssertionError("the log of a served process has every number")
 
 
 def exited_event(process_id: str, seq: int, verdict: Verdict, *, complete: bool) -> ExitedEvent:

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 C = TypeVar("C")
 R = TypeVar("R")
+V = TypeVar("V")
 
 # Messages in a queue; beyond them, nothing is read from the connection.
 MAX_QUEUED = 128
@@ -48,21 +49,20 @@ TURN = 0.008
 _GAP = 0.0002
 
 
-class AnswerAfter(Awaitable[R]):
+class AnswerAfter(Awaitable[R], Generic[V, R]):
     """
-    Awaitable that waits for a future and returns a given answer.
+    Awaitable that waits for a future and returns the answer made of its result.
 
     For a handler whose future has to be cancelled as soon as the connection is gone. To cancel
     a task is not enough: one that has not begun yet does not cancel its future.
     """
 
-    def __init__(self, future: asyncio.Future[None], answer: R) -> None:
+    def __init__(self, future: asyncio.Future[V], answer: Callable[[V], R]) -> None:
         self._future = future
         self._answer = answer
 
     def __await__(self) -> Generator[object, None, R]:
-        yield from self._future
-        return self._answer
+        return self._answer((yield from self._future))
 
     def cancel(self) -> None:
         """Cancel the future; harmless if it is done."""

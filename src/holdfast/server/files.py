@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.errors import InvalidRequest, NotFound
-from holdfast.filesystem.errno_mapping import native_path
-from holdfast.filesystem.handle import LocalFileHandle, check_read_length, check_write_range
+from holdfast.filesystem.client_files import ClientFileHandle
+from holdfast.filesystem.handle import check_read_length, check_write_range
 from holdfast.filesystem.walk import Walked
 from holdfast.protocol.base import Empty
 from holdfast.protocol.fs import (
@@ -150,13 +150,13 @@ async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empt
 
 def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
     # First of all: the real server reports a foreign path before a bad id.
-    native_path(params.path)
+    client.filesystem.check_path(params.path)
     check_handle_id(params.handle_id)
     return _opened(client, params, client.files.open(params))
 
 
 async def _opened(
-    client: ServerConnection, params: OpenParams, handle: LocalFileHandle
+    client: ServerConnection, params: OpenParams, handle: ClientFileHandle
 ) -> OpenResponse:
     try:
         await handle.opened
@@ -180,7 +180,7 @@ def _read_block(client: ServerConnection, params: ReadBlockParams) -> Awaitable[
 async def _read(
     client: ServerConnection,
     params: ReadBlockParams,
-    handle: LocalFileHandle,
+    handle: ClientFileHandle,
     reading: Awaitable[tuple[bytes, bool]],
 ) -> Encoded:
     try:

@@ -2,18 +2,16 @@
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from holdfast.backends import HttpClient, ResolvesNames
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.methods import HTTP_REQUEST
 from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
 from holdfast.server.audited import audited_call
+from holdfast.server.backend_errors import backend_errors
 from holdfast.server.connection import ServerConnection
-
-if TYPE_CHECKING:
-    from holdfast.http.local import LocalHttpClient
 
 __all__ = ["add_http_methods"]
 
@@ -36,17 +34,16 @@ def _request(
     return _streamed(client, params)
 
 
-def _caller(client: ServerConnection) -> "LocalHttpClient":
+def _caller(client: ServerConnection) -> HttpClient:
     """Return the HTTP client, set up to resolve names in the threads of this connection."""
-    # Imported late: most servers never get an `http/request`, and the import takes 15 ms.
-    from holdfast.http.connect import look_names_up_by
-
-    look_names_up_by(client.filesystem.run)
-    return client.state.http
+    http = client.state.http
+    if isinstance(http, ResolvesNames):
+        http.resolve_names_by(client.filesystem.run)
+    return http
 
 
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
-    with audited_call(client, params) as note:
+    with audited_call(client, params) as note, backend_errors():
         response = await _caller(client).request(params)
         note.status = response.status
     body = response.body_base64
@@ -60,7 +57,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
-        with audited_call(client, params) as note:
+        with audited_call(client, params) as note, backend_errors():
             response, body = await _caller(client).stream(params)
             note.status = response.status
     except BaseException:

@@ -6,17 +6,20 @@ are not read either. All of them end with the connection.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 from holdfast.backends import HttpBody
 from holdfast.connection import Connection
-from holdfast.errors import InvalidParams, OperationFailed
+from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.protocol.http import BodyDeltaEvent
 from holdfast.protocol.methods import HTTP_BODY_DELTA
 from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import encode_value
 
 __all__ = ["MAX_DELTA", "ConnectionBodies"]
+
+logger = logging.getLogger(__name__)
 
 # Bytes of a body in one notification, before base64.
 MAX_DELTA = 1 << 20
@@ -88,9 +91,13 @@ class ConnectionBodies:
                 parts = (b'%b%d,"deltaBase64":"' % (prefix, seq), encode_base64(piece), _MORE)
                 self._connection.send_parts(parts)
                 seq += 1
-        except OperationFailed as failure:
+        except HoldfastError as failure:
             # The response was sent already, so the last delta carries the error.
             error = str(failure)
+        except Exception:
+            # Raised further, it would end the server with all its connections.
+            logger.exception("the body of an HTTP response failed")
+            error = "internal error"
         finally:
             del self._streams[request_id]
             await body.aclose()

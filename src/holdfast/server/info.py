@@ -6,11 +6,20 @@ import pwd
 import sys
 from collections.abc import Mapping
 
+import msgspec
+
 from holdfast._version import __version__
+from holdfast.backends import TellsCapabilities
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import PathUri
 
-__all__ = ["CAPABILITIES", "PROTOCOL_VERSION", "environment_info", "login_shell"]
+__all__ = [
+    "CAPABILITIES",
+    "PROTOCOL_VERSION",
+    "environment_info",
+    "login_shell",
+    "served_capabilities",
+]
 
 # The version of Codex whose protocol this is; clients compare it with their own.
 PROTOCOL_VERSION = "0.166.0"
@@ -40,6 +49,18 @@ CAPABILITIES = Capabilities(
     process_waiting_for=True,
 )
 
+# Features that depend on how processes are started; the server itself does all others.
+_OF_BACKEND = (
+    "process_close_stdin",
+    "process_limits",
+    "process_resize",
+    "process_signal_names",
+    "process_terminate_left",
+    "process_unset",
+    "process_waiting_for",
+    "shell_snapshot_v2",
+)
+
 # Shells whose options Codex clients know.
 _SHELLS = ("bash", "zsh", "sh")
 
@@ -52,7 +73,34 @@ def login_shell() -> str:
         return "/bin/sh"
 
 
-def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInfo:
+def served_capabilities(processes: object, files: object) -> Capabilities:
+    """
+    Return the features of a server, given the backends it has in place of the local ones.
+
+    Args:
+        processes: Its `ExecBackend`, or None for this machine.
+        files: Its `FileSystem`, or None for this machine.
+    """
+    changes: dict[str, bool] = {}
+    if processes is not None:
+        if isinstance(processes, TellsCapabilities):
+            offered = processes.capabilities
+            changes.update({name: getattr(offered, name) for name in _OF_BACKEND})
+        # Daemons are searched on this machine only.
+        changes["process_end_marked"] = False
+    if files is not None:
+        # Both read the configuration of this machine, which is not that of the files.
+        changes.update(
+            capability_discovery_sandbox=False,
+            capability_discovery_v2=False,
+            environment_config_read=False,
+        )
+    return msgspec.structs.replace(CAPABILITIES, **changes)
+
+
+def environment_info(
+    environ: Mapping[str, str] | None = None, *, capabilities: Capabilities = CAPABILITIES
+) -> EnvironmentInfo:
     """Return the description of this machine, which does not change while the server runs."""
     environ = os.environ if environ is None else environ
     cwd = _working_folder()
@@ -70,7 +118,7 @@ def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInf
         prepend_path_dirs=(),
         temporary_directories=(temporary_uri,) if temporary_uri else (),
         temp_dir=temporary_uri or _uri("/tmp"),  # noqa: S108 - a name to tell
-        capabilities=CAPABILITIES,
+        capabilities=capabilities,
     )
 
 

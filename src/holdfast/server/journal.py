@@ -14,7 +14,7 @@ from holdfast.events import Verdict
 from holdfast.log_event import LogEvent, clip, inform, path_text
 from holdfast.process.admission import is_sandboxed
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process import LocalProcess
+from holdfast.process.served import ServedProcess
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import ExternalProfile, ManagedProfile
 from holdfast.server.sessions import Session, short_session
@@ -35,7 +35,7 @@ class SessionJournal(ProcessObserver):
         self._audit = audit
         self._short_id = short_session(session.id)
 
-    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         # Checked first, since this is on the path of every start.
         informs = logger.isEnabledFor(logging.INFO)
         if self._audit is None and not informs:
@@ -77,7 +77,7 @@ class SessionJournal(ProcessObserver):
         if self._audit is not None:
             self._write_command(self._audit, params, error=reason)
 
-    def exited(self, process: LocalProcess, verdict: Verdict) -> None:
+    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         informs = logger.isEnabledFor(logging.INFO)
         if self._audit is None and not informs:
             return
@@ -162,7 +162,7 @@ class SessionJournal(ProcessObserver):
         )
 
 
-def _sandbox(params: StartParams, process: LocalProcess) -> str:
+def _sandbox(params: StartParams, process: ServedProcess) -> str:
     """Return the isolation of a process: `none`, its level, or `refused`."""
     # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
     if not is_sandboxed(params):

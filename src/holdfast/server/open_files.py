@@ -1,14 +1,14 @@
 """Open file handles and the watch of one connection [fs.open.per-connection]."""
 
 import asyncio
+from contextlib import suppress
 
 from msgspec import UNSET
 
+from holdfast.backends import MissingWatch
 from holdfast.connection import Connection
-from holdfast.errors import InvalidRequest, NotFound
-from holdfast.filesystem.handle import LocalFileHandle
-from holdfast.filesystem.local import LocalFileSystem
-from holdfast.filesystem.watch import LocalMissingWatch
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound
+from holdfast.filesystem.client_files import ClientFileHandle, ClientFiles
 from holdfast.protocol.fs import MissingChangedEvent, OpenParams, WatchMissingParams
 from holdfast.protocol.methods import FS_MISSING_CHANGED
 from holdfast.server.principals import Usage
@@ -41,7 +41,7 @@ class ConnectionFiles:
 
     def __init__(
         self,
-        filesystem: LocalFileSystem,
+        filesystem: ClientFiles,
         connection: Connection,
         tasks: asyncio.TaskGroup,
         usage: Usage,
@@ -50,12 +50,12 @@ class ConnectionFiles:
         self._usage = usage
         self._connection = connection
         self._tasks = tasks
-        self._handles: dict[str, LocalFileHandle] = {}
+        self._handles: dict[str, ClientFileHandle] = {}
         self._last_watch_id = 0
         self._watch: asyncio.Task[None] | None = None
         self._ended = False
 
-    def open(self, params: OpenParams) -> LocalFileHandle:
+    def open(self, params: OpenParams) -> ClientFileHandle:
         """
         Start to open a file; its id is taken from now on.
 
@@ -80,7 +80,7 @@ class ConnectionFiles:
         self._usage.file_handles += 1
         return handle
 
-    def get(self, handle_id: str) -> LocalFileHandle:
+    def get(self, handle_id: str) -> ClientFileHandle:
         """
         Return an open file.
 
@@ -92,14 +92,14 @@ class ConnectionFiles:
             raise unknown_handle(handle_id)
         return handle
 
-    def take(self, handle_id: str) -> LocalFileHandle | None:
+    def take(self, handle_id: str) -> ClientFileHandle | None:
         """Remove and return an open file, or None; the caller closes it, and its id is free."""
         handle = self._handles.pop(handle_id, None)
         if handle is not None:
             self._usage.file_handles -= 1
         return handle
 
-    def forget(self, handle_id: str, handle: LocalFileHandle) -> None:
+    def forget(self, handle_id: str, handle: ClientFileHandle) -> None:
         """Free the id of a file that was closed by an error."""
         if self._handles.get(handle_id) is handle:
             self.take(handle_id)
@@ -123,8 +123,10 @@ class ConnectionFiles:
         self._watch.add_done_callback(lambda _: watch.cancel())
         return True
 
-    async def _report(self, watch: LocalMissingWatch, watch_id: int) -> None:
-        await watch.changed()
+    async def _report(self, watch: MissingWatch, watch_id: int) -> None:
+        # A backend that has lost its files cannot tell, so the client looks for itself.
+        with suppress(HoldfastError):
+            await watch.changed()
         self._watch = None
         self._connection.notify(FS_MISSING_CHANGED, MissingChangedEvent(watch_id=watch_id))
 
@@ -152,7 +154,7 @@ class ConnectionFiles:
             _discard_some(asyncio.get_running_loop(), discarded)
 
 
-def _discard_some(loop: asyncio.AbstractEventLoop, handles: list[LocalFileHandle]) -> None:
+def _discard_some(loop: asyncio.AbstractEventLoop, handles: list[ClientFileHandle]) -> None:
     """Discard a few files now, and the others in the next turns of the event loop."""
     # Each costs a job of a thread. Many connections may end together, with thousands of files.
     for handle in handles[:_DISCARDED_AT_ONCE]:

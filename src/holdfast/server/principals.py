@@ -14,7 +14,7 @@ import msgspec
 from holdfast.errors import Overloaded
 from holdfast.events import Verdict
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process import LocalProcess
+from holdfast.process.served import ServedProcess
 
 __all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
 
@@ -99,7 +99,7 @@ class Usage(ProcessObserver):
     def preparing(self, start: ProcessStart) -> None:
         self._starting.add(start)
 
-    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         self._starting.discard(start)
         self._running += 1
         self.totals.processes += 1
@@ -107,10 +107,10 @@ class Usage(ProcessObserver):
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         self._starting.discard(start)
 
-    def exited(self, process: LocalProcess, verdict: Verdict) -> None:
+    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         """Keep counting the process until its close: a descendant may hold its output open."""
 
-    def closed(self, process: LocalProcess) -> None:
+    def closed(self, process: ServedProcess) -> None:
         self._running -= 1
 
 

@@ -1,4 +1,4 @@
-"""Handlers of `process/*`: they translate between the wire and the engine."""
+"""Handlers of `process/*`: they translate between the wire and a session's processes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from holdfast.errors import InvalidParams
 from holdfast.events import WaitingFor
-from holdfast.process.backend import signal_number
-from holdfast.process.process import LocalProcess
+from holdfast.process.arguments import signal_number
+from holdfast.process.served import ServedProcess
 from holdfast.process.variable_marks import is_mark
 from holdfast.protocol.base import Empty
 from holdfast.protocol.methods import (
@@ -125,24 +125,24 @@ def _start(
     # Before the launch, whose observers count the process.
     client.usage.check("processes")
     process = client.session.processes.launch(params)
-    if isinstance(process, LocalProcess):
+    if isinstance(process, ServedProcess):
         return _started(client, process)
     return _started_later(client, process)
 
 
 async def _started_later(
-    client: ServerConnection, starting: Awaitable[LocalProcess]
+    client: ServerConnection, starting: Awaitable[ServedProcess]
 ) -> StartResponse:
     return _started(client, await starting)
 
 
-def _started(client: ServerConnection, process: LocalProcess) -> StartResponse:
+def _started(client: ServerConnection, process: ServedProcess) -> StartResponse:
     return StartResponse(
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
         # An extension: Codex's answer has no pid.
-        pid=process.pid if client.acknowledges else UNSET,
+        pid=process.pid if client.acknowledges and process.pid is not None else UNSET,
     )
 
 
@@ -159,7 +159,7 @@ def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaita
 
 async def _read_later(
     client: ServerConnection,
-    process: LocalProcess,
+    process: ServedProcess,
     after_seq: int,
     reading: Awaitable[ReadResponse],
 ) -> ReadResponse:
@@ -167,7 +167,7 @@ async def _read_later(
 
 
 def _complete(
-    client: ServerConnection, process: LocalProcess, after_seq: int, found: ReadResponse
+    client: ServerConnection, process: ServedProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
     Add the exit event, for which Codex's answer has no field.
@@ -205,33 +205,50 @@ def _write(
     if isinstance(status, WriteStatus):
         return WriteResponse(status=status)
     # A cancelled write must give up its position before the writes behind it are looked at.
-    return AnswerAfter(status, _ACCEPTED)
+    return AnswerAfter(status, lambda status: WriteResponse(status=status))
 
 
-def _signal(client: ServerConnection, params: SignalParams) -> Empty:
+def _signal(client: ServerConnection, params: SignalParams) -> Empty | Awaitable[Empty]:
     number = signal_number(params.signal)
     # An unknown process is not an error [signal.gone]: it may have been forgotten just now.
     process = client.session.processes.find(params.process_id)
-    if process is not None:
-        process.signal(number)
+    if process is None:
+        return _EMPTY
+    return _empty_after(process.signal(number))
+
+
+def _empty_after(work: Awaitable[None] | None) -> Empty | Awaitable[Empty]:
+    """Return the empty answer, at once unless there is something to wait for."""
+    return _EMPTY if work is None else _empty_later(work)
+
+
+async def _empty_later(work: Awaitable[None]) -> Empty:
+    await work
     return _EMPTY
 
 
-def _terminate(client: ServerConnection, params: TerminateParams) -> TerminateResponse:
+def _terminate(
+    client: ServerConnection, params: TerminateParams
+) -> TerminateResponse | Awaitable[TerminateResponse]:
     running = client.session.processes.terminate(
         params.process_id, tree=params.tree, left=params.left, streams=params.streams
     )
-    return TerminateResponse(running=running)
+    if isinstance(running, bool):
+        return TerminateResponse(running=running)
+    return _terminated_later(running)
 
 
-def _resize(client: ServerConnection, params: ResizeParams) -> Empty:
-    client.session.processes.get(params.process_id).resize(params.rows, params.cols)
-    return _EMPTY
+async def _terminated_later(killing: Awaitable[bool]) -> TerminateResponse:
+    return TerminateResponse(running=await killing)
 
 
-def _close_stdin(client: ServerConnection, params: CloseStdinParams) -> Empty:
-    client.session.processes.get(params.process_id).close_stdin()
-    return _EMPTY
+def _resize(client: ServerConnection, params: ResizeParams) -> Empty | Awaitable[Empty]:
+    process = client.session.processes.get(params.process_id)
+    return _empty_after(process.resize(params.rows, params.cols))
+
+
+def _close_stdin(client: ServerConnection, params: CloseStdinParams) -> Empty | Awaitable[Empty]:
+    return _empty_after(client.session.processes.get(params.process_id).close_stdin())
 
 
 def _waiting_for(

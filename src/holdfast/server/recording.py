@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 from holdfast.errors import SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process import LocalProcess
+from holdfast.process.served import ServedProcess
 from holdfast.telemetry import ProcessRecord, StartRecord, Telemetry
 
 __all__ = ["ProcessRecorder"]
@@ -18,7 +18,7 @@ class ProcessRecorder(ProcessObserver):
         self._telemetry = telemetry
         # Weak keys: a start that is dropped before it runs takes its record along.
         self._starts: WeakKeyDictionary[ProcessStart, StartRecord] = WeakKeyDictionary()
-        self._running: dict[LocalProcess, ProcessRecord] = {}
+        self._running: dict[ServedProcess, ProcessRecord] = {}
 
     def preparing(self, start: ProcessStart) -> None:
         self._starts[start] = self._telemetry.start(start.params)
@@ -26,7 +26,7 @@ class ProcessRecorder(ProcessObserver):
     def prepared(self, start: ProcessStart) -> None:
         self._starts[start].prepared(start.preparation)
 
-    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         record = self._starts.pop(start)
         self._running[process] = record.started(process.sandbox_type)
 
@@ -36,7 +36,7 @@ class ProcessRecorder(ProcessObserver):
         if isinstance(error, SpawnFailed):
             record.failed(start.sandbox_type)
 
-    def exited(self, process: LocalProcess, verdict: Verdict) -> None:
+    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         self._running.pop(process).finish(_result(verdict), verdict.exit_code)
 
 

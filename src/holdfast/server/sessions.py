@@ -16,8 +16,8 @@ from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
 from holdfast.log_event import LogEvent
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process import LocalProcess
-from holdfast.process.registry import ProcessRegistry
+from holdfast.process.process_table import ProcessTable
+from holdfast.process.served import ServedProcess
 from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable
 from holdfast.protocol import codes
 from holdfast.server.delivery import Delivery, Owner
@@ -48,7 +48,9 @@ _MOST_MARKS = 64
 class Session(ProcessObserver):
     """One client's processes, with or without a connection."""
 
-    def __init__(self, session_id: str, processes: ProcessRegistry, usage: Usage) -> None:
+    def __init__(
+        self, session_id: str, processes: ProcessTable[ServedProcess], usage: Usage
+    ) -> None:
         self.id = session_id
         self.processes = processes
         self.usage = usage
@@ -88,10 +90,15 @@ class Session(ProcessObserver):
         for delivery in self._deliveries.values():
             delivery.owner_paused(paused)
 
-    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         """Send the events of a new process to the client, and remember its mark."""
         mark = start.params.env.get(MARK_VARIABLE)
-        if mark is not None and len(self._marks) < _MOST_MARKS:
+        if (
+            mark is not None
+            and process.pid is not None
+            and self.processes.on_this_machine
+            and len(self._marks) < _MOST_MARKS
+        ):
             owner = mark.rpartition("/")[2].partition("-")[0]
             if is_mark(owner):
                 self._marks.add(owner)
@@ -99,7 +106,7 @@ class Session(ProcessObserver):
         # Before the first output, so that no event is missed.
         self._deliveries[process.process_id] = Delivery(process, self.owner)
 
-    def forgotten(self, process: LocalProcess) -> None:
+    def forgotten(self, process: ServedProcess) -> None:
         """Drop the delivery of a process that can neither be read nor acknowledged any more."""
         self._deliveries.pop(process.process_id).end()
 
@@ -148,11 +155,11 @@ class Sessions:
 
     def __init__(
         self,
-        make_processes: Callable[[], ProcessRegistry],
+        make_processes: Callable[[], ProcessTable[ServedProcess]],
         *,
         expiry: float = EXPIRY,
     ) -> None:
-        """`make_processes` makes the process registry of a session."""
+        """`make_processes` makes the table of a session's processes."""
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
         self._expiry = expiry
@@ -244,7 +251,7 @@ class Sessions:
             async with asyncio.timeout(grace):
                 await self._tasks.join()
 
-    def processes(self) -> list[LocalProcess]:
+    def processes(self) -> list[ServedProcess]:
         """Return the processes of all sessions."""
         return [process for session in self._sessions.values() for process in session.processes]
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.filesystem.local import LocalFileSystem
+from holdfast.backends import FileSystem, HttpClient
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.principals import PrincipalLimits, Principals
 from holdfast.server.sessions import Session, Sessions
@@ -10,7 +10,6 @@ from holdfast.telemetry import Telemetry
 from holdfast.transports.base import SIGN_INTERVAL
 
 if TYPE_CHECKING:
-    from holdfast.http.local import LocalHttpClient
     from holdfast.server.audit import AuditLog
     from holdfast.server.connection import ServerConnection
 
@@ -27,7 +26,8 @@ class ServerState:
         self,
         *,
         sessions: Sessions,
-        filesystem: LocalFileSystem,
+        filesystem: FileSystem,
+        http: HttpClient,
         environment: EnvironmentInfo,
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
@@ -39,30 +39,15 @@ class ServerState:
         self.sessions = sessions
         self.principals = Principals(limits)
         self.filesystem = filesystem
+        self.http = http
         self.environment = environment
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
         self.sign_interval = sign_interval
         self.audit = audit
         self.connections: set[ServerConnection] = set()
-        self._http: LocalHttpClient | None = None
         # On stdio there is only one connection, so no client can resume a session.
         self._resumable = resumable
-
-    @property
-    def http(self) -> "LocalHttpClient":
-        """The HTTP client of all connections, made for the first request."""
-        if self._http is None:
-            # Imported late: most servers never get an `http/request`, and the import takes 15 ms.
-            from holdfast.http.local import LocalHttpClient
-
-            self._http = LocalHttpClient()
-        return self._http
-
-    async def close_http(self) -> None:
-        """Close the HTTP client with its idle connections."""
-        if self._http is not None:
-            await self._http.aclose()
 
     def connection_ended(self, session: Session, *, silent: bool) -> None:
         """Keep a session for a resume, unless the server is not resumable; see `detach`."""

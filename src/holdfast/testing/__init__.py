@@ -2,8 +2,13 @@
 
 from holdfast.testing.backend import FakeBackend, Program
 from holdfast.testing.environment import FakeEnvironment
+from holdfast.testing.fake_path import FakePath
+from holdfast.testing.filesystem import FakeFileSystem, FileRequest
 from holdfast.testing.line import FakeLine
 from holdfast.testing.process import CODEX, HOLDFAST, Asked, FakeChild, FakeProcess, Termination
+from holdfast.testing.recorder import RecordedEnvironment, Recorder
+from holdfast.testing.recording import Recorded, Recording
+from holdfast.testing.replay import replay
 from holdfast.testing.scripted import ScriptedPeer, ScriptedServer
 from holdfast.testing.virtual_time import VirtualTimeLoop, WaitsForEver, run_virtual
 
@@ -14,13 +19,21 @@ __all__ = [
     "FakeBackend",
     "FakeChild",
     "FakeEnvironment",
+    "FakeFileSystem",
     "FakeLine",
+    "FakePath",
     "FakeProcess",
+    "FileRequest",
     "Program",
+    "Recorded",
+    "RecordedEnvironment",
+    "Recorder",
+    "Recording",
     "ScriptedPeer",
     "ScriptedServer",
     "Termination",
     "VirtualTimeLoop",
     "WaitsForEver",
+    "replay",
     "run_virtual",
 ]

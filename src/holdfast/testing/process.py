@@ -25,8 +25,7 @@ from holdfast.events import (
     Verdict,
     WaitingFor,
 )
-from holdfast.process.arguments import check_input, check_read, check_streams
-from holdfast.process.backend import signal_number
+from holdfast.process.arguments import check_input, check_read, check_streams, signal_number
 from holdfast.process.event_stream import HIGH_WATER, EventReaders, LogEventStream
 from holdfast.process.io.log import OutputLog
 from holdfast.protocol import codes
@@ -599,7 +598,7 @@ class FakeProcess:
 
     def _happen(self, event: ProcessEvent) -> None:
         """Record an event where the process runs, and send it here."""
-        _record(self._there, event)
+        self._there.record(event)
         self._under_way.append(event)
         self._under_way_bytes += _size(event)
         if type(event) is Exited:
@@ -614,7 +613,7 @@ class FakeProcess:
             self._under_way_bytes -= _size(event)
             if self._let_through is not None:
                 self._let_through -= 1
-            _record(self._here, event)
+            self._here.record(event)
         if self._pipe and not self._stalled:
             self._empty_pipe()
         self.line.changes.notify()
@@ -733,20 +732,6 @@ class FakeProcess:
 
     def _refused(self, error: Refused) -> Refused:
         return as_refused(error, remote=self.remote)
-
-
-def _record(log: OutputLog, event: ProcessEvent) -> None:
-    match event:
-        case OutputChunk():
-            log.append(event.stream, event.chunk)
-        case Exited():
-            log.exit(event.verdict)
-        case Closed():
-            log.close()
-        case Gap():
-            log.skip_to(event.last_seq + 1)
-        case StreamEnded():
-            log.end_stream(event.stream)
 
 
 def _size(event: ProcessEvent) -> int:

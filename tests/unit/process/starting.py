@@ -6,7 +6,9 @@ from typing import Any
 
 from holdfast.events import ProcessEvent, StreamEnded, Verdict
 from holdfast.process.process import LocalProcess
+from holdfast.process.process_table import ProcessTable
 from holdfast.process.registry import ProcessRegistry
+from holdfast.process.served import ServedProcess
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputStream, ReadResponse, StartParams
 
@@ -40,7 +42,7 @@ def shell(script: str, **more: Any) -> StartParams:
     return program("/bin/sh", "-c", script, **more)
 
 
-def launch(processes: ProcessRegistry, params: StartParams) -> LocalProcess:
+def launch(processes: ProcessTable[ServedProcess], params: StartParams) -> LocalProcess:
     """Start what needs no waiting."""
     for _ in range(10):
         process = processes.launch(params)

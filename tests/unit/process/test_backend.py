@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.errors import InvalidParams
 from holdfast.events import Closed, Exited, Reason
-from holdfast.process.backend import LocalBackend, LocalExecProcess, signal_number
+from holdfast.process.arguments import signal_number
+from holdfast.process.backend import LocalBackend, LocalExecProcess
 from holdfast.process.registry import ProcessRegistry
 from holdfast.protocol.process import (
     OutputChunk,

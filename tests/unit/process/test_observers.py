@@ -13,8 +13,8 @@ import pytest
 from holdfast.errors import DuplicateProcess, InvalidParams, InvalidRequest, SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
+from holdfast.process.served import ServedProcess
 from holdfast.protocol.process import ShellSnapshotParams, ShellSnapshotShell, StartParams
 from tests.unit.process.starting import LIMIT, PATH, closed, launch, output, program, shell
 
@@ -38,7 +38,7 @@ class Diary(ProcessObserver):
         assert start in self.starts
         self.told.append(("prepared", start.preparation))
 
-    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         assert start in self.starts
         self.told.append(("started", process.process_id, process.log.next_seq))
 
@@ -46,11 +46,11 @@ class Diary(ProcessObserver):
         assert start in self.starts
         self.told.append(("failed", type(error)))
 
-    def exited(self, process: LocalProcess, verdict: Verdict) -> None:
+    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         assert process.log.verdict is verdict
         self.told.append(("exited", verdict.reason, process.log.closed))
 
-    def closed(self, process: LocalProcess) -> None:
+    def closed(self, process: ServedProcess) -> None:
         assert process.log.closed
         self.told.append(("closed", process.process_id))
 
@@ -80,7 +80,7 @@ async def test_who_subscribes_at_the_start_misses_nothing(tmp_path: Path) -> Non
     seen: list[bytes] = []
 
     class Subscriber(ProcessObserver):
-        def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        def started(self, start: ProcessStart, process: ServedProcess) -> None:
             process.log.wake_once(lambda: seen.append(output(process)))
 
     processes = ProcessRegistry(observers=[Subscriber()])
@@ -180,16 +180,16 @@ class Broken(ProcessObserver):
     def prepared(self, start: ProcessStart) -> None:
         raise RuntimeError("prepared")
 
-    def started(self, start: ProcessStart, process: LocalProcess) -> None:
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
         raise RuntimeError("started")
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         raise RuntimeError("failed")
 
-    def exited(self, process: LocalProcess, verdict: Verdict) -> None:
+    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         raise RuntimeError("exited")
 
-    def closed(self, process: LocalProcess) -> None:
+    def closed(self, process: ServedProcess) -> None:
         raise RuntimeError("closed")
 
 
@@ -219,7 +219,7 @@ async def test_an_observer_may_add_another() -> None:
     diary = Diary()
 
     class Adder(ProcessObserver):
-        def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        def started(self, start: ProcessStart, process: ServedProcess) -> None:
             processes.add_observer(diary)
 
     processes = ProcessRegistry(observers=[Adder()])

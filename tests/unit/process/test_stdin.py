@@ -96,7 +96,7 @@ async def pipe() -> AsyncIterator[Pipe]:
     pipe.finish()
 
 
-def waiting(status: object) -> "asyncio.Future[None]":
+def waiting(status: object) -> "asyncio.Future[WriteStatus]":
     assert isinstance(status, asyncio.Future)
     assert not status.done()
     return status
@@ -322,7 +322,7 @@ async def test_accepted_writes_arrive_once_and_in_order(
 ) -> None:
     pipe = Pipe()
     model = Model()
-    held: dict[str, tuple[asyncio.Future[None], bytes]] = {}
+    held: dict[str, tuple[asyncio.Future[WriteStatus], bytes]] = {}
     arrived = b""
 
     def settle() -> None:

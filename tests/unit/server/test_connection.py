@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.methods import METHODS
 from holdfast.server.app import Server
 from tests.unit.fakes import FakeTransport
@@ -295,6 +296,7 @@ async def test_watches_of_all_connections_are_one_instance_and_leave_nothing(
     server: Server, tmp_path: Path
 ) -> None:
     filesystem = server.state.filesystem
+    assert isinstance(filesystem, LocalFileSystem)
     missing = (tmp_path / "missing").as_uri()
     clients = [Client(server) for _ in range(10)]
     for client in clients:

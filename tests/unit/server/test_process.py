@@ -15,7 +15,7 @@ from holdfast.errors import InvalidParams
 from holdfast.process import registry
 from holdfast.process.io.log import OutputLog, Retention
 from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process import LocalProcess
+from holdfast.process.served import ServedProcess
 from holdfast.protocol.process import StartParams
 from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
@@ -432,7 +432,7 @@ async def test_a_server_takes_observers_and_logs_of_others() -> None:
     class Starts(ProcessObserver):
         ids: ClassVar[list[str]] = []
 
-        def started(self, start: ProcessStart, process: LocalProcess) -> None:
+        def started(self, start: ProcessStart, process: ServedProcess) -> None:
             self.ids.append(process.process_id)
 
     def small_log(params: StartParams) -> OutputLog:

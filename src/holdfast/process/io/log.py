@@ -141,6 +141,20 @@ class OutputLog:
             listener.closed(seq)
         self._wake()
 
+    def record(self, event: ProcessEvent) -> None:
+        """Add an event of another log; it gets the next number here, after a gap as well."""
+        match event:
+            case OutputChunk():
+                self.append(event.stream, event.chunk)
+            case Exited():
+                self.exit(event.verdict)
+            case Closed():
+                self.close()
+            case Gap():
+                self.skip_to(event.last_seq + 1)
+            case StreamEnded():
+                self.end_stream(event.stream)
+
     def pin(self, after_seq: int | None) -> None:
         """
         Keep all chunks after a number, even beyond the limits; None applies the limits again.

@@ -74,18 +74,18 @@ class StdinQueue:
         self._accepted: dict[str, None] = {}
         # Writes that found the queue full, by id, in the order they came. After `end` they
         # belong to the input, and are written even if their callers were cancelled.
-        self._waiting: dict[str, tuple[asyncio.Future[None], bytes]] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[WriteStatus], bytes]] = {}
         self._polled = False
         self._ending = False
         self._refused = False
 
-    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[None]:
+    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[WriteStatus]:
         """
         Queue bytes, once per id.
 
         Returns:
-            The status; or, while the queue is full, a future that is done once the write is
-            accepted.
+            The status; or, while the queue is full, a future of it that is done once the write
+            is accepted.
 
         Raises:
             StdinClosed: The process was terminated.
@@ -107,7 +107,7 @@ class StdinQueue:
                 self._budget.take(len(data))
             else:
                 data = waiting[1]
-            future: asyncio.Future[None] = self._loop.create_future()
+            future: asyncio.Future[WriteStatus] = self._loop.create_future()
             self._waiting[write_id] = (future, data)
             return future
         if self._fd is not None:
@@ -217,7 +217,7 @@ class StdinQueue:
             if self._ending or not future.done():
                 self._accept(write_id, data)
             if not future.done():
-                future.set_result(None)
+                future.set_result(WriteStatus.ACCEPTED)
 
     def _close(self) -> None:
         fd, self._fd = self._fd, None

@@ -1,0 +1,295 @@
+"""
+Serves the files of any `FileSystem`: makes its optional fast paths of the required methods.
+
+Nothing is answered without a wait here, and large contents pass through memory once more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from holdfast.backends import FileHandle, FileSystem, MissingWatch
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.filesystem.client_files import ClientFiles, ServesClients
+from holdfast.filesystem.handle import check_read_length, check_write_range
+from holdfast.filesystem.walk import Walked
+from holdfast.protocol.fs import (
+    DirectoryEntry,
+    FileMetadata,
+    OpenMode,
+    WalkOptions,
+    WalkResponse,
+)
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
+from holdfast.server.backend_errors import backend_errors
+
+__all__ = ["BackendFiles", "files_for_client"]
+
+T = TypeVar("T")
+
+
+def files_for_client(filesystem: FileSystem) -> ClientFiles:
+    """Return the files of a server for one of its clients, by the fast paths if it has them."""
+    if isinstance(filesystem, ServesClients):
+        return filesystem.for_client()
+    return BackendFiles(filesystem)
+
+
+class BackendFiles:
+    """The files of a backend, for one client."""
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._files = filesystem
+        self._loop = asyncio.get_running_loop()
+
+    # -- fast paths
+
+    def leave(self) -> None:
+        """Do nothing: the requests of the client are cancelled, and nothing else is pending."""
+
+    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(None, work)
+
+    def check_path(self, path: PathUri) -> None:
+        """Accept all: the backend may be another operating system, and knows its own paths."""
+
+    def read_file_nowait(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
+    ) -> None:
+        return None
+
+    def get_metadata_nowait(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
+    ) -> None:
+        return None
+
+    def start_opening(
+        self,
+        path: PathUri,
+        mode: OpenMode,
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
+    ) -> "BackendFileHandle":
+        opening = self._files.open(path, mode, permissions=permissions, sandbox=sandbox)
+        return BackendFileHandle(opening)
+
+    async def write_pieces(
+        self,
+        path: PathUri,
+        pieces: Iterable[bytes],
+        *,
+        follow_symlinks: bool = True,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        data = await self.run(lambda: b"".join(pieces))
+        await self.write_file(path, data, follow_symlinks=follow_symlinks, sandbox=sandbox)
+
+    async def walk_into(
+        self,
+        finish: Callable[[Walked], T],
+        path: PathUri,
+        options: WalkOptions,
+        *,
+        sandbox: SandboxContext | None = None,
+    ) -> T:
+        found = await self.walk(path, options, sandbox=sandbox)
+        entries = [(str(entry.path), entry.kind) for entry in found.entries]
+        errors = [(str(error.path), error.message) for error in found.errors]
+        return await self.run(lambda: finish(Walked(entries, errors, found.truncated)))
+
+    # -- required methods, whose errors get a code on the wire
+
+    async def read_file(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
+    ) -> bytes:
+        with backend_errors():
+            return await self._files.read_file(
+                path, follow_symlinks=follow_symlinks, sandbox=sandbox
+            )
+
+    async def open(
+        self,
+        path: PathUri,
+        mode: OpenMode = "read",
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
+    ) -> FileHandle:
+        with backend_errors():
+            return await self._files.open(path, mode, permissions=permissions, sandbox=sandbox)
+
+    async def write_file(
+        self,
+        path: PathUri,
+        data: bytes,
+        *,
+        follow_symlinks: bool = True,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        with backend_errors():
+            await self._files.write_file(
+                path, data, follow_symlinks=follow_symlinks, sandbox=sandbox
+            )
+
+    async def create_directory(
+        self,
+        path: PathUri,
+        *,
+        recursive: bool = True,
+        follow_symlinks: bool = True,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        with backend_errors():
+            await self._files.create_directory(
+                path, recursive=recursive, follow_symlinks=follow_symlinks, sandbox=sandbox
+            )
+
+    async def get_metadata(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
+    ) -> FileMetadata:
+        with backend_errors():
+            return await self._files.get_metadata(
+                path, follow_symlinks=follow_symlinks, sandbox=sandbox
+            )
+
+    async def canonicalize(
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
+    ) -> PathUri:
+        with backend_errors():
+            return await self._files.canonicalize(path, sandbox=sandbox)
+
+    async def read_directory(
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
+    ) -> list[DirectoryEntry]:
+        with backend_errors():
+            return await self._files.read_directory(path, sandbox=sandbox)
+
+    async def walk(
+        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
+    ) -> WalkResponse:
+        with backend_errors():
+            return await self._files.walk(path, options, sandbox=sandbox)
+
+    async def remove(
+        self,
+        path: PathUri,
+        *,
+        recursive: bool = True,
+        force: bool = True,
+        follow_symlinks: bool = True,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        with backend_errors():
+            await self._files.remove(
+                path,
+                recursive=recursive,
+                force=force,
+                follow_symlinks=follow_symlinks,
+                sandbox=sandbox,
+            )
+
+    async def copy(
+        self,
+        source: PathUri,
+        destination: PathUri,
+        *,
+        recursive: bool,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        with backend_errors():
+            await self._files.copy(source, destination, recursive=recursive, sandbox=sandbox)
+
+    async def rename(self, source: PathUri, destination: PathUri) -> None:
+        with backend_errors():
+            await self._files.rename(source, destination)
+
+    async def watch_missing(
+        self, missing: Sequence[PathUri], present: PathUri | None = None
+    ) -> MissingWatch | None:
+        with backend_errors():
+            return await self._files.watch_missing(missing, present)
+
+
+class BackendFileHandle:
+    """An open file of a backend; its operations run one after the other, as they were called."""
+
+    def __init__(self, opening: Awaitable[FileHandle]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._handle: FileHandle | None = None
+        # The last operation in the queue; each waits for the one before it.
+        self._last: asyncio.Future[Any] | None = None
+        self.opened: asyncio.Future[None] = self._queue(lambda: self._open(opening))
+        """Done when the file is open, or has the error."""
+
+    def start_reading(self, offset: int, size: int) -> asyncio.Future[tuple[bytes, bool]]:
+        check_read_length(size)
+        return self._queue(lambda: self._read(offset, size))
+
+    def start_writing(self, offset: int, data: bytes) -> asyncio.Future[None]:
+        check_write_range(offset, len(data))
+        return self._queue(lambda: self._write(offset, data))
+
+    def start_closing(self) -> asyncio.Future[None]:
+        return self._queue(self._close)
+
+    def discard(self) -> None:
+        self._queue(self._discard)
+
+    # -- in the queue
+
+    def _queue(self, work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+        before = self._last
+
+        async def job() -> T:
+            if before is not None and not before.done():
+                # Its error is its own caller's.
+                await asyncio.wait((before,))
+            return await work()
+
+        task = self._loop.create_task(job())
+        # A strong reference: nobody awaits a discard, and the loop keeps weak ones only.
+        self._last = task
+        task.add_done_callback(_retrieve)
+        return task
+
+    async def _open(self, opening: Awaitable[FileHandle]) -> None:
+        with backend_errors():
+            self._handle = await opening
+
+    async def _read(self, offset: int, size: int) -> tuple[bytes, bool]:
+        handle = self._opened()
+        try:
+            with backend_errors():
+                return await handle.read_block(offset, size)
+        except HoldfastError:
+            # As in the real server, a handle is closed after a failed read.
+            await self._discard()
+            raise
+
+    async def _write(self, offset: int, data: bytes) -> None:
+        with backend_errors():
+            await self._opened().write_block(offset, data)
+
+    async def _close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            with backend_errors():
+                await handle.aclose()
+
+    async def _discard(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.discard()
+
+    def _opened(self) -> FileHandle:
+        if self._handle is None:
+            raise NotFound("the file handle is closed")
+        return self._handle
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Mark the error of an operation as seen: a client that has gone does not await it."""
+    if not task.cancelled():
+        task.exception()

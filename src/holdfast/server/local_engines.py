@@ -1,0 +1,75 @@
+"""
+The engines of this machine, which a server uses unless it is given others.
+
+The only module of the server that names them.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.backends import HttpBody, RunInThread
+from holdfast.filesystem.local import LocalFileSystem
+from holdfast.process.io.input_budget import InputBudget, InputTotal
+from holdfast.process.process_table import TableSettings
+from holdfast.process.registry import ProcessRegistry
+from holdfast.protocol.http import HttpRequestParams, HttpResponse
+
+if TYPE_CHECKING:
+    from holdfast.http.local import LocalHttpClient
+
+__all__ = ["LazyHttpClient", "LocalSessions", "local_files"]
+
+
+class LocalSessions:
+    """Processes of this machine: each session gets a registry of its own."""
+
+    def __init__(self, shell: str) -> None:
+        """`shell` is the user's login shell, for terminals without a `SHELL`."""
+        self._shell = shell
+        self._input_total = InputTotal()
+
+    def open_session(self, settings: TableSettings) -> ProcessRegistry:
+        """Return the empty registry of a new session."""
+        return ProcessRegistry(
+            shell=self._shell,
+            observers=settings.observers,
+            make_log=settings.make_log,
+            retention=settings.retention,
+            # One budget per session; all of them share the total of the server.
+            input_budget=InputBudget(self._input_total),
+        )
+
+
+def local_files() -> LocalFileSystem:
+    """Return the files of this machine; the caller closes them."""
+    return LocalFileSystem()
+
+
+class LazyHttpClient:
+    """HTTP calls of this machine, by a client that is made for the first call."""
+
+    def __init__(self) -> None:
+        self._made: LocalHttpClient | None = None
+
+    @property
+    def _client(self) -> "LocalHttpClient":
+        if self._made is None:
+            # Imported late: most servers never get an `http/request`, and the import takes 15 ms.
+            from holdfast.http.local import LocalHttpClient
+
+            self._made = LocalHttpClient()
+        return self._made
+
+    def resolve_names_by(self, run: RunInThread) -> None:
+        """Resolve names in the threads of one client, for calls of the current task."""
+        self._client.resolve_names_by(run)
+
+    async def request(self, params: HttpRequestParams) -> HttpResponse:
+        return await self._client.request(params)
+
+    async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, HttpBody]:
+        return await self._client.stream(params)
+
+    async def aclose(self) -> None:
+        """Close the client with its idle connections, if one was made."""
+        if self._made is not None:
+            await self._made.aclose()

@@ -1,0 +1,509 @@
+"""A fake `FileSystem`, whose files are in memory and which does what a test says."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed
+from holdfast.filesystem.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND
+from holdfast.filesystem.directories import listed
+from holdfast.filesystem.errno_mapping import about, native_path
+from holdfast.filesystem.handle import (
+    MAX_FILE,
+    check_read_length,
+    check_write_range,
+    not_a_file,
+)
+from holdfast.filesystem.walk import check_limits, walk
+from holdfast.filesystem.watch import MAX_MISSING
+from holdfast.protocol.base import I64_MAX
+from holdfast.protocol.fs import (
+    DirectoryEntry,
+    FileMetadata,
+    OpenMode,
+    WalkOptions,
+    WalkResponse,
+)
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
+from holdfast.testing.fake_path import FakePath
+from holdfast.testing.file_tree import FileNode, FileTree, Location, os_error
+from holdfast.testing.line import Changes
+
+__all__ = ["FakeFileHandle", "FakeFileSystem", "FakeWatch", "FileCall", "FileRequest"]
+
+FileCall = Literal[
+    "read_file",
+    "open",
+    "write_file",
+    "create_directory",
+    "get_metadata",
+    "canonicalize",
+    "read_directory",
+    "walk",
+    "remove",
+    "copy",
+    "rename",
+    "watch_missing",
+    "read_block",
+    "write_block",
+    "aclose",
+]
+"""A method of the seam, or of one of its handles, that is recorded and can be refused."""
+
+_LINK = "path contains a symbolic link"
+_NO_ENTRY = "path must name an entry"
+_NOT_REGULAR = "path is not a regular file"
+
+
+class FileRequest(NamedTuple):
+    """One recorded call, with the paths it names."""
+
+    call: FileCall
+    paths: tuple[str, ...]
+
+
+class _Refusal(NamedTuple):
+    """An error for calls on one path, or on every path."""
+
+    call: FileCall
+    path: str | None
+    error: HoldfastError
+
+
+class FakeFileSystem:
+    """
+    Files in memory, with the errors of a real file system.
+
+    Every call is recorded, and a test may refuse it or let it wait. The test itself reaches the
+    files by `path`, at once and unseen. A sandbox that restricts anything is refused.
+    """
+
+    def __init__(self, contents: Mapping[str, str | bytes] | None = None) -> None:
+        """
+        Args:
+            contents: Files by their absolute paths. Their directories are made as well.
+        """
+        self.asked: list[FileRequest] = []
+        """Every call in order, also those that are refused or wait."""
+        self._tree = FileTree()
+        self._changes = Changes()
+        self._refusals: list[_Refusal] = []
+        # The calls that wait, None for all; and how many of them may still go ahead.
+        self._held: set[FileCall] | None = set()
+        self._let: int = 0
+        for path, content in (contents or {}).items():
+            file = self.path(path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    # -- what a test says
+
+    def path(self, path: str) -> FakePath:
+        """Return a path for the test itself, with methods as of `pathlib.Path`."""
+        return FakePath(self._tree, path)
+
+    def refuse(self, call: FileCall, error: HoldfastError | None, path: str | None = None) -> None:
+        """
+        Answer a call with this error from now on.
+
+        Args:
+            call: The method.
+            error: Raised by each such call; None takes that back.
+            path: Refuse only calls that name this path first; by default all.
+        """
+        self._refusals = [it for it in self._refusals if (it.call, it.path) != (call, path)]
+        if error is not None:
+            self._refusals.append(_Refusal(call, path, error))
+
+    def hold(self, *calls: FileCall) -> None:
+        """Let these calls wait until `let`, or all calls if none is named."""
+        self._held = set(calls) if calls else None
+        self._let = 0
+
+    def let(self, count: int | None = None) -> None:
+        """Let the next calls go ahead that wait; without a number, all from now on."""
+        if count is None:
+            self._held = set()
+        else:
+            self._let += count
+        self._changes.notify()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """
+        Wait until something holds that a call can change.
+
+        Raises:
+            TimeoutError: It did not come to that within 5 s.
+        """
+        await self._changes.until(holds)
+
+    # -- the seam: content
+
+    async def read_file(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
+    ) -> bytes:
+        native = await self.begin("read_file", path, sandbox=sandbox)
+        with about(native):
+            return self._to_read(native, follow_symlinks).content
+
+    async def open(
+        self,
+        path: PathUri,
+        mode: OpenMode = "read",
+        *,
+        permissions: int | None = None,
+        sandbox: SandboxContext | None = None,
+    ) -> "FakeFileHandle":
+        native = await self.begin("open", path, sandbox=sandbox)
+        with about(native):
+            if mode == "read":
+                content = self._to_read(native, follow=True).content
+                return FakeFileHandle(self, self._tree, path, content)
+            where = self._tree.locate(native)
+            self._tree.check_writable(where.node)
+            if where.node is not None and where.node.kind != "file":
+                raise not_a_file(native)
+            return FakeFileHandle(self, self._tree, path, b"", where, permissions)
+
+    def _to_read(self, path: str, follow: bool) -> FileNode:
+        """Return a regular file."""
+        if follow:
+            node = self._tree.get(path)
+            if node.kind != "file":
+                raise not_a_file(path)
+            return node
+        node = self._entry(path)
+        if node.kind == "link":
+            raise os_error(errno.ELOOP)
+        if node.kind != "file":
+            raise InvalidRequest(_NOT_REGULAR)
+        return node
+
+    def _entry(self, path: str) -> FileNode:
+        """Return an entry of a directory, on a path without links before it."""
+        if path == "/":
+            raise InvalidRequest(_NO_ENTRY)
+        return self._tree.get(path, "refuse")
+
+    async def write_file(
+        self,
+        path: PathUri,
+        data: bytes,
+        *,
+        follow_symlinks: bool = True,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        native = await self.begin("write_file", path, sandbox=sandbox)
+        with about(native):
+            if follow_symlinks:
+                self._tree.write(self._tree.locate(native), data)
+                return
+            if native == "/":
+                raise InvalidRequest(_NO_ENTRY)
+            where = self._tree.locate(native, "refuse")
+            if where.node is not None and where.node.kind == "link":
+                raise os_error(errno.ELOOP)
+            self._tree.check_writable(where.node)
+            if where.node is not None and where.node.kind != "file":
+                raise InvalidRequest(_NOT_REGULAR)
+            self._tree.write(where, data)
+
+    # -- the seam: names
+
+    async def create_directory(
+        self,
+        path: PathUri,
+        *,
+        recursive: bool = True,
+        follow_symlinks: bool = True,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        native = await self.begin("create_directory", path, sandbox=sandbox)
+        with about(native):
+            if recursive:
+                self._make_directories(native, follow_symlinks)
+            elif follow_symlinks:
+                self._tree.make_directory(native)
+            elif native == "/":
+                raise OperationFailed("directory already exists")
+            else:
+                if self._tree.locate(native, "refuse").node is not None:
+                    raise os_error(errno.EEXIST)
+                self._tree.make_directory(native)
+
+    def _make_directories(self, path: str, follow: bool) -> None:
+        """Make a directory and its parents; those that exist are no error."""
+        names = [name for name in path.split("/") if name]
+        for count in range(1, len(names) + 1):
+            prefix = "/" + "/".join(names[:count])
+            old = self._tree.locate(prefix, "keep last").node
+            if old is None:
+                self._tree.make_directory(prefix)
+            elif not follow and old.kind != "directory":
+                raise os_error(errno.ENOTDIR)
+            elif self._tree.kind_of(prefix) != "directory" and (
+                count == len(names) or old.kind == "link"
+            ):
+                raise os_error(errno.EEXIST)
+
+    async def get_metadata(
+        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
+    ) -> FileMetadata:
+        native = await self.begin("get_metadata", path, sandbox=sandbox)
+        with about(native):
+            if follow_symlinks:
+                return self._tree.metadata(native)
+            if native != "/" and self._entry(native).kind == "link":
+                raise InvalidRequest(_LINK)
+            return self._tree.metadata(native, "refuse")
+
+    async def canonicalize(
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
+    ) -> PathUri:
+        native = await self.begin("canonicalize", path, sandbox=sandbox)
+        with about(native):
+            where = self._tree.locate(native)
+            if where.node is None:
+                raise os_error(errno.ENOENT)
+            return PathUri.from_path(where.path)
+
+    async def read_directory(
+        self, path: PathUri, *, sandbox: SandboxContext | None = None
+    ) -> list[DirectoryEntry]:
+        native = await self.begin("read_directory", path, sandbox=sandbox)
+        with about(native):
+            return listed((name, kind) for name, kind, _ in self._tree.entries(native))
+
+    async def walk(
+        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
+    ) -> WalkResponse:
+        native = await self.begin("walk", path, sandbox=sandbox)
+        check_limits(options)
+        with about(native):
+            return walk(native, path, options, tree=self._tree).response()
+
+    async def remove(
+        self,
+        path: PathUri,
+        *,
+        recursive: bool = True,
+        force: bool = True,
+        follow_symlinks: bool = True,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        native = await self.begin("remove", path, sandbox=sandbox)
+        if recursive and not follow_symlinks:
+            raise OperationFailed("recursive no-follow removal is unsupported")
+        with about(native):
+            try:
+                self._remove(native, recursive=recursive, follow=follow_symlinks)
+            except FileNotFoundError:
+                if not force:
+                    raise
+
+    def _remove(self, path: str, *, recursive: bool, follow: bool) -> None:
+        if not follow and self._entry(path).kind == "link":
+            raise InvalidRequest(_LINK)
+        where = self._tree.locate(path, "keep last" if follow else "refuse")
+        if where.node is None:
+            raise os_error(errno.ENOENT)
+        if where.node.entries and not recursive:
+            raise os_error(errno.ENOTEMPTY)
+        self._tree.unlink(where)
+
+    async def copy(
+        self,
+        source: PathUri,
+        destination: PathUri,
+        *,
+        recursive: bool,
+        sandbox: SandboxContext | None = None,
+    ) -> None:
+        origin = await self.begin("copy", source, destination, sandbox=sandbox)
+        target = native_path(destination)
+        with about(origin):
+            node = self._tree.get(origin, "keep last")
+        if node.kind == "directory":
+            if not recursive:
+                raise InvalidRequest(NEEDS_RECURSIVE, path=origin)
+            real = self._tree.real_path(origin)
+            if f"{self._tree.real_path(target)}/".startswith(f"{real.rstrip('/')}/"):
+                raise InvalidRequest(INTO_ITSELF, path=target)
+        elif node.kind not in ("file", "link"):
+            raise InvalidRequest(OTHER_KIND, path=origin)
+        with about(target):
+            self._copy(node, target)
+
+    def _copy(self, node: FileNode, target: str) -> None:
+        """Copy a file, a link, or a directory with what is in it; other kinds are left out."""
+        if node.kind == "link":
+            self._tree.make_link(target, node.target)
+        elif node.kind == "file":
+            self._tree.write(self._tree.locate(target), node.content, node.permissions)
+        elif node.kind == "directory":
+            self._make_directories(target, follow=True)
+            for name, inner in list(node.entries.items()):
+                self._copy(inner, f"{target.rstrip('/')}/{name}")
+
+    async def rename(self, source: PathUri, destination: PathUri) -> None:
+        origin = await self.begin("rename", source, destination)
+        target = native_path(destination)
+        with about(origin):
+            self._tree.get(origin, "keep last")
+        with about(target):
+            moved = self._tree.locate(origin, "keep last")
+            self._tree.rename(moved, self._tree.locate(target, "keep last"))
+
+    async def watch_missing(
+        self, missing: Sequence[PathUri], present: PathUri | None = None
+    ) -> "FakeWatch | None":
+        try:
+            await self.begin("watch_missing", *missing)
+            paths = [native_path(path) for path in missing]
+            existing = None if present is None else native_path(present)
+        except InvalidRequest:
+            return None
+        if not 1 <= len(paths) <= MAX_MISSING or any(map(self._tree.find, paths)):
+            return None
+        if existing is not None and self._tree.find(existing) is None:
+            return None
+        return FakeWatch(self._tree, paths, existing)
+
+    # -- inside
+
+    async def begin(
+        self, call: FileCall, *paths: PathUri, sandbox: SandboxContext | None = None
+    ) -> str:
+        """
+        Record a call, refuse it or let it wait as the test said; return its first path.
+
+        Raises:
+            InvalidRequest: The path is one of another system, or a sandbox restricts it.
+        """
+        natives = tuple(native_path(path) for path in paths)
+        self.asked.append(FileRequest(call, natives))
+        self._changes.notify()
+        if self._is_held(call):
+            await self._changes.wait(lambda: not self._is_held(call) or self._let > 0)
+            if self._is_held(call):
+                self._let -= 1
+        first = natives[0] if natives else ""
+        for refusal in self._refusals:
+            if refusal.call == call and refusal.path in (None, first):
+                raise refusal.error
+        if sandbox is not None and not isinstance(sandbox.permissions, DisabledProfile):
+            raise InvalidRequest("a fake file system enforces no sandbox", path=first)
+        return first
+
+    def _is_held(self, call: FileCall) -> bool:
+        return self._held is None or call in self._held
+
+
+class FakeFileHandle:
+    """An open file of a fake file system."""
+
+    def __init__(
+        self,
+        files: FakeFileSystem,
+        tree: FileTree,
+        path: PathUri,
+        content: bytes,
+        target: Location | None = None,
+        permissions: int | None = None,
+    ) -> None:
+        """
+        Args:
+            files: Records the calls.
+            tree: Has the file.
+            path: Its path, for errors.
+            content: What is read; empty for a file that is replaced.
+            target: The file to replace; None to read.
+            permissions: Permission bits of a replaced file; unchanged if None.
+        """
+        self._files = files
+        self._tree = tree
+        self._path = path
+        self._content = bytearray(content)
+        self._target = target
+        self._permissions = permissions
+        self._is_open = True
+
+    async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
+        check_read_length(size)
+        native = await self._begin("read_block")
+        with about(native):
+            if self._target is not None:
+                raise os_error(errno.EBADF)
+            if offset > I64_MAX:
+                raise os_error(errno.EINVAL)
+            return bytes(self._content[offset : offset + size]), offset + size >= len(self._content)
+
+    async def write_block(self, offset: int, data: bytes) -> None:
+        check_write_range(offset, len(data))
+        native = await self._begin("write_block")
+        with about(native):
+            if self._target is None:
+                raise os_error(errno.EBADF)
+            if offset + len(data) > MAX_FILE:
+                raise os_error(errno.EFBIG)
+            self._content.extend(bytes(max(0, offset - len(self._content))))
+            self._content[offset : offset + len(data)] = data
+
+    async def aclose(self) -> None:
+        if not self._is_open:
+            return
+        native = await self._files.begin("aclose", self._path)
+        self._is_open = False
+        target = self._target
+        if target is not None and target.parent is not None:
+            # What has the name by now: it may have been removed, or made, meanwhile.
+            target = target._replace(node=target.parent.entries.get(target.name))
+            with about(native):
+                self._tree.write(target, bytes(self._content), self._permissions)
+
+    def discard(self) -> None:
+        self._is_open = False
+
+    async def _begin(self, call: FileCall) -> str:
+        if not self._is_open:
+            raise NotFound("the file handle is closed")
+        return await self._files.begin(call, self._path)
+
+
+class FakeWatch:
+    """A watch of a fake file system, which fires once."""
+
+    def __init__(self, tree: FileTree, missing: Sequence[str], present: str | None) -> None:
+        self._tree = tree
+        self._missing = missing
+        self._present = present
+        self._before = self._state()
+        self._fired = asyncio.Event()
+        tree.watch(self._look)
+
+    async def changed(self) -> None:
+        """Wait until one of the missing files may have appeared."""
+        try:
+            await self._fired.wait()
+        finally:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Stop watching; harmless a second time."""
+        self._tree.unwatch(self._look)
+
+    def _look(self) -> None:
+        if self._state() != self._before:
+            self._fired.set()
+
+    def _state(self) -> object:
+        """Return how far each missing path exists, and the content of the present one."""
+        depths = []
+        for path in self._missing:
+            names = path.split("/")
+            prefixes = ["/".join(names[:count]) for count in range(2, len(names) + 1)]
+            depths.append(sum(self._tree.find(prefix) is not None for prefix in prefixes))
+        node = None if self._present is None else self._tree.find(self._present)
+        return depths, None if node is None else (id(node), node.content, node.permissions)

@@ -1,0 +1,288 @@
+"""Records what happens on any `ExecBackend`, or in any environment."""
+
+from typing import Self
+
+from holdfast.backends import EventStream, ExecBackend, ExecProcess, FileSystem, HttpClient
+from holdfast.environments.environment import Environment, Status
+from holdfast.errors import HoldfastError
+from holdfast.events import Gap, ProcessEvent, StreamEnded, Verdict, WaitingFor
+from holdfast.process.variable_marks import FirstCommand
+from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.protocol.process import (
+    Enforcement,
+    OutputChunk,
+    OutputStream,
+    ReadResponse,
+    StartParams,
+    StreamsAtEnd,
+    WriteStatus,
+)
+from holdfast.tasks import OwnedTasks
+from holdfast.testing.process import Asked
+from holdfast.testing.recording import Recording
+
+__all__ = ["RecordedEnvironment", "RecordedProcess", "RecordedStream", "Recorder"]
+
+
+class Recorder:
+    """
+    An `ExecBackend` that starts processes on another one, and records what happens.
+
+    Use it as a context manager: at its end it stops reading the events of processes that still
+    run. The other backend is the caller's.
+    """
+
+    def __init__(self, backend: ExecBackend, recording: Recording | None = None) -> None:
+        """
+        Args:
+            backend: Starts the processes: local, remote or fake.
+            recording: Takes the entries; a new one unless given.
+        """
+        self.recording = Recording() if recording is None else recording
+        self._backend = backend
+        self._tasks = OwnedTasks()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop recording."""
+        await self._tasks.aclose()
+
+    async def start(self, params: StartParams) -> "RecordedProcess":
+        self.recording.add(params.process_id, params)
+        try:
+            process = await self._backend.start(params)
+        except HoldfastError as error:
+            self.recording.add(params.process_id, error)
+            raise
+        history = _History(process.process_id, self.recording)
+        # A reader of its own: what is recorded does not depend on who else reads.
+        self._tasks.start(self._follow(process, history))
+        return RecordedProcess(process, history)
+
+    async def _follow(self, process: ExecProcess, history: "_History") -> None:
+        try:
+            async with process.events(gaps=True, stream_ends=True) as stream:
+                async for event in stream:
+                    history.happened(event)
+        except HoldfastError as error:
+            # The process cannot be reached any more.
+            history.add(error)
+
+
+class _History:
+    """
+    The entries of one process, each event once.
+
+    Every reader reports the events it gets, before anybody acts on them. So a call that answers
+    some output always stands behind it.
+    """
+
+    def __init__(self, process_id: str, recording: Recording) -> None:
+        self._process_id = process_id
+        self._recording = recording
+        self._last_seq = 0
+        self._ended: set[OutputStream] = set()
+
+    def add(self, what: Asked | HoldfastError) -> None:
+        """Record a call, or the loss of the process."""
+        self._recording.add(self._process_id, what)
+
+    def happened(self, event: ProcessEvent) -> None:
+        """Record an event that no reader has reported yet."""
+        if isinstance(event, StreamEnded):
+            if event.stream in self._ended:
+                return
+            self._ended.add(event.stream)
+        elif isinstance(event, Gap):
+            if event.first_seq != self._last_seq + 1:
+                return
+            self._last_seq = event.last_seq
+        # A reader that began further behind leaves it to the one that reads everything.
+        elif event.seq != self._last_seq + 1:
+            return
+        else:
+            self._last_seq = event.seq
+        self._recording.add(self._process_id, event)
+
+
+class RecordedStream:
+    """The events of a recorded process for one reader."""
+
+    def __init__(self, stream: EventStream, history: _History, *, stream_ends: bool) -> None:
+        self._stream = stream
+        self._history = history
+        self._stream_ends = stream_ends
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ProcessEvent:
+        while True:
+            event = await anext(self._stream)
+            self._history.happened(event)
+            if self._stream_ends or not isinstance(event, StreamEnded):
+                return event
+
+    def take_output(self, most: int) -> OutputChunk | None:
+        chunk = self._stream.take_output(most)
+        if chunk is not None:
+            self._history.happened(chunk)
+        return chunk
+
+    def close(self) -> None:
+        self._stream.close()
+
+    @property
+    def ready(self) -> bool:
+        return self._stream.ready
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.close()
+
+
+class RecordedProcess:
+    """A process whose calls are recorded; everything else is that of the process itself."""
+
+    def __init__(self, process: ExecProcess, history: _History) -> None:
+        self._process = process
+        self._history = history
+
+    @property
+    def process_id(self) -> str:
+        return self._process.process_id
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def remote(self) -> bool:
+        return self._process.remote
+
+    @property
+    def enforcement(self) -> Enforcement | None:
+        return self._process.enforcement
+
+    @property
+    def sandbox_type(self) -> str:
+        return self._process.sandbox_type
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self._process.verdict
+
+    async def exited(self) -> Verdict:
+        return await self._process.exited()
+
+    async def wait(self) -> Verdict:
+        return await self._process.wait()
+
+    def events(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> RecordedStream:
+        # With the ends of streams, which have to be recorded before what follows them.
+        stream = self._process.events(after_seq, gaps=gaps, stream_ends=True)
+        return RecordedStream(stream, self._history, stream_ends=stream_ends)
+
+    async def read(
+        self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadResponse:
+        found = await self._process.read(after_seq, max_bytes, wait)
+        for chunk in found.chunks:
+            self._history.happened(chunk)
+        return found
+
+    async def waiting_for(self) -> WaitingFor:
+        return await self._process.waiting_for()
+
+    # -- recorded before they are made, so that a call that fails is there, too
+
+    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        self._history.add(Asked("write", (data, write_id)))
+        return await self._process.write(data, write_id)
+
+    async def close_stdin(self) -> None:
+        self._history.add(Asked("close_stdin"))
+        await self._process.close_stdin()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        self._history.add(Asked("resize", (rows, cols)))
+        await self._process.resize(rows, cols)
+
+    async def signal(self, name: str) -> None:
+        self._history.add(Asked("signal", (name,)))
+        await self._process.signal(name)
+
+    async def terminate(
+        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
+        self._history.add(Asked("terminate", (tree, left, streams)))
+        return await self._process.terminate(tree=tree, left=left, streams=streams)
+
+
+class RecordedEnvironment(Environment):
+    """
+    An environment whose processes are recorded, for code that takes an `Environment`.
+
+    Its files, its HTTP calls and its connection are those of the environment it is made of,
+    which it closes at its end.
+    """
+
+    def __init__(self, environment: Environment, recording: Recording | None = None) -> None:
+        """
+        Args:
+            environment: Any environment.
+            recording: Takes the entries; a new one unless given.
+        """
+        self._inner = environment
+        self._recorder = Recorder(environment.backend, recording)
+        self.recording = self._recorder.recording
+        self.id = environment.id
+        self.is_remote = environment.is_remote
+        self.backend = self._recorder
+        self.cwd = environment.cwd
+        self.sandbox = environment.sandbox
+
+    @property
+    def where(self) -> str:
+        """See `Environment.where`."""
+        return self._inner.where
+
+    @property
+    def filesystem(self) -> FileSystem:  # type: ignore[override]
+        """Its files, by URI."""
+        return self._inner.filesystem
+
+    @property
+    def http(self) -> HttpClient:  # type: ignore[override]
+        """HTTP calls from there."""
+        return self._inner.http
+
+    def start_connecting(self) -> None:
+        self._inner.start_connecting()
+
+    async def wait_ready(self) -> None:
+        await self._inner.wait_ready()
+
+    async def info(self) -> EnvironmentInfo:
+        return await self._inner.info()
+
+    async def status(self) -> Status:
+        return await self._inner.status()
+
+    async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:
+        await self._inner._end_marked(mark, first)  # noqa: SLF001 - one of the same class
+
+    async def aclose(self) -> None:
+        """Close the environment, and stop recording when its processes have ended."""
+        self.closed = True
+        await self._inner.aclose()
+        await self._recorder.aclose()

@@ -1,0 +1,122 @@
+"""What happened on a backend, in order: starts, calls, output, exits."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from holdfast.errors import HoldfastError
+from holdfast.events import Exited, ProcessEvent, Verdict
+from holdfast.protocol.process import OutputChunk, OutputStream, StartParams
+from holdfast.testing.line import Changes
+from holdfast.testing.process import Asked
+
+__all__ = ["MAX_RECORDED", "Recorded", "Recording", "written"]
+
+MAX_RECORDED = 64 << 20
+"""Bytes of output and input that a recording keeps."""
+
+T = TypeVar("T")
+
+
+What: TypeAlias = StartParams | HoldfastError | Asked | ProcessEvent
+
+
+class Recorded(NamedTuple):
+    """One thing that happened to one process."""
+
+    process_id: str
+    what: What
+    """
+    The request of its start, or the error of a start that failed; a call of the seam; or an event.
+    """
+
+
+class Recording:
+    """
+    Everything that happened on a backend, the oldest first.
+
+    The order within one process is that of its events. Calls stand where they were made.
+    """
+
+    def __init__(self, max_bytes: int = MAX_RECORDED) -> None:
+        """`max_bytes` bounds the output and the input that are kept, together."""
+        self.entries: list[Recorded] = []
+        self.truncated = False
+        """True if output or input was left out, because there was too much."""
+        self._left = max_bytes
+        self._changes = Changes()
+
+    def __iter__(self) -> Iterator[Recorded]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(
+        self, process_id: str, what: StartParams | HoldfastError | Asked | ProcessEvent
+    ) -> None:
+        """Add an entry, unless its bytes are too many."""
+        size = _size(what)
+        if size > self._left:
+            self.truncated = True
+        else:
+            self._left -= size
+            self.entries.append(Recorded(process_id, what))
+        self._changes.notify()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """
+        Wait until something holds that a new entry can change.
+
+        Raises:
+            TimeoutError: It did not come to that within 5 s.
+        """
+        await self._changes.until(holds)
+
+    # -- questions of a test
+
+    @property
+    def starts(self) -> list[StartParams]:
+        """The requests of all starts, failed ones included."""
+        return self._all(StartParams)
+
+    @property
+    def failures(self) -> list[HoldfastError]:
+        """The errors of all starts that failed."""
+        return self._all(HoldfastError)
+
+    def calls(self, process_id: str) -> list[Asked]:
+        """Return what was asked of a process, apart from reading."""
+        return self._all(Asked, process_id)
+
+    def output(self, process_id: str, stream: OutputStream | None = None) -> bytes:
+        """Return the output of a process, of one stream or of all."""
+        chunks = self._all(OutputChunk, process_id)
+        return b"".join(it.chunk for it in chunks if stream is None or it.stream == stream)
+
+    def input(self, process_id: str) -> bytes:
+        """Return the bytes that were written to a process."""
+        return b"".join(written(call) for call in self.calls(process_id))
+
+    def verdict(self, process_id: str) -> Verdict | None:
+        """Return how a process ended; None while it runs."""
+        ends = self._all(Exited, process_id)
+        return ends[0].verdict if ends else None
+
+    def _all(self, kind: type[T], process_id: str | None = None) -> list[T]:
+        return [
+            it.what
+            for it in self.entries
+            if isinstance(it.what, kind) and process_id in (None, it.process_id)
+        ]
+
+
+def written(call: Asked) -> bytes:
+    """Return the bytes of a write; none for any other call."""
+    data = call.arguments[0] if call.call == "write" else b""
+    return data if isinstance(data, bytes) else b""
+
+
+def _size(what: object) -> int:
+    if isinstance(what, OutputChunk):
+        return len(what.chunk)
+    return len(written(what)) if isinstance(what, Asked) else 0

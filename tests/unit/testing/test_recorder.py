@@ -1,0 +1,125 @@
+"""Tests of the recorder, and of a recording that is played again."""
+
+import asyncio
+
+import pytest
+
+from holdfast.backends import ExecBackend
+from holdfast.environments.local import LocalEnvironment
+from holdfast.errors import InvalidParams, SpawnFailed
+from holdfast.events import Closed, Exited, Reason
+from holdfast.process.backend import LocalBackend
+from holdfast.protocol.paths import PathUri
+from holdfast.protocol.process import OutputChunk, StartParams
+from holdfast.testing import (
+    Asked,
+    FakeBackend,
+    RecordedEnvironment,
+    Recorder,
+    Recording,
+    replay,
+)
+
+
+def request(process_id: str, *argv: str) -> StartParams:
+    return StartParams(
+        process_id=process_id,
+        argv=list(argv),
+        cwd=PathUri.from_path("/"),
+        env={"PATH": "/usr/bin:/bin"},
+        tty=False,
+        pipe_stdin=True,
+    )
+
+
+async def ask_cat(backend: ExecBackend) -> bytes:
+    """Let `cat` repeat two words, one after the other."""
+    process = await backend.start(request("c", "cat"))
+    heard = b""
+    events = process.events()
+    for word in (b"one ", b"two "):
+        await process.write(word)
+        while not heard.endswith(word):
+            event = await anext(events)
+            assert isinstance(event, OutputChunk)
+            heard += event.chunk
+    await process.close_stdin()
+    await process.wait()
+    return heard
+
+
+async def test_a_recording_has_everything_in_order() -> None:
+    async with LocalBackend() as backend, Recorder(backend) as recorder:
+        assert await ask_cat(recorder) == b"one two "
+        recording = recorder.recording
+        await recording.until(lambda: isinstance(recording.entries[-1].what, Closed))
+    assert [type(entry.what) for entry in recording if entry.process_id == "c"][:5] == [
+        StartParams,
+        Asked,
+        OutputChunk,
+        Asked,
+        OutputChunk,
+    ]
+    assert recording.input("c") == recording.output("c", "stdout") == b"one two "
+    assert [call.call for call in recording.calls("c")] == ["write", "write", "close_stdin"]
+    verdict = recording.verdict("c")
+    assert verdict is not None
+    assert verdict.ok
+    assert (recording.starts[0].argv, recording.failures, recording.truncated) == (
+        ["cat"],
+        [],
+        False,
+    )
+
+
+async def test_a_recording_is_played_again() -> None:
+    recording = Recording()
+    async with LocalBackend() as backend, Recorder(backend, recording) as recorder:
+        with pytest.raises(SpawnFailed):
+            await recorder.start(request("n", "no-such-program"))
+        heard = await ask_cat(recorder)
+        sleeper = await recorder.start(request("s", "sleep", "600"))
+        await sleeper.terminate()
+        await sleeper.wait()
+        await recording.until(lambda: sum(isinstance(it.what, Closed) for it in recording) == 2)
+    async with replay(recording) as again:
+        with pytest.raises(SpawnFailed):
+            await again.start(request("n", "no-such-program"))
+        assert await ask_cat(again) == heard
+        sleeper = await again.start(request("s", "sleep", "600"))
+        assert sleeper.verdict is None  # it waits to be killed, as it did
+        await sleeper.terminate()
+        assert (await sleeper.wait()).reason is Reason.TERMINATED
+        # A command that was not recorded is the test's.
+        await again.start(request("x", "cat"))
+        again.processes[-1].end()
+
+
+async def test_an_environment_is_recorded_with_all_its_commands() -> None:
+    async with RecordedEnvironment(LocalEnvironment()) as env:
+        done = await env.run("echo hello; exit 3", timeout=20)
+        assert (done.stdout, done.exit_code) == ("hello\n", 3)
+        assert (await env.files.exists("/etc/passwd"), env.where) == (True, "this machine")
+        recording = env.recording
+        (start,) = recording.starts
+        await recording.until(lambda: recording.verdict(start.process_id) is not None)
+    assert recording.output(start.process_id) == b"hello\n"
+
+
+async def test_a_recording_is_bounded_and_a_failed_call_is_in_it() -> None:
+    recording = Recording(max_bytes=10)
+    async with FakeBackend() as backend, Recorder(backend, recording) as recorder:
+        process = await recorder.start(request("p", "fake"))
+        (fake,) = backend.processes
+        fake.output(b"12345678")
+        fake.output(b"more than is left")
+        fake.output(b"9")
+        fake.refuse("signal", InvalidParams("no"))
+        with pytest.raises(InvalidParams):
+            await process.signal("SIGHUP")
+        fake.end(1)
+        await recording.until(lambda: recording.verdict("p") is not None)
+        await asyncio.sleep(0)
+    assert (recording.output("p"), recording.truncated) == (b"123456789", True)
+    assert Asked("signal", ("SIGHUP",)) in recording.calls("p")
+    assert sum(isinstance(entry.what, Exited) for entry in recording) == 1
