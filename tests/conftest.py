@@ -24,6 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run tests at every place and on every event loop, not on a choice of them",
     )
+    parser.addoption(
+        "--attempts-alone",
+        action="store_true",
+        help="make each attempt to break out in a sandbox of its own",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
