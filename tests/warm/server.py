@@ -7,6 +7,7 @@ import io
 import os
 import re
 import resource
+import runpy
 import select
 import signal
 import socket
@@ -14,6 +15,7 @@ import struct
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -207,10 +209,21 @@ def _become(payload: bytes, descriptors: list[int]) -> None:
 
 def _program(module: str) -> Callable[[], object]:
     """Return what a module does when it is run."""
+    if module == "program":
+        return _run_file
     if module != _DRIVER:
         return command_line.main
     driver: Callable[[], object] = sys.modules[_DRIVER].run
     return driver
+
+
+def _run_file() -> None:
+    """Run the file that is the first argument, as `python -W error` does."""
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    warnings.simplefilter("error")
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    gc.collect()  # whoever forgot to close something is told
 
 
 def _run(program: Callable[[], object]) -> int:

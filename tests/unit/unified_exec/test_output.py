@@ -358,7 +358,12 @@ def test_a_large_chunk_is_kept_as_the_object_it_is() -> None:
         (range(1, 10_000), b"\n" * 10, 32 << 10, 1.5),
         (range(1, 200), b"x" * 4096, 128 << 10, 1.2),
         (range(1, 40, 2), b"x" * 65_536, 128 << 10, 1.2),
-        (range(1, 40_000, 2), b"x", 128 << 10, 8.5),  # no two neighbours: a thousand kilobytes at most
+        (
+            range(1, 40_000, 2),
+            b"x",
+            128 << 10,
+            8.5,
+        ),  # no two neighbours: a thousand kilobytes at most
     ],
 )
 def test_memory_is_bounded_for_chunks_of_any_size(
