@@ -300,7 +300,8 @@ TOOL_CASES = QUICK + LONG if WHOLE else QUICK
 Cases of the tools by their areas.
 
 Those that wait for long, and those that are played over MCP anyway, are played if the variable
-asks for it. So is `interrupt.` by hand: it cancels a call after 1.5 s, when a driver on a busy machine may not have begun.
+asks for it. So is `interrupt.` by hand: it cancels a call after 1.5 s, when a driver on a busy
+machine may not have begun.
 """
 
 
