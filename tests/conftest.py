@@ -13,6 +13,7 @@ import pytest
 from holdfast.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
 from holdfast.process.io.epoll import _by_loop
 from holdfast.testing.virtual_time import VirtualTimeLoop
+from tests.time_limit import TimeLimit
 from tests.turns import is_left_out
 from tests.warm import is_warm_server, start_warm_server
 
@@ -23,6 +24,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run tests at every place and on every event loop, not on a choice of them",
     )
+    parser.addoption(
+        "--attempts-alone",
+        action="store_true",
+        help="make each attempt to break out in a sandbox of its own",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(TimeLimit())
 
 
 def pytest_asyncio_loop_factories(
@@ -105,51 +115,69 @@ def nothing_is_left_behind() -> Iterator[None]:
     """Fail a test that leaves a child, a zombie too, or an open descriptor."""
     children_before, descriptors_before = _children(), _descriptors()
     yield
-    children = {pid: what for pid, what in _children().items() if pid not in children_before}
-    assert not children, f"left running, or not waited for: {children}"
-    if not _descriptors() - descriptors_before:
+    children = _children() - children_before
+    assert not children, f"left running, or not waited for: {_what_they_are(children)}"
+    if not _what_they_lead_to(_descriptors() - descriptors_before):
         return
     gc.collect()  # closes what nobody holds any more
     deadline = time.monotonic() + 10.0
-    while left := _descriptors() - descriptors_before:
+    while left := _what_they_lead_to(_descriptors() - descriptors_before):
         # A thread closes what a sandbox has removed, see `sandbox/bubblewrap/deferred_close.py`.
         assert time.monotonic() < deadline, f"left open: {left}"
         time.sleep(0.001)
 
 
-def _children() -> dict[int, str]:
-    """The children of this process, by pid, with what they are."""
-    children: dict[int, str] = {}
+def _children() -> set[int]:
+    """The pids of the children of this process."""
+    children: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         try:
-            with open(f"/proc/self/task/{thread}/children") as file:
-                pids = [int(pid) for pid in file.read().split()]
+            file = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY)
         except FileNotFoundError:
             continue  # the thread has ended
-        for pid in pids:
-            if is_warm_server(pid):
-                continue
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    children[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")
-            except FileNotFoundError:
-                continue  # reaped by another thread since
-    return children
+        try:
+            while pids := os.read(file, 65536):
+                children.update(map(int, pids.split()))
+        finally:
+            os.close(file)
+    return {pid for pid in children if not is_warm_server(pid)}
 
 
-def _descriptors() -> set[tuple[int, str]]:
-    """The open descriptors of this process, each with what it leads to."""
-    descriptors: set[tuple[int, str]] = set()
+def _what_they_are(pids: set[int]) -> dict[int, str]:
+    """The command lines of processes."""
+    commands: dict[int, str] = {}
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                commands[pid] = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except FileNotFoundError:
+            continue  # reaped by another thread since
+    return commands
+
+
+def _descriptors() -> set[tuple[int, int, int]]:
+    """The open descriptors of this process, each with device and inode: cheaper than names."""
+    descriptors: set[tuple[int, int, int]] = set()
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
-            descriptors.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
-        except FileNotFoundError:
+            status = os.fstat(fd)
+        except OSError:
             continue  # the one that listed the folder
+        descriptors.add((fd, status.st_dev, status.st_ino))
+    return descriptors
+
+
+def _what_they_lead_to(descriptors: set[tuple[int, int, int]]) -> set[tuple[int, str]]:
+    """Those of some descriptors that must be closed after a test, each with its name."""
     # An event loop keeps one until its end, which comes after the test.
     kept = {readers.fileno() for readers in _by_loop.values()}
-    # The devices of sandboxes are kept as long as this process.
-    return {
-        (fd, to)
-        for fd, to in descriptors
-        if fd not in kept and not to.startswith("/dev/.holdfast-")
-    }
+    names: set[tuple[int, str]] = set()
+    for fd, _, _ in descriptors:
+        try:
+            name = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue  # closed since
+        # The devices of sandboxes are kept as long as this process.
+        if fd not in kept and not name.startswith("/dev/.holdfast-"):
+            names.add((fd, name))
+    return names

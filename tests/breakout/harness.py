@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -27,7 +27,9 @@ __all__ = [
     "make_attempt",
     "outcome",
     "params",
+    "printed",
     "settled",
+    "verdict",
 ]
 
 THROUGH = "THROUGH"
@@ -115,12 +117,33 @@ async def outcome(backend: ExecBackend, start: StartParams) -> str:
             return REFUSED
         events = [event async for event in process.events()]
     chunks = [event for event in events if isinstance(event, OutputChunk)]
-    output = b"".join(chunk.chunk for chunk in chunks if chunk.stream != "stderr")
-    for line in reversed(output.decode(errors="replace").splitlines()):
+    if found := verdict(_text(chunk for chunk in chunks if chunk.stream != "stderr")):
+        return found
+    return f"no verdict: {_text(chunks)!r} and {await process.wait()}"
+
+
+async def printed(backend: ExecBackend, start: StartParams, *, limit: float) -> str:
+    """What a program printed; nothing if it was not started."""
+    async with asyncio.timeout(limit):
+        try:
+            process = await backend.start(start)
+        except Refused:
+            return ""
+        events = [event async for event in process.events()]
+    chunks = (event for event in events if isinstance(event, OutputChunk))
+    return _text(chunk for chunk in chunks if chunk.stream != "stderr")
+
+
+def verdict(output: str) -> str:
+    """The last verdict in an output; an empty text if there is none."""
+    for line in reversed(output.splitlines()):
         if line == THROUGH or line.startswith("BLOCKED "):
             return line.removeprefix("BLOCKED ")
-    text = b"".join(chunk.chunk for chunk in chunks).decode(errors="replace")
-    return f"no verdict: {text!r} and {await process.wait()}"
+    return ""
+
+
+def _text(chunks: Iterable[OutputChunk]) -> str:
+    return b"".join(chunk.chunk for chunk in chunks).decode(errors="replace")
 
 
 async def make_attempt(

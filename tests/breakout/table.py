@@ -19,12 +19,13 @@ from holdfast.sandbox.bubblewrap.landlock import landlock_abi
 from tests.breakout import inside
 from tests.breakout.inside import Ground
 
-__all__ = ["ALL", "LACKS", "Attempt", "attempt", "unless_landlock"]
+__all__ = ["ALL", "INSIDE", "LACKS", "Attempt", "attempt", "unless_landlock"]
 
 ALL: list["Attempt"] = []
 """Every attempt, in the order of the files."""
 
-_INSIDE = Path(inside.__file__).read_text()
+INSIDE = Path(inside.__file__).read_text()
+"""What goes in front of each attempt."""
 
 LACKS: Mapping[str, tuple[bool, str]] = {
     "root": (os.getuid() != 0, "only root gets through without a sandbox"),
@@ -51,7 +52,7 @@ def _imports(module: str) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attempt:
     """One way out that must be closed."""
 
@@ -74,7 +75,7 @@ class Attempt:
     @property
     def program(self) -> str:
         """What the interpreter is given to run."""
-        return f"{_INSIDE}\n\n{self.source}\n\nmain({self.name})\n"
+        return f"{INSIDE}\n\n{self.source}\n\nmain({self.name})\n"
 
 
 def unless_landlock(abi: int, gap: str) -> str | None:

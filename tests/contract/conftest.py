@@ -60,11 +60,12 @@ The backends of `holdfast.testing`: like this machine, like a Holdfast server, l
 REAL = ("real-websocket", "real-stdio")
 """Places of a real Codex, slow to start on, and so tried on asyncio only."""
 
-TRANSPORTS = ("websocket", "unix", "stdio", "ssh")
-"""Ways to a server that is another process; what it does for a client is the same on each."""
+_TURNS = ("memory", "websocket", "unix", "stdio", "memory", "websocket", "unix", "stdio", "ssh")
+"""
+How often a test takes each way to a server: a connection by ssh costs most.
 
-_TURNS = ("websocket", "unix", "stdio", "websocket", "unix", "stdio", "ssh")
-"""How often a test takes each of them: a connection by ssh costs most."""
+A server in memory is one of them, since what it does is the same, too.
+"""
 
 _REAL_TURNS = ("real-websocket", "real-websocket", "real-stdio")
 """The same for a real Codex: on its standard streams, one is started for each test."""
@@ -84,10 +85,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     Choose places and event loops of each test, unless `--all-places` asks for all of them.
 
-    Each test runs on this machine on both loops, in memory on one of them, on the other over
-    one of the transports, on one real Codex, and on every fake. Which transport and which Codex
-    is settled by its name and its parameters, so that each of them gets its share of every
-    file. A test that is marked `every_transport` runs on all of them, and one that is marked
+    Each test runs on this machine on one of the loops, with one server of ours on the other,
+    on one real Codex, and on every fake. Which loop, which way to the server and which Codex is
+    settled by its name and its parameters, so that each of them gets its share of every file.
+    A test that is marked `every_transport` runs on all of them, and one that is marked
     `both_loops` on both loops everywhere.
     """
     everywhere: bool = config.getoption("--all-places")
@@ -121,16 +122,14 @@ def _is_not_its_turn(item: pytest.Function, place: str, loop: object) -> bool:
         return False  # those have one loop
     number = number_of(item, {"place", "_asyncio_loop_factory"})
     if item.get_closest_marker("every_transport") is None:
-        if place in TRANSPORTS and place != _TURNS[number // 2 % len(_TURNS)]:
+        if place in _TURNS and place != _TURNS[number // 2 % len(_TURNS)]:
             return True
         if place in REAL and place != _REAL_TURNS[number // 2 % len(_REAL_TURNS)]:
             return True
     if loop is None or place in REAL or item.get_closest_marker("both_loops") is not None:
         return False
-    if place == "local" and item.get_closest_marker("loops_in_turn") is None:
-        return False
-    # A transport is on the loop that the server in memory is not on.
-    return (loop is new_uvloop) == ((number + (place in TRANSPORTS)) % 2 == 0)
+    # A server is on the loop that this machine is not on.
+    return (loop is new_uvloop) == ((number + (place in _TURNS)) % 2 == 0)
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,6 @@ async def test_a_reader_that_stops_holds_up_no_other_process(place: Place) -> No
         assert len(check(events).stdout) == 8_000_000
 
 
-@pytest.mark.loops_in_turn
 async def test_single_bytes_count_too(place: Place) -> None:
     process = await start(place, program(*single_bytes(_SINGLE_BYTES)))
     stream = process.events(gaps=place.real)

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ import pytest
 from holdfast.environments.config.file import load
 from holdfast.sandbox.profile.file import load_profile
 from scripts.pages import GENERATED
-from tests.warm import HOLDFAST
+from tests.warm import HOLDFAST, PROGRAM, folder_of_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,10 +54,12 @@ def _with(kind: str) -> list[str]:
     return [name for name in DOCUMENTS if _blocks(name, kind)]
 
 
-def _run(program: str, folder: Path, stdin: str = "") -> None:
-    commands = Path(sys.executable).parent  # where `holdfast` is
+def _run(program: str, folder: Path, commands: Path, stdin: str = "") -> None:
+    folder.mkdir(exist_ok=True)
+    file = folder.with_name("program.py")
+    file.write_text(program)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [*PROGRAM, str(file)],
         input=stdin,
         capture_output=True,
         text=True,
@@ -73,14 +74,16 @@ def _run(program: str, folder: Path, stdin: str = "") -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("document", _with("program"))
 def test_the_programs_of_a_document_run(document: str, tmp_path: Path) -> None:
+    commands = folder_of_commands(tmp_path)
     for program in _blocks(document, "program"):
-        _run(program, tmp_path)
+        _run(program, tmp_path / "here", commands)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", _with("session"))
 def test_the_snippets_of_a_document_run_one_after_the_other(document: str, tmp_path: Path) -> None:
-    _run(_SESSION, tmp_path, json.dumps(_blocks(document, "session")))
+    commands = folder_of_commands(tmp_path)
+    _run(_SESSION, tmp_path / "here", commands, json.dumps(_blocks(document, "session")))
 
 
 @pytest.mark.parametrize("document", _with("session"))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import PROGRAM, folder_of_commands
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*/main.py"))
 
@@ -14,15 +16,20 @@ PROGRAMS = sorted(EXAMPLES.glob("*/main.py"))
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [pytest.param(p, id=p.parent.name) for p in PROGRAMS])
 def test_an_example_succeeds_and_has_nothing_to_complain_of(program: Path, tmp_path: Path) -> None:
-    commands = Path(sys.executable).parent  # where `holdfast` is
+    if program.parent.name == "hello":  # with all that an interpreter does at its start
+        command, commands = [sys.executable, "-W", "error"], Path(sys.executable).parent
+    else:
+        command, commands = PROGRAM, folder_of_commands(tmp_path)
+    folder = tmp_path / "here"
+    folder.mkdir()
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
+        [*command, str(program)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=28,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PATH": f"{commands}:{os.environ.get('PATH', os.defpath)}"},
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -6,11 +6,13 @@ is a command like any other: whoever runs it gets a process of its own with that
 descriptors, folder, variables, limits and exit status. Only the imports are shared. Where
 something else matters (a terminal, another user, the pid itself), `COLD` starts a fresh
 interpreter; the launcher does so by itself where it can tell. `DRIVER` starts the program
-behind which the library is compared with recorded behaviour in the same way.
+behind which the library is compared with recorded behaviour in the same way, and `PROGRAM` any
+file of Python.
 """
 
 import atexit
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,8 @@ __all__ = [
     "COLD",
     "DRIVER",
     "HOLDFAST",
+    "PROGRAM",
+    "folder_of_commands",
     "is_warm_server",
     "noted_times",
     "pid_behind",
@@ -41,6 +45,13 @@ HOLDFAST = [*_LAUNCH, "holdfast.cli"]
 DRIVER = [*_LAUNCH, "tests.real.unified_driver"]
 """That program, in such a process."""
 
+PROGRAM = [*_LAUNCH, "program"]
+"""
+Runs a file of Python in such a process, with warnings as errors.
+
+It is followed by the file and its arguments.
+"""
+
 _server: subprocess.Popen[bytes] | None = None
 
 
@@ -53,6 +64,16 @@ def start_warm_server() -> None:
         # It ends with its stdin, so it never outlives the tests.
         _server = subprocess.Popen([sys.executable, program, str(_SOCKET)], stdin=subprocess.PIPE)
         atexit.register(_stop)
+
+
+def folder_of_commands(folder: Path) -> Path:
+    """Make a folder for `PATH` in which `holdfast` is a warm one, below another folder."""
+    commands = folder / "commands"
+    commands.mkdir()
+    program = commands / "holdfast"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(HOLDFAST)} "$@"\n')
+    program.chmod(0o755)
+    return commands
 
 
 def is_warm_server(pid: int) -> bool:

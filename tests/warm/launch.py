@@ -68,7 +68,8 @@ def _start_cold(module: str, arguments: list[str]) -> None:
     variables = dict(posix.environ)
     if module.startswith("tests."):
         variables[b"PYTHONPATH"] = __file__.rpartition("/tests/")[0].encode()
-    posix.execve(sys.executable, [sys.executable, "-m", module, *arguments], variables)
+    options = ["-W", "error"] if module == "program" else ["-m", module]
+    posix.execve(sys.executable, [sys.executable, *options, *arguments], variables)
 
 
 def _can_be_warm() -> bool:

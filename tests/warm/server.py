@@ -7,6 +7,7 @@ import io
 import os
 import re
 import resource
+import runpy
 import select
 import signal
 import socket
@@ -14,6 +15,7 @@ import struct
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -21,7 +23,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import holdfast
-from holdfast.cli.__main__ import main as run_command_line
+import holdfast.cli.__main__ as command_line
 
 _EXIT_FAILED = 1
 
@@ -57,6 +59,9 @@ def _import_everything() -> None:
             continue  # tests of what needs it say so
     sys.path.append(str(_ROOT))
     import_module(_DRIVER)
+    # It does not depend on the arguments, and takes half of the time of a short command.
+    parser = command_line.make_parser()
+    command_line.make_parser = lambda: parser
     gc.collect()
     gc.freeze()
 
@@ -204,10 +209,21 @@ def _become(payload: bytes, descriptors: list[int]) -> None:
 
 def _program(module: str) -> Callable[[], object]:
     """Return what a module does when it is run."""
+    if module == "program":
+        return _run_file
     if module != _DRIVER:
-        return run_command_line
+        return command_line.main
     driver: Callable[[], object] = sys.modules[_DRIVER].run
     return driver
+
+
+def _run_file() -> None:
+    """Run the file that is the first argument, as `python -W error` does."""
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    warnings.simplefilter("error")
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    gc.collect()  # whoever forgot to close something is told
 
 
 def _run(program: Callable[[], object]) -> int:

@@ -10,6 +10,7 @@ import pytest
 from holdfast.approvals.split import UNKNOWN, split_command
 from holdfast.approvals.split.budget import MAX_TEXT, Budget
 from holdfast.approvals.split.plain import plain_commands, simple_commands
+from tests.depth import times
 
 
 def _bash(script: str) -> list[str]:
@@ -273,7 +274,7 @@ _FRAGMENTS = [
 @pytest.mark.requirement("approvals.split.bounded")
 def test_whatever_comes_is_read_or_given_up() -> None:
     chosen = random.Random(166)
-    for _ in range(1500):
+    for _ in range(times(300)):
         script = "".join(chosen.choices(_FRAGMENTS, k=chosen.randint(1, 8)))
         split = split_command([chosen.choice(["bash", "sh", "zsh"]), "-c", script])
         assert split.segments, script
@@ -285,7 +286,7 @@ def test_whatever_comes_is_read_or_given_up() -> None:
 def test_bash_runs_the_segments_of_a_plain_script(tmp_path: Path) -> None:
     chance = random.Random(8)
     cases: list[tuple[str, list[tuple[str, ...]]]] = []
-    while len(cases) < 400:
+    while len(cases) < times(100):
         script, signs = _random_script(chance)
         split = split_command(["bash", "-c", script])
         if split.plain and len(split.segments) == len(signs) + 1:

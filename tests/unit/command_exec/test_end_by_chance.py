@@ -1,7 +1,7 @@
 """
 Ends of commands by chance, in virtual time, against a model of [command-exec.end.*].
 
-`HOLDFAST_COMMAND_RUNS=1000` plays so many on each kind of environment, and 334 otherwise.
+`HOLDFAST_COMMAND_RUNS=1000` plays so many on each kind of environment, and 70 otherwise.
 """
 
 import asyncio
@@ -15,10 +15,11 @@ from holdfast.command_exec import Command, CommandExec, DrainPolicy, DuplicateCo
 from holdfast.command_exec import NoLongerRunning as Late
 from holdfast.protocol.process import OutputStream
 from holdfast.testing import FakeEnvironment, FakeProcess
+from tests.depth import times
 
 pytestmark = pytest.mark.virtual_time
 
-RUNS = int(os.environ.get("HOLDFAST_COMMAND_RUNS", "334"))
+RUNS = int(os.environ.get("HOLDFAST_COMMAND_RUNS", times(70)))
 QUIET = DrainPolicy().quiet or 0.0
 LIMIT = DrainPolicy().limit
 STREAMS: tuple[OutputStream, ...] = ("stdout", "stderr")

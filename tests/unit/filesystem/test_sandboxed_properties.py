@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.sandbox.policy.policy import Policy, Rule
+from tests.depth import times
 
 NAMES = ("a", "b", "c")
 FOLDERS = [(), *((x,) for x in NAMES), *((x, y) for x in NAMES for y in NAMES)]
@@ -78,7 +79,7 @@ def contents(base: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.requirement("fs.sandbox.restricted")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(linked=links, filled=files, granted=accesses, path=plain_paths)
 def test_what_is_read_may_be_read(
     base: Path,
@@ -105,7 +106,7 @@ def test_what_is_read_may_be_read(
 
 @pytest.mark.slow
 @pytest.mark.requirement("fs.sandbox.restricted")
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(
     linked=links,
     filled=files,

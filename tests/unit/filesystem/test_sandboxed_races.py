@@ -23,10 +23,11 @@ from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.policy.policy import Policy, Rule
+from tests.depth import times
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("fs.sandbox.races")]
 
-ROUNDS = 400
+ROUNDS = times(80)
 """Attempts of each operation."""
 
 SWAP = """

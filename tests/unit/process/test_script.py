@@ -30,6 +30,7 @@ from holdfast.protocol.process import (
     ShellSnapshotShell,
     StartParams,
 )
+from tests.depth import times
 
 PROFILES = {"bash": ".bash_profile", "zsh": ".zprofile", "sh": ".profile"}
 RC_FILES = {"bash": ".bashrc", "zsh": ".zshrc"}
@@ -442,7 +443,7 @@ def test_a_snapshot_is_what_stands_between_the_marks() -> None:
 
 
 @settings(
-    max_examples=20,
+    max_examples=times(5),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from holdfast.sandbox.profile.automaton import Automaton
 from holdfast.sandbox.profile.glob_syntax import BadPattern, as_regex, parts
+from tests.depth import times
 
 PATTERNS = st.text(alphabet="ab/*?[]!-{},\\", max_size=14)
 TEXTS = st.text(alphabet="abc/-*{", max_size=10)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 @given(PATTERNS, st.lists(TEXTS, min_size=1, max_size=8))
 def test_it_is_what_a_regular_expression_would_say(pattern: str, texts: list[str]) -> None:
     try:

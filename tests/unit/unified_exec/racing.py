@@ -17,8 +17,9 @@ from holdfast.unified_exec import ExecResult, Options, UnifiedExec
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequest
 from holdfast.unified_exec.sessions.events import CommandBegan, CommandEnded
+from tests.depth import times
 
-REPETITIONS = 200
+REPETITIONS = times(40)
 
 GRACE = 0.15
 SHORTEST = 0.25
@@ -265,7 +266,7 @@ async def repeat(
     ends_by_close: bool = False,
 ) -> None:
     """
-    Run a scenario 200 times.
+    Run a scenario with `REPETITIONS` seeds.
 
     Args:
         scenario: One repetition.

@@ -352,17 +352,23 @@ def test_a_large_chunk_is_kept_as_the_object_it_is() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seqs", "chunk", "most"),
+    ("seqs", "chunk", "keep", "most"),
     [
-        (range(1, 200_000), b"x", 3.5),
-        (range(1, 40_000), b"\n" * 10, 1.5),
-        (range(1, 200), b"x" * 4096, 1.2),
-        (range(1, 40, 2), b"x" * 65_536, 1.2),
-        (range(1, 40_000, 2), b"x", 8.5),  # no two neighbours: a thousand kilobytes at most
+        (range(1, 50_000), b"x", 32 << 10, 3.5),
+        (range(1, 10_000), b"\n" * 10, 32 << 10, 1.5),
+        (range(1, 200), b"x" * 4096, 128 << 10, 1.2),
+        (range(1, 40, 2), b"x" * 65_536, 128 << 10, 1.2),
+        (
+            range(1, 40_000, 2),
+            b"x",
+            128 << 10,
+            8.5,
+        ),  # no two neighbours: a thousand kilobytes at most
     ],
 )
-def test_memory_is_bounded_for_chunks_of_any_size(seqs: range, chunk: bytes, most: float) -> None:
-    keep = 128 << 10
+def test_memory_is_bounded_for_chunks_of_any_size(
+    seqs: range, chunk: bytes, keep: int, most: float
+) -> None:
     log = KeptOutput(max_bytes=keep)
     tracemalloc.start()
     try:
