@@ -8,6 +8,7 @@ escapes, so that one message stays one line. `LogEvent` is an ordinary message f
 import logging
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import ClassVar
 
 from holdfast.protocol.paths import ForeignPathUri, PathUri
@@ -41,14 +42,13 @@ class LogEvent:
         self.fields = fields
 
     def __str__(self) -> str:
-        text = self.text
+        parts = [self.text]
         for name, value in self.fields.items():
-            # The common case first: most fields are numbers.
             if type(value) is int:
-                text += f" {name}={value}"
+                parts.append(f"{name}={value}")
             elif value is not None:
-                text += f" {name}={_shown(value)}"
-        return text
+                parts.append(f"{name}={_shown(value)}")
+        return " ".join(parts)
 
 
 def inform(logger: logging.Logger, event: LogEvent) -> None:
@@ -84,6 +84,9 @@ def printable(text: str) -> str:
     )
 
 
+# Most texts are those of the lines before: a session, a principal, a program, a folder.
+# By type too: True and 1.0 are equal, and shown differently.
+@lru_cache(maxsize=256, typed=True)
 def _shown(value: str | int | float) -> str:
     if isinstance(value, str) and _is_plain(value):
         return value

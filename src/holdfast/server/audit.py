@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.log_event import LogEvent, clip
+from holdfast.server.audit_lines import AuditLine, LostLine
 from holdfast.server.line_writer import LineWriter, PartlyWritten, write_all
-from holdfast.server.log_lines import json_line, time_text, without_nothing
+from holdfast.server.log_lines import json_line, time_text
 from holdfast.system_text import system_text
 
 __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
@@ -160,7 +161,7 @@ class AuditLog:
 
     def __init__(self, file: AuditFile) -> None:
         self._file = file
-        self._writer: LineWriter[tuple[float, str, dict[str, object]]] = LineWriter(
+        self._writer: LineWriter[tuple[float, AuditLine]] = LineWriter(
             "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
         )
 
@@ -169,17 +170,15 @@ class AuditLog:
         """Number of lines since the start that could not be written."""
         return self._writer.lost
 
-    def write(self, event: str, size: int = 0, **fields: object) -> None:
+    def write(self, line: AuditLine, size: int = 0) -> None:
         """
         Add a line.
 
         Args:
-            event: The kind of event: `command`, `exit`, `file` or `network`.
+            line: What happened. The caller bounds texts from a client by `clip` or `bounded`.
             size: Characters of fields that can be long, such as a command line.
-            fields: The fields of the line, with `principal` and `session`. The caller bounds
-                texts from a client by `clip` or `bounded`. Fields that are None are left out.
         """
-        self._writer.put((time.time(), event, fields), _LINE + size)
+        self._writer.put((time.time(), line), _LINE + size)
 
     def close(self) -> None:
         """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""
@@ -204,14 +203,14 @@ class AuditLog:
         return shown, _MOST_COMMAND - room, len(argv)
 
 
-def _encode(item: tuple[float, str, dict[str, object]]) -> bytes:
-    at, event, fields = item
-    line = {"time": time_text(at), "event": event, **without_nothing(fields)}
-    return json_line(line) + b"\n"
+def _encode(item: tuple[float, AuditLine]) -> bytes:
+    at, line = item
+    # The time comes first, for people: `{` and the rest of the object follow it.
+    return b'{"time":"%b",%b\n' % (time_text(at).encode(), json_line(line)[1:])
 
 
 def _gap(count: int, reason: str) -> bytes:
-    return _encode((time.time(), "lost", {"count": count, "reason": reason}))
+    return _encode((time.time(), LostLine(count=count, reason=reason)))
 
 
 def _warn(count: int, reason: str) -> None:

@@ -17,6 +17,7 @@ from holdfast.protocol.fs import (
     WriteFileParams,
 )
 from holdfast.protocol.http import HttpRequestParams
+from holdfast.server.audit_lines import CallLine, FileLine
 from holdfast.server.connection import ServerConnection
 from holdfast.server.sessions import short_session
 
@@ -85,14 +86,15 @@ def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterato
     finally:
         if client.state.audit is not None:
             client.state.audit.write(
-                "network",
-                principal=client.principal,
-                session=short_session(client.session.id),
-                decision=decision,
-                method=clip(params.method, 32),
-                target=clip(_origin(params.url)),
-                status=note.status,
-                error=reason or None,
+                CallLine(
+                    principal=client.principal,
+                    session=short_session(client.session.id),
+                    decision=decision,
+                    method=clip(params.method, 32),
+                    target=clip(_origin(params.url)),
+                    status=note.status,
+                    error=reason or None,
+                )
             )
 
 
@@ -129,15 +131,16 @@ def _note_change(
         # Approximate: the padding of base64 is ignored.
         size = len(params.data_base64) * 3 // 4
     audit.write(
-        "file",
-        principal=client.principal,
-        session=short_session(client.session.id),
-        operation=operation,
-        path=path_text(path),
-        source=source,
-        bytes=size,
-        sandboxed=not isinstance(params, RenameParams) and params.sandbox is not None,
-        error=error,
+        FileLine(
+            principal=client.principal,
+            session=short_session(client.session.id),
+            operation=operation,
+            path=path_text(path),
+            source=source,
+            bytes=size,
+            sandboxed=not isinstance(params, RenameParams) and params.sandbox is not None,
+            error=error,
+        )
     )
 
 

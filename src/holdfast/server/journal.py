@@ -17,6 +17,7 @@ from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.served import ServedProcess
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import ExternalProfile, ManagedProfile
+from holdfast.server.audit_lines import CommandLine, DenialLine, ExitLine
 from holdfast.server.sessions import Session, short_session
 
 if TYPE_CHECKING:
@@ -109,29 +110,31 @@ class SessionJournal(ProcessObserver):
         # One line for each attempt, before the line of the exit that ends the story.
         for attempt in verdict.network_attempts:
             self._audit.write(
-                "network",
-                principal=self._session.principal,
-                session=self._short_id,
-                decision="denied",
-                process=name,
-                pid=process.pid,
-                program=attempt.program,
-                family=attempt.family,
-                kind=attempt.kind,
+                DenialLine(
+                    principal=self._session.principal,
+                    session=self._short_id,
+                    decision="denied",
+                    process=name,
+                    pid=process.pid,
+                    program=attempt.program,
+                    family=attempt.family,
+                    kind=attempt.kind,
+                )
             )
         self._audit.write(
-            "exit",
-            principal=self._session.principal,
-            session=self._short_id,
-            process=name,
-            pid=process.pid,
-            verdict=verdict.reason.value,
-            exitCode=verdict.exit_code,
-            signal=verdict.signal,
-            limit=limit,
-            denied=denial,
-            seconds=duration,
-            outputBytes=written,
+            ExitLine(
+                principal=self._session.principal,
+                session=self._short_id,
+                process=name,
+                pid=process.pid,
+                verdict=verdict.reason.value,
+                exit_code=verdict.exit_code,
+                signal=verdict.signal,
+                limit=limit,
+                denied=denial,
+                seconds=duration,
+                output_bytes=written,
+            )
         )
 
     def _write_command(
@@ -144,15 +147,13 @@ class SessionJournal(ProcessObserver):
         error: str | None = None,
     ) -> None:
         argv, size, count = audit.bounded(params.argv)
-        audit.write(
-            "command",
-            size,
+        line = CommandLine(
             principal=self._session.principal,
             session=self._short_id,
             process=clip(params.process_id),
             pid=pid,
             argv=argv,
-            argvCount=count,
+            argv_count=count,
             arg0=None if params.arg0 is None else clip(params.arg0),
             cwd=path_text(params.cwd),
             tty=params.tty,
@@ -160,6 +161,7 @@ class SessionJournal(ProcessObserver):
             network=_network(params),
             error=error,
         )
+        audit.write(line, size)
 
 
 def _sandbox(params: StartParams, process: ServedProcess) -> str:

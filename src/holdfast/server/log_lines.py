@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeVar
 
 import msgspec
 
@@ -23,10 +22,9 @@ __all__ = [
     "json_line",
     "text_head",
     "time_text",
-    "without_nothing",
 ]
 
-T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
 
 
 class TextLines(logging.Formatter):
@@ -74,14 +72,8 @@ def json_event(at: float, level: str, logger: str, event: LogEvent) -> bytes:
         "logger": logger,
         "message": event.text,
     }
-    return json_line(line | without_nothing(event.fields))
-
-
-def without_nothing(fields: dict[str, T]) -> dict[str, T]:
-    """Return the fields that have a value; the same object if all have."""
-    if None not in fields.values():
-        return fields
-    return {name: value for name, value in fields.items() if value is not None}
+    line |= {name: value for name, value in event.fields.items() if value is not None}
+    return json_line(line)
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
@@ -105,17 +97,18 @@ def _second_text(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def json_line(fields: Mapping[str, object]) -> bytes:
+def json_line(fields: Mapping[str, object] | msgspec.Struct) -> bytes:
     """Return an object as JSON in printable ASCII, without a line end."""
     try:
-        line = msgspec.json.encode(fields)
+        line = _encode(fields)
         if line.isascii() and b"\x7f" not in line:
             return line
     except UnicodeEncodeError:
         # A lone surrogate, which stands for a byte that is not UTF-8.
         pass
     # The slow way, for texts beyond ASCII: this encoder escapes them.
-    return json.dumps(_encodable(fields), separators=(",", ":")).encode()
+    plain = _encodable(msgspec.to_builtins(fields))
+    return json.dumps(plain, separators=(",", ":")).encode()
 
 
 def _encodable(value: object) -> object:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
+from holdfast.server.audit_lines import FileLine
 from holdfast.server.line_writer import PartlyWritten
 
 SMALL = 64 << 10
@@ -22,34 +23,50 @@ def audit_file(path: Path | str, *, max_bytes: int = SMALL, kept: int = 2) -> Au
     return AuditFile(str(path), max_bytes=max_bytes, kept=kept)
 
 
+def file_line(path: str, size: int | None = None) -> FileLine:
+    return FileLine(
+        principal="me",
+        session="5f0c9a31",
+        operation="writeFile",
+        path=path,
+        bytes=size,
+        sandboxed=False,
+    )
+
+
 def test_a_new_file_is_private_and_an_old_one_is_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     for _ in range(2):
         log = AuditLog(audit_file(path))
-        log.write("command", principal="me", session="5f0c9a31", argv=["a", "b"], error=None)
+        log.write(file_line("caf\N{LATIN SMALL LETTER E WITH ACUTE}\udcff"))
         log.close()
     assert path.stat().st_mode & 0o777 == 0o600
     first, second = lines(path)
     assert first.pop("time") <= second.pop("time")
     assert first == second
     assert first == {
-        "event": "command",
+        "event": "file",
         "principal": "me",
         "session": "5f0c9a31",
-        "argv": ["a", "b"],
+        "operation": "writeFile",
+        # A byte that is not UTF-8 is shown as an escape.
+        "path": "caf\N{LATIN SMALL LETTER E WITH ACUTE}\\udcff",
+        "sandboxed": False,
     }
+    assert path.read_bytes().isascii()
+    assert path.read_bytes().startswith(b'{"time":"')
 
 
 def test_full_files_are_renamed_and_only_some_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     log = AuditLog(audit_file(path))
     for number in range(2000):
-        log.write("command", principal="me", number=number, argv=["x" * 100])
+        log.write(file_line("x" * 100, size=number))
     log.close()
     assert log.lost == 0
     assert sorted(os.listdir(tmp_path)) == ["audit", "audit.1", "audit.2"]
     found = [lines(tmp_path / name) for name in ("audit.2", "audit.1", "audit")]
-    numbers = [line["number"] for part in found for line in part]
+    numbers = [line["bytes"] for part in found for line in part]
     assert numbers == list(range(numbers[0], 2000))  # the newest, without a hole
     assert all(p.stat().st_size <= SMALL for p in tmp_path.iterdir())
 
@@ -118,7 +135,7 @@ def test_a_full_disk_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> Non
     log = AuditLog(audit_file("/dev/full"))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            log.write("command", principal="me")
+            log.write(file_line("/srv/app"))
         log.close()
     assert log.lost == 3
     assert "audit lines could not be written lost_since_start=3" in caplog.messages[-1]

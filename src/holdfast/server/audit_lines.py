@@ -1,0 +1,93 @@
+"""
+Lines of the audit log: one type for each kind of event.
+
+Fields that are None are left out. The caller bounds every text of a client by `clip`.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+__all__ = ["AuditLine", "CallLine", "CommandLine", "DenialLine", "ExitLine", "FileLine", "LostLine"]
+
+
+class AuditLine(
+    msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="event"
+):
+    """One line, without its time; `event` is the tag of its type."""
+
+
+class LostLine(AuditLine, kw_only=True, tag="lost"):
+    """Lines before this one could not be written."""
+
+    count: int
+    reason: str
+
+
+class _SessionLine(AuditLine, kw_only=True):
+    """What every line about a session begins with."""
+
+    principal: str
+    session: str
+
+
+class CommandLine(_SessionLine, kw_only=True, tag="command"):
+    """A command was started, or could not be."""
+
+    process: str
+    pid: int | None = None
+    argv: Sequence[str]
+    argv_count: int | None = None
+    """The number of arguments, if not all are shown."""
+    arg0: str | None = None
+    cwd: str
+    tty: bool
+    sandbox: str | None = None
+    network: str
+    error: str | None = None
+
+
+class ExitLine(_SessionLine, kw_only=True, tag="exit"):
+    """A command ended."""
+
+    process: str
+    pid: int | None = None
+    verdict: str
+    exit_code: int | None = None
+    signal: int | None = None
+    limit: str | None = None
+    denied: str | None = None
+    seconds: float
+    output_bytes: int
+
+
+class DenialLine(_SessionLine, kw_only=True, tag="network"):
+    """A sandbox denied a command the network."""
+
+    decision: str
+    process: str
+    pid: int | None = None
+    program: str | None = None
+    family: str | None = None
+    kind: str | None = None
+
+
+class CallLine(_SessionLine, kw_only=True, tag="network"):
+    """The server made an HTTP call for a client, or refused to."""
+
+    decision: str
+    method: str
+    target: str
+    status: int | None = None
+    error: str | None = None
+
+
+class FileLine(_SessionLine, kw_only=True, tag="file"):
+    """A client wrote, made, copied or removed a file, or opened one to write it."""
+
+    operation: str
+    path: str
+    source: str | None = None
+    bytes: int | None = None
+    sandboxed: bool
+    error: str | None = None
