@@ -31,6 +31,7 @@ from holdfast.errors import (
     UnknownProcess,
 )
 from holdfast.events import Reason, Verdict
+from holdfast.process import limits
 from holdfast.process.admission import (
     NO_PROXY,
     failing_command,
@@ -374,19 +375,14 @@ class ProcessRegistry:
 
     async def _check_limits(self, params: StartParams) -> None:
         """Refuse limits that cannot be enforced; this may have to ask systemd about cgroups."""
-        # Imported late: most servers never set a limit, and start sooner without the cgroup code.
-        from holdfast.process.limits.rlimits import check_limits, may_need_cgroup
-
-        limits = params.limits
         # The caller has checked that.
-        assert limits is not None
-        if not may_need_cgroup(limits):
+        assert params.limits is not None
+        check = partial(limits.rlimits.check_limits, params.limits)
+        if not limits.rlimits.may_need_cgroup(params.limits):
             # Only a cgroup may need a slow call of systemd.
-            check_limits(limits)
+            check()
             return
-        await call_after_stat(
-            self._threads, (), partial(check_limits, limits), program=params.argv[0]
-        )
+        await call_after_stat(self._threads, (), check, program=params.argv[0])
 
     async def _wait_reachable(self, params: StartParams, env: Mapping[str, str]) -> None:
         """Wait until `stat` of the start's directory and program has returned, well or not."""
@@ -538,10 +534,7 @@ class ProcessRegistry:
         try:
             if params.limits is None and not needs_descriptor_limit():
                 return start(launch)
-            # Imported late, as in `_check_limits`: most commands have no limits.
-            from holdfast.process.limits.rlimits import start_limited
-
-            return start_limited(start, launch, params.limits or ProcessLimits())
+            return limits.rlimits.start_limited(start, launch, params.limits or ProcessLimits())
         except SpawnFailed:
             # Some subclasses are an `OSError` too, and must not be wrapped again below.
             raise

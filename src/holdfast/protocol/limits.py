@@ -95,7 +95,7 @@ class Limit:
         self.about = about
         """The limited amount, for people."""
         self.beyond = beyond
-        """What happens beyond it, for people."""
+        """Effect of going beyond it, for people."""
         self.verdict = verdict
         """Text of the verdict of a process that met it; `{}` is the limit."""
         self.least = least
