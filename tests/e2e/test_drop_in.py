@@ -364,7 +364,7 @@ def test_a_limit_of_time_ends_everything(shell: Shell, tmp_path: Path) -> None:
     env = {"HOLDFAST_SH_LIMIT_WALL_TIME": "0.3"}
     done = shell.run("-c", "sleep 60 & sleep 60", cwd=tmp_path, env=env)
     assert done.returncode == 137
-    assert done.stderr == b"holdfast-sh: ended by a limit: it ran longer than 0.3 s\n"
+    assert done.stderr == b"holdfast-sh: ended by a limit: it ran for more than 0.3 seconds\n"
 
 
 def test_a_limit_of_open_files_is_kept(shell: Shell, sandbox: str, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFa
 from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
-from holdfast.protocol.limits import LIMITS
+from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import (
@@ -302,9 +302,8 @@ class ShellServer:
         if late:
             # Only a wall time can have timed out.
             assert wall is not None
-            return 128 + signal.SIGKILL, (
-                f"holdfast-sh: ended by a limit: it ran longer than {wall / 1000:g} s"
-            )
+            text = limit_of(LimitKind.WALL_TIME).exceeded(wall)
+            return 128 + signal.SIGKILL, f"holdfast-sh: ended by a limit: it {text}"
         if end is None:
             return 128 + signal.SIGKILL, None
         if end.si_code != os.CLD_EXITED:
