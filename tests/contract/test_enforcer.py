@@ -81,6 +81,7 @@ async def run(
     *,
     tty: bool = False,
     limits: ProcessLimits | None = None,
+    **env: str,
 ) -> tuple[Verdict, bytes, LocalExecProcess]:
     async with asyncio.timeout(LIMIT):
         process = await backend.start(
@@ -88,7 +89,7 @@ async def run(
                 process_id=script,
                 argv=["sh", "-c", script],
                 cwd=PathUri.from_path(str(folder)),
-                env={"PATH": "/usr/bin:/bin"},
+                env={"PATH": "/usr/bin:/bin", **env},
                 tty=tty,
                 sandbox=reading(folder),
                 limits=limits,
@@ -118,6 +119,12 @@ async def test_nothing_else_is_read_or_written(backend: LocalBackend, folder: Pa
     assert verdict.exit_code
     assert verdict.denial is not None
     assert (folder / "inside").read_text() == "for all\n"
+
+
+async def test_a_token_of_a_server_is_kept_from_it(backend: LocalBackend, folder: Path) -> None:
+    script = 'echo "[$HOLDFAST_TOKEN] $OTHER"'
+    _, output, _ = await run(backend, folder, script, HOLDFAST_TOKEN="a-token", OTHER="kept")
+    assert output == b"[] kept\n"
 
 
 async def test_limits_hold_inside(backend: LocalBackend, folder: Path) -> None:

@@ -43,7 +43,7 @@ from holdfast.process.admission import (
 )
 from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
-from holdfast.process.environment import child_environment
+from holdfast.process.environment import child_environment, without_tokens
 from holdfast.process.executable_lookup import (
     Launch,
     pipe_launch,
@@ -339,6 +339,9 @@ class ProcessRegistry:
                 await self._wait_reachable(params, env)
             pending.check()
             sandbox = await self._sandbox(params, env)
+            if sandbox is not None:
+                # Whatever enforces it: with a token, a command could use its server to get out.
+                env = without_tokens(env)
             argv: Sequence[str] = params.argv
             if request is not None and not isinstance(sandbox, CannotEnforce):
                 snapshot = await self._snapshots.get(params, request, env, sandbox)
@@ -429,7 +432,7 @@ class ProcessRegistry:
         if params.sandbox is None or not is_sandboxed(params):
             return None
         try:
-            source = self._sandboxes or default_source()
+            source = default_source() if self._sandboxes is None else self._sandboxes
             return await source.get(
                 params.sandbox, cwd=native_cwd(params), env=env, threads=self._threads
             )

@@ -191,7 +191,6 @@ class BubblewrapSandbox:
             OSError: No descriptor is left to start it with.
         """
         launch = self._as_inside(launch, env.get("PATH"))
-        env = without_tokens(env)
         self._reserve()
         # One reservation per command, released by its end or by a failed start.
         try:
