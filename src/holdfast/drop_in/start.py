@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.drop_in.places import Places, make_private
+from holdfast.drop_in.shell_paths import ShellPaths, make_private
 
 __all__ = ["ensure_server", "run_server", "server_listens"]
 
@@ -43,26 +43,26 @@ def server_listens(path: Path) -> bool:
     return True
 
 
-def ensure_server(places: Places, environ: Mapping[str, str]) -> None:
+def ensure_server(paths: ShellPaths, environ: Mapping[str, str]) -> None:
     """
     Start a server unless one listens; return when it listens.
 
     Raises:
         OSError: The lock file cannot be opened.
-        UnusablePlace: The directory of the lock is not private.
+        UnusableShellFolder: The directory of the lock is not private.
         TimeoutError: The server does not listen in time.
     """
     # systemd removes a runtime directory with the last session of its user.
-    make_private(places.lock.parent)
-    lock = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_private(paths.lock.parent)
+    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if server_listens(places.socket):
+        if server_listens(paths.socket):
             return
         ready, theirs = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _become_server(places, environ, theirs)
+            _become_server(paths, environ, theirs)
         os.close(theirs)
         os.waitpid(pid, 0)
         _wait(ready)
@@ -81,7 +81,7 @@ def _wait(ready: int) -> None:
             raise OSError("it ended at once; see its log")
 
 
-def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> None:
+def _become_server(paths: ShellPaths, environ: Mapping[str, str], ready: int) -> None:
     """Execute the server in a forked child, in a session of its own; never returns."""
     try:
         os.setsid()
@@ -91,7 +91,7 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
         os.chdir("/")
         os.umask(0o077)
         nothing = os.open(os.devnull, os.O_RDWR)
-        log = os.open(places.lock.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        log = os.open(paths.lock.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         ready = os.dup(ready) if ready < 3 else ready
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
@@ -112,7 +112,7 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         command = [sys.executable, "-EP", "-m", "holdfast.drop_in", "serve"]
-        command += map(os.fspath, (places.launcher, places.socket, places.lock))
+        command += map(os.fspath, (paths.launcher, paths.socket, paths.lock))
         command.append(str(ready))
         os.execve(sys.executable, command, env)  # noqa: S606 - no shell is wanted
     finally:
@@ -123,7 +123,7 @@ def _open_descriptors() -> list[int]:
     return [int(name) for name in os.listdir("/proc/self/fd")]
 
 
-def run_server(places: Places, ready: int, *, idle: float | None = None) -> None:
+def run_server(paths: ShellPaths, ready: int, *, idle: float | None = None) -> None:
     """Run the server: listen, report it, and serve until no callers come any more."""
     # Not needed by a process that only starts a server, and the import takes 0.2 s.
     import asyncio
@@ -132,12 +132,12 @@ def run_server(places: Places, ready: int, *, idle: float | None = None) -> None
 
     # Left behind by a server that was killed: the lock guarantees that none listens.
     with suppress(FileNotFoundError):
-        os.unlink(places.socket)
+        os.unlink(paths.socket)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     with listener:
-        listener.bind(os.fspath(places.socket))
-        os.chmod(places.socket, 0o600)
+        listener.bind(os.fspath(paths.socket))
+        os.chmod(paths.socket, 0o600)
         listener.listen(_BACKLOG)
         os.write(ready, b"r")
         os.close(ready)
-        asyncio.run(serve(places, listener, idle=IDLE if idle is None else idle))
+        asyncio.run(serve(paths, listener, idle=IDLE if idle is None else idle))
