@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.drop_in.entry import write_launcher
-from holdfast.drop_in.places import find_places
+from holdfast.drop_in.shell_paths import find_shell_paths
 
 _WARM_UP = 3
 
@@ -26,18 +26,18 @@ _WARM_UP = 3
 def _measure(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o700)
-        places = find_places({"HOLDFAST_SH_HOME": folder})
-        write_launcher(places)
+        paths = find_shell_paths({"HOLDFAST_SH_HOME": folder})
+        write_launcher(paths)
         env = dict(os.environ, HOLDFAST_HOME=folder)
         plain = env | {"HOLDFAST_SH_SANDBOX": "none"}
         confined = env | {"HOLDFAST_SH_SANDBOX": "workspace-write"}
         work = Path(folder, "work")
         work.mkdir()
         os.chdir(work)
-        shell = str(places.launcher)
+        shell = str(paths.launcher)
         ways: dict[str, Callable[[], None]] = {
             "bash": lambda: _run("/bin/bash", env),
-            "round_trip": lambda: _ask(str(places.socket)),
+            "round_trip": lambda: _ask(str(paths.socket)),
             "shell": lambda: _run(shell, plain),
             "sandboxed": lambda: _run(shell, confined),
         }
@@ -56,7 +56,7 @@ def _measure(count: int) -> dict[str, float]:
                         times[name].append(time.perf_counter() - begun)
         finally:
             os.chdir("/")
-            _end_server(str(places.socket))
+            _end_server(str(paths.socket))
     # The fastest tenth: each takes a few milliseconds, of which a busy machine adds as many.
     found = {name: sorted(values)[len(values) // 10] * 1e3 for name, values in times.items()}
     return {

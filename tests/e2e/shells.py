@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.drop_in.entry import write_launcher
-from holdfast.drop_in.places import Places, find_places
+from holdfast.drop_in.shell_paths import ShellPaths, find_shell_paths
 from tests.e2e.wire import LIMIT
 
 __all__ = ["Shell"]
@@ -25,9 +25,9 @@ class Shell:
 
     def __init__(self, home: Path) -> None:
         home.mkdir(mode=0o700, exist_ok=True)
-        self.places: Places = find_places({"HOLDFAST_SH_HOME": str(home)})
-        write_launcher(self.places)
-        self.path = str(self.places.launcher)
+        self.paths: ShellPaths = find_shell_paths({"HOLDFAST_SH_HOME": str(home)})
+        write_launcher(self.paths)
+        self.path = str(self.paths.launcher)
         self.env = PLAIN | {"HOLDFAST_HOME": str(home), "SHELL": self.path}
 
     def run(
@@ -67,7 +67,7 @@ class Shell:
     def server_pids(self) -> list[int]:
         """The servers that belong to this home."""
         found = []
-        wanted = os.fsencode(self.places.socket)
+        wanted = os.fsencode(self.paths.socket)
         for name in os.listdir("/proc"):
             if name.isdigit():
                 with suppress(OSError):

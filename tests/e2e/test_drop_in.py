@@ -364,7 +364,7 @@ def test_a_limit_of_time_ends_everything(shell: Shell, tmp_path: Path) -> None:
     env = {"HOLDFAST_SH_LIMIT_WALL_TIME": "0.3"}
     done = shell.run("-c", "sleep 60 & sleep 60", cwd=tmp_path, env=env)
     assert done.returncode == 137
-    assert done.stderr == b"holdfast-sh: ended by a limit: it ran longer than 0.3 s\n"
+    assert done.stderr == b"holdfast-sh: ended by a limit: it ran for more than 0.3 seconds\n"
 
 
 def test_a_limit_of_open_files_is_kept(shell: Shell, sandbox: str, tmp_path: Path) -> None:
@@ -629,14 +629,14 @@ def test_many_first_calls_start_one_server_which_ends_without_callers(tmp_path: 
         assert [process.wait(60) for process in started] == [3] * 4
         assert len(shell.server_pids()) <= 1
         until(lambda: not shell.server_pids())
-        assert not shell.places.socket.exists()
+        assert not shell.paths.socket.exists()
     finally:
         shell.close()
 
 
 def test_a_server_that_cannot_start_runs_nothing(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "bash")
-    shell.places.lock.mkdir()
+    shell.paths.lock.mkdir()
     done = shell.run("-c", "echo ran", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (126, b"")
     assert done.stderr.splitlines()[-1] == (
@@ -678,7 +678,7 @@ def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> 
     shell = Shell(home / "bash")
     shell.env["HOLDFAST_HOME"] = str(home / "config" / "holdfast")
     try:
-        for target in (shell.path, shell.places.socket, home / "config/holdfast/sh.toml"):
+        for target in (shell.path, shell.paths.socket, home / "config/holdfast/sh.toml"):
             done = shell.run("-c", f"rm -f {target}; echo x > {target}", cwd=home)
             assert done.returncode == 1, target
         done = shell.run("-c", "mv bash other || mv config other || echo x > fine", cwd=home)

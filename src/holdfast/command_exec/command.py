@@ -27,6 +27,7 @@ from holdfast.environments.commands.arguments import as_bytes
 from holdfast.environments.commands.run import END_LIMIT, PIECE
 from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError, Unsupported
 from holdfast.events import LimitKind, Reason, Verdict
+from holdfast.protocol.limits import limit_of
 from holdfast.protocol.process import OutputChunk, OutputStream, WriteStatus
 from holdfast.tasks import OwnedTasks
 
@@ -508,7 +509,7 @@ class Command:
             Verdict(
                 reason=Reason.LIMIT,
                 limit=LimitKind.WALL_TIME,
-                detail=f"ran for more than {self._setup.timeout:g} seconds",
+                detail=limit_of(LimitKind.WALL_TIME).exceeded((self._setup.timeout or 0) * 1000),
             )
             if self._timed_out
             else None

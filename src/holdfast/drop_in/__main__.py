@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.drop_in.places import Places, UnusablePlace
+from holdfast.drop_in.shell_paths import ShellPaths, UnusableShellFolder
 from holdfast.drop_in.start import ensure_server
 from holdfast.late_import import late_module
 
@@ -28,14 +28,14 @@ def main(argv: list[str]) -> int:
     if argv[:1] not in (["ensure"], ["serve"]):
         return entry.main()
     what, launcher, where, lock, *rest = argv
-    places = Places(launcher=Path(launcher), socket=Path(where), lock=Path(lock))
+    paths = ShellPaths(launcher=Path(launcher), socket=Path(where), lock=Path(lock))
     if what == "serve":
         given = os.environ.get("HOLDFAST_SH_IDLE", "")
-        service.run_server(places, int(rest[0]), idle=float(given) if given else None)
+        service.run_server(paths, int(rest[0]), idle=float(given) if given else None)
         return 0
     try:
-        ensure_server(places, os.environ)
-    except (OSError, UnusablePlace) as error:
+        ensure_server(paths, os.environ)
+    except (OSError, UnusableShellFolder) as error:
         print(f"holdfast-sh: the server cannot be started: {error}", file=sys.stderr)
         return 1
     return 0

@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 from holdfast.drop_in.launcher import make_launcher
-from holdfast.drop_in.places import Places, UnusablePlace, find_places
+from holdfast.drop_in.shell_paths import ShellPaths, UnusableShellFolder, find_shell_paths
 
 __all__ = ["main", "write_launcher"]
 
@@ -19,7 +19,7 @@ __all__ = ["main", "write_launcher"]
 _CANNOT_RUN = 126
 
 
-def write_launcher(places: Places) -> None:
+def write_launcher(paths: ShellPaths) -> None:
     """
     Write the launcher, unless the file is up to date.
 
@@ -29,22 +29,22 @@ def write_launcher(places: Places) -> None:
         ValueError: The path of the socket is too long.
     """
     starter = [sys.executable, "-EP", "-m", "holdfast.drop_in", "ensure"]
-    starter += list(map(os.fspath, (places.launcher, places.socket, places.lock)))
+    starter += list(map(os.fspath, (paths.launcher, paths.socket, paths.lock)))
     content = make_launcher(
-        platform.machine(), socket_path=os.fspath(places.socket), starter=starter
+        platform.machine(), socket_path=os.fspath(paths.socket), starter=starter
     )
     try:
-        if places.launcher.read_bytes() == content and os.access(places.launcher, os.X_OK):
+        if paths.launcher.read_bytes() == content and os.access(paths.launcher, os.X_OK):
             return
     except OSError:
         pass
     # By a rename: a running launcher cannot be written to (ETXTBSY).
-    fd, name = tempfile.mkstemp(dir=places.launcher.parent)
+    fd, name = tempfile.mkstemp(dir=paths.launcher.parent)
     try:
         with open(fd, "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), 0o700)
-        os.replace(name, places.launcher)
+        os.replace(name, paths.launcher)
     except BaseException:
         os.unlink(name)
         raise
@@ -53,19 +53,19 @@ def write_launcher(places: Places) -> None:
 def main() -> int:
     """Run `holdfast-sh`; returns an exit status only if the launcher cannot be executed."""
     try:
-        places = find_places(os.environ)
-        write_launcher(places)
+        paths = find_shell_paths(os.environ)
+        write_launcher(paths)
     except KeyError:
         print(f"holdfast-sh: not made for {platform.machine()}", file=sys.stderr)
         return _CANNOT_RUN
-    except (UnusablePlace, OSError, ValueError) as error:
+    except (UnusableShellFolder, OSError, ValueError) as error:
         print(f"holdfast-sh: {error}", file=sys.stderr)
         return _CANNOT_RUN
     if sys.argv[1:] == ["--launcher"]:
-        print(places.launcher)
+        print(paths.launcher)
         return 0
     try:
-        os.execv(places.launcher, sys.argv)  # noqa: S606 - it is the shell
+        os.execv(paths.launcher, sys.argv)  # noqa: S606 - it is the shell
     except OSError as error:
-        print(f"holdfast-sh: {places.launcher}: {error.strerror}", file=sys.stderr)
+        print(f"holdfast-sh: {paths.launcher}: {error.strerror}", file=sys.stderr)
         return _CANNOT_RUN

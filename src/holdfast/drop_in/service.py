@@ -23,9 +23,9 @@ import msgspec
 
 from holdfast.drop_in import tables
 from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
-from holdfast.drop_in.places import Places
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
+from holdfast.drop_in.shell_paths import ShellPaths
 from holdfast.environments.config.providers import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
@@ -33,7 +33,7 @@ from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
-from holdfast.protocol.limits import LIMITS
+from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import (
@@ -90,11 +90,11 @@ class _LineNotRun(Exception):
 class ShellServer:
     """Server for the launchers of one user."""
 
-    def __init__(self, files: Places, *, idle: float = IDLE) -> None:
+    def __init__(self, files: ShellPaths, *, idle: float = IDLE) -> None:
         self._files = files
         self._idle = idle
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places = asyncio.Semaphore(_MOST_CALLERS)
+        self._slots = asyncio.Semaphore(_MOST_CALLERS)
         self._own = namespaces("self")
         # PID namespaces of running sandboxes, by the pid of PID 1: shells in them may call.
         self._inside: dict[int, int] = {}
@@ -109,12 +109,12 @@ class ShellServer:
         """Serve callers until none has come for `idle` seconds and none is connected."""
         loop = asyncio.get_running_loop()
         while True:
-            await self._places.acquire()
+            await self._slots.acquire()
             try:
                 async with asyncio.timeout(self._idle):
                     connection, _ = await loop.sock_accept(listener)
             except TimeoutError:
-                self._places.release()
+                self._slots.release()
                 if not self._tasks:
                     return
                 continue
@@ -126,7 +126,7 @@ class ShellServer:
         with suppress(OSError):
             while True:
                 connection, _ = listener.accept()
-                await self._places.acquire()
+                await self._slots.acquire()
                 self._take(connection)
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -146,7 +146,7 @@ class ShellServer:
         except Exception:
             logger.exception("a caller was not served")
         finally:
-            self._places.release()
+            self._slots.release()
 
     async def _answer(self, connection: socket.socket) -> None:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -310,9 +310,8 @@ class ShellServer:
         if late:
             # Only a wall time can have timed out.
             assert wall is not None
-            return 128 + signal.SIGKILL, (
-                f"holdfast-sh: ended by a limit: it ran longer than {wall / 1000:g} s"
-            )
+            late_text = limit_of(LimitKind.WALL_TIME).exceeded(wall)
+            return 128 + signal.SIGKILL, f"holdfast-sh: ended by a limit: it {late_text}"
         if end is None:
             return 128 + signal.SIGKILL, None
         if end.si_code != os.CLD_EXITED:
@@ -361,7 +360,7 @@ class ShellServer:
 
 
 def _stand_in(
-    sandbox: BubblewrapSandbox, settings: ShellSettings, files: Places
+    sandbox: BubblewrapSandbox, settings: ShellSettings, files: ShellPaths
 ) -> tuple[str, str] | None:
     """
     Return the mount of the shell over the launcher for a sandbox, or None.
@@ -400,7 +399,7 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
         raise _LineNotRun(f"sandbox: {error}") from error
 
 
-def _own_files(caller: Caller, settings: ShellSettings, places: Places) -> list[str]:
+def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> list[str]:
     """
     Return the files that decide about later shells, which no command may write.
 
@@ -414,7 +413,7 @@ def _own_files(caller: Caller, settings: ShellSettings, places: Places) -> list[
     named = caller.environ.get("HOLDFAST_SH_CONFIG")
     profile = settings.sandbox if "/" in settings.sandbox else None
     wanted = [
-        *(os.fspath(home), os.fspath(places.launcher.parent), os.fspath(places.socket.parent)),
+        *(os.fspath(home), os.fspath(paths.launcher.parent), os.fspath(paths.socket.parent)),
         *(code, os.path.realpath(settings.shell)),
         *(path for path in (named, profile, *settings.rules) if path is not None),
     ]
@@ -541,36 +540,36 @@ async def _pass_signals(connection: socket.socket, caller: Caller, handed: Deleg
             handed.signal(number)
 
 
-def run_server(places: Places, ready: int, *, idle: float | None = None) -> None:
+def run_server(paths: ShellPaths, ready: int, *, idle: float | None = None) -> None:
     """Run the server: listen, report it, and serve until no callers come any more."""
     # Left behind by a server that was killed: the lock guarantees that none listens.
     with suppress(FileNotFoundError):
-        os.unlink(places.socket)
+        os.unlink(paths.socket)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     with listener:
-        listener.bind(os.fspath(places.socket))
-        os.chmod(places.socket, 0o600)
+        listener.bind(os.fspath(paths.socket))
+        os.chmod(paths.socket, 0o600)
         listener.listen(_BACKLOG)
         os.write(ready, b"r")
         os.close(ready)
-        asyncio.run(serve(places, listener, idle=IDLE if idle is None else idle))
+        asyncio.run(serve(paths, listener, idle=IDLE if idle is None else idle))
 
 
-async def serve(places: Places, listener: socket.socket, *, idle: float = IDLE) -> None:
+async def serve(paths: ShellPaths, listener: socket.socket, *, idle: float = IDLE) -> None:
     """
     Serve callers, and remove the socket after `idle` seconds without one.
 
     Args:
-        places: Paths of the server's files.
-        listener: Socket that is bound to `places.socket`.
+        paths: Paths of the server's files.
+        listener: Socket that is bound to `paths.socket`.
         idle: Seconds without callers.
     """
-    server = ShellServer(places, idle=idle)
+    server = ShellServer(paths, idle=idle)
     await server.prepare()
     try:
         await server.serve(listener)
     finally:
         with suppress(OSError):
-            os.unlink(places.socket)
+            os.unlink(paths.socket)
     # After the unlink no caller can connect any more; those that did before are served.
     await server.serve_left(listener)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.drop_in.places import Places, make_private
+from holdfast.drop_in.shell_paths import ShellPaths, make_private
 
 __all__ = ["ensure_server", "server_listens"]
 
@@ -40,26 +40,26 @@ def server_listens(path: Path) -> bool:
     return True
 
 
-def ensure_server(places: Places, environ: Mapping[str, str]) -> None:
+def ensure_server(paths: ShellPaths, environ: Mapping[str, str]) -> None:
     """
     Start a server unless one listens; return when it listens.
 
     Raises:
         OSError: The lock file cannot be opened.
-        UnusablePlace: The directory of the lock is not private.
+        UnusableShellFolder: The directory of the lock is not private.
         TimeoutError: The server does not listen in time.
     """
     # systemd removes a runtime directory with the last session of its user.
-    make_private(places.lock.parent)
-    lock = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    make_private(paths.lock.parent)
+    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if server_listens(places.socket):
+        if server_listens(paths.socket):
             return
         ready, theirs = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _become_server(places, environ, theirs)
+            _become_server(paths, environ, theirs)
         os.close(theirs)
         os.waitpid(pid, 0)
         _wait(ready)
@@ -78,7 +78,7 @@ def _wait(ready: int) -> None:
             raise OSError("it ended at once; see its log")
 
 
-def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> None:
+def _become_server(paths: ShellPaths, environ: Mapping[str, str], ready: int) -> None:
     """Execute the server in a forked child, in a session of its own; never returns."""
     try:
         os.setsid()
@@ -88,7 +88,7 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
         os.chdir("/")
         os.umask(0o077)
         nothing = os.open(os.devnull, os.O_RDWR)
-        log = os.open(places.lock.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        log = os.open(paths.lock.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         ready = os.dup(ready) if ready < 3 else ready
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
@@ -109,7 +109,7 @@ def _become_server(places: Places, environ: Mapping[str, str], ready: int) -> No
         if soft < hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         command = [sys.executable, "-EP", "-m", "holdfast.drop_in", "serve"]
-        command += map(os.fspath, (places.launcher, places.socket, places.lock))
+        command += map(os.fspath, (paths.launcher, paths.socket, paths.lock))
         command.append(str(ready))
         os.execve(sys.executable, command, env)  # noqa: S606 - no shell is wanted
     finally:

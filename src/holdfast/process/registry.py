@@ -25,6 +25,7 @@ from holdfast.errors import (
     SpawnFailed,
 )
 from holdfast.events import Reason, Verdict
+from holdfast.process import limits
 from holdfast.process.admission import (
     NO_PROXY,
     failing_command,
@@ -37,7 +38,7 @@ from holdfast.process.admission import (
 from holdfast.process.arguments import check_streams
 from holdfast.process.child import Child
 from holdfast.process.closed_processes import RETENTION
-from holdfast.process.environment import child_environment
+from holdfast.process.environment import child_environment, without_tokens
 from holdfast.process.executable_lookup import (
     Launch,
     pipe_launch,
@@ -263,6 +264,9 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
                 await self._wait_reachable(params, env)
             pending.check()
             sandbox = await self._sandbox(params, env)
+            if sandbox is not None:
+                # Whatever enforces it: with a token, a command could use its server to get out.
+                env = without_tokens(env)
             argv: Sequence[str] = params.argv
             if request is not None and not isinstance(sandbox, CannotEnforce):
                 snapshot = await self._snapshots.get(params, request, env, sandbox)
@@ -299,19 +303,14 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
 
     async def _check_limits(self, params: StartParams) -> None:
         """Refuse limits that cannot be enforced; this may have to ask systemd about cgroups."""
-        # Imported late: most servers never set a limit, and start sooner without the cgroup code.
-        from holdfast.process.limits.rlimits import check_limits, may_need_cgroup
-
-        limits = params.limits
         # The caller has checked that.
-        assert limits is not None
-        if not may_need_cgroup(limits):
+        assert params.limits is not None
+        check = partial(limits.rlimits.check_limits, params.limits)
+        if not limits.rlimits.may_need_cgroup(params.limits):
             # Only a cgroup may need a slow call of systemd.
-            check_limits(limits)
+            check()
             return
-        await call_after_stat(
-            self._threads, (), partial(check_limits, limits), program=params.argv[0]
-        )
+        await call_after_stat(self._threads, (), check, program=params.argv[0])
 
     async def _wait_reachable(self, params: StartParams, env: Mapping[str, str]) -> None:
         """Wait until `stat` of the start's directory and program has returned, well or not."""
@@ -358,7 +357,7 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         if params.sandbox is None or not is_sandboxed(params):
             return None
         try:
-            source = self._sandboxes or default_source()
+            source = default_source() if self._sandboxes is None else self._sandboxes
             return await source.get(
                 params.sandbox, cwd=native_cwd(params), env=env, threads=self._threads
             )
@@ -452,10 +451,7 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         try:
             if params.limits is None and not needs_descriptor_limit():
                 return start(launch)
-            # Imported late, as in `_check_limits`: most commands have no limits.
-            from holdfast.process.limits.rlimits import start_limited
-
-            return start_limited(start, launch, params.limits or ProcessLimits())
+            return limits.rlimits.start_limited(start, launch, params.limits or ProcessLimits())
         except SpawnFailed:
             # Some subclasses are an `OSError` too, and must not be wrapped again below.
             raise

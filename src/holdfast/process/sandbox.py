@@ -46,7 +46,7 @@ class CommandSandbox(Protocol):
 
         Args:
             launch: The program, as the client named it, with its arguments and directory.
-            env: Its complete environment.
+            env: Its complete environment, without tokens of servers.
             terminal: Rows and columns, if it gets a terminal.
             pipe_stdin: True if its stdin is a pipe, False for `/dev/null`.
             pipe_stderr: True if its stderr is a pipe.

@@ -95,7 +95,7 @@ class Limit:
         self.about = about
         """The limited amount, for people."""
         self.beyond = beyond
-        """What happens beyond it, for people."""
+        """Effect of going beyond it, for people."""
         self.verdict = verdict
         """Text of the verdict of a process that met it; `{}` is the limit."""
         self.least = least
@@ -133,10 +133,11 @@ class Limit:
         """True if only a cgroup can enforce it."""
         return self.controller is not None and self.rlimit is None
 
-    def exceeded(self, value: int) -> str:
-        """Return the text of the verdict of a process that met this limit."""
-        seconds = value / 1000 if self.unit is LimitUnit.MILLISECONDS else None
-        return self.verdict.format(value if seconds is None else f"{seconds:g}")
+    def exceeded(self, value: float) -> str:
+        """Return the text of the verdict of a process that met this limit, in wire units."""
+        # People read seconds.
+        milliseconds = self.unit is LimitUnit.MILLISECONDS
+        return self.verdict.format(f"{value / 1000:g}" if milliseconds else value)
 
 
 LIMITS = (

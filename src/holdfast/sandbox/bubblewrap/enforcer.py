@@ -50,7 +50,7 @@ class BubblewrapSandbox:
         self,
         policy: Policy,
         support: BubblewrapSupport,
-        targets: MountPoints,
+        mount_points: MountPoints,
         *,
         gaps: tuple[str, ...] = (),
         devices: str | None = None,
@@ -61,7 +61,7 @@ class BubblewrapSandbox:
         Args:
             policy: The files and the network that commands may use.
             support: The capabilities of this machine.
-            targets: Registry of mount points.
+            mount_points: Registry of mount points.
             gaps: Known gaps to report in addition to those of bubblewrap.
             devices: A directory with device nodes for this sandbox, if it needs its own.
         """
@@ -76,10 +76,10 @@ class BubblewrapSandbox:
         self.enforcement = Enforcement(isolation=support.isolation, gaps=known)
         """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
-        self._targets = targets
+        self._mount_points = mount_points
         self._to_verify = made.to_verify
-        self._places = [(target.path, target.kind) for target in made.targets]
-        self._paths = [path for path, _ in self._places]
+        self._needed = [(target.path, target.kind) for target in made.targets]
+        self._paths = [path for path, _ in self._needed]
         self._support = support
         self._plan = made
         self._spec = self._make_spec(range(EMPTY_FD, EMPTY_FD + made.empty_fds))
@@ -172,7 +172,7 @@ class BubblewrapSandbox:
 
     def close(self) -> None:
         """Release one reservation of the mount points; the last release removes them."""
-        self._targets.release(self._paths)
+        self._mount_points.release(self._paths)
 
     async def start(
         self,
@@ -192,7 +192,6 @@ class BubblewrapSandbox:
             OSError: No descriptor is left to start it with.
         """
         launch = self._as_inside(launch, env.get("PATH"))
-        env = without_tokens(env)
         self._reserve()
         # One reservation per command, released by its end or by a failed start.
         try:
@@ -215,7 +214,7 @@ class BubblewrapSandbox:
     def _reserve(self) -> None:
         """Reserve the mount points for one more user: this object, or a command."""
         try:
-            self._targets.reserve(self._places)
+            self._mount_points.reserve(self._needed)
         except OSError as error:
             raise SpawnFailed(
                 f"the sandbox's mount points cannot be made: {error}",

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from holdfast._version import __version__
 
-__all__ = ["Places", "UnusablePlace", "find_places", "make_private"]
+__all__ = ["ShellPaths", "UnusableShellFolder", "find_shell_paths", "make_private"]
 
 
-class UnusablePlace(Exception):
+class UnusableShellFolder(Exception):
     """A directory cannot be used; the text names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ShellPaths:
     """Files of `holdfast-sh` for one user and one installation."""
 
     launcher: Path
@@ -31,26 +31,26 @@ class Places:
     lock: Path
 
 
-def find_places(environ: Mapping[str, str]) -> Places:
+def find_shell_paths(environ: Mapping[str, str]) -> ShellPaths:
     """
     Return the paths, and make missing directories.
 
     `HOLDFAST_SH_HOME` names another directory for all files.
 
     Raises:
-        UnusablePlace: A directory is not private, or cannot be made.
+        UnusableShellFolder: A directory is not private, or cannot be made.
     """
     home = environ.get("HOLDFAST_SH_HOME", "")
     if home:
         if not os.path.isabs(home):
-            raise UnusablePlace(f"HOLDFAST_SH_HOME is {home!r}, it must be a full path")
+            raise UnusableShellFolder(f"HOLDFAST_SH_HOME is {home!r}, it must be a full path")
         folder = make_private(Path(home))
         runtime = folder
     else:
         folder = make_private(_cache(environ) / "holdfast" / "bash")
         runtime = make_private(_runtime(environ) or folder)
     name = f"server-{_installation()}"
-    return Places(folder / "holdfast-sh", runtime / f"{name}.sock", runtime / f"{name}.lock")
+    return ShellPaths(folder / "holdfast-sh", runtime / f"{name}.sock", runtime / f"{name}.lock")
 
 
 def _installation() -> str:
@@ -86,16 +86,16 @@ def make_private(folder: Path) -> Path:
     Return a directory that only this user may enter; make it if it is missing.
 
     Raises:
-        UnusablePlace: The directory is not private, or cannot be made.
+        UnusableShellFolder: The directory is not private, or cannot be made.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # `lstat`, so that a link to a directory of another user is refused.
         about = folder.lstat()
     except OSError as error:
-        raise UnusablePlace(f"{folder}: {error.strerror}") from error
+        raise UnusableShellFolder(f"{folder}: {error.strerror}") from error
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-        raise UnusablePlace(f"{folder}: not a folder of this user")
+        raise UnusableShellFolder(f"{folder}: not a folder of this user")
     if about.st_mode & 0o077:
-        raise UnusablePlace(f"{folder}: others may enter it; chmod it to 0700")
+        raise UnusableShellFolder(f"{folder}: others may enter it; chmod it to 0700")
     return folder

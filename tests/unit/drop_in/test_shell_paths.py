@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.drop_in.launcher import make_launcher
-from holdfast.drop_in.places import UnusablePlace, find_places
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
+from holdfast.drop_in.shell_paths import UnusableShellFolder, find_shell_paths
 from holdfast.linux.syscall_numbers import MACHINES
 
 
@@ -17,27 +17,27 @@ def test_the_launcher_is_in_the_cache_and_the_socket_in_the_runtime_directory(
 ) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
-    places = find_places({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(runtime)})
+    paths = find_shell_paths({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(runtime)})
     # Claude Code takes a shell by this word in its path.
-    assert "bash" in str(places.launcher)
-    assert places.launcher.parent == tmp_path / ".cache/holdfast/bash"
-    assert places.socket.parent == runtime / "holdfast-sh"
-    assert os.stat(places.socket.parent).st_mode & 0o777 == 0o700
+    assert "bash" in str(paths.launcher)
+    assert paths.launcher.parent == tmp_path / ".cache/holdfast/bash"
+    assert paths.socket.parent == runtime / "holdfast-sh"
+    assert os.stat(paths.socket.parent).st_mode & 0o777 == 0o700
 
 
 def test_a_runtime_directory_that_others_may_enter_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o755)
-    places = find_places({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")})
-    assert places.socket.parent == places.launcher.parent
+    paths = find_shell_paths({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")})
+    assert paths.socket.parent == paths.launcher.parent
 
 
 def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(UnusablePlace, match="link: not a folder of this user"):
-        find_places({"HOLDFAST_SH_HOME": str(tmp_path / "link")})
-    with pytest.raises(UnusablePlace, match="must be a full path"):
-        find_places({"HOLDFAST_SH_HOME": "relative"})
+    with pytest.raises(UnusableShellFolder, match="link: not a folder of this user"):
+        find_shell_paths({"HOLDFAST_SH_HOME": str(tmp_path / "link")})
+    with pytest.raises(UnusableShellFolder, match="must be a full path"):
+        find_shell_paths({"HOLDFAST_SH_HOME": "relative"})
 
 
 @pytest.mark.parametrize("machine", sorted(MACHINES))
