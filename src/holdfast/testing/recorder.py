@@ -18,7 +18,7 @@ from holdfast.protocol.process import (
     WriteStatus,
 )
 from holdfast.tasks import OwnedTasks
-from holdfast.testing.process import Asked
+from holdfast.testing.calls import Asked
 from holdfast.testing.recording import Recording
 
 __all__ = ["RecordedEnvironment", "RecordedProcess", "RecordedStream", "Recorder"]

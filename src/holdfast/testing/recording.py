@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from holdfast.errors import HoldfastError
 from holdfast.events import Exited, ProcessEvent, Verdict
 from holdfast.protocol.process import OutputChunk, OutputStream, StartParams
+from holdfast.testing.calls import Asked
 from holdfast.testing.line import Changes
-from holdfast.testing.process import Asked
 
 __all__ = ["MAX_RECORDED", "Recorded", "Recording", "written"]
 

@@ -6,7 +6,8 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded
 from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.testing.backend import FakeBackend
-from holdfast.testing.process import Asked, FakeProcess
+from holdfast.testing.calls import Asked
+from holdfast.testing.process import FakeProcess
 from holdfast.testing.recording import Recorded, Recording, written
 
 __all__ = ["replay"]
