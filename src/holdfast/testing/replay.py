@@ -22,6 +22,7 @@ def replay(recording: Recording) -> FakeBackend:
     output. A start that was not recorded is left to the test, as on any `FakeBackend`.
     """
     backend = FakeBackend()
+    # In the order of the recording: the first that matches is played.
     for start in _by_start(recording):
         take = _Take(start)
         backend.on(take.matches, take.error or take.play)
@@ -42,6 +43,7 @@ class _Take:
 
     def matches(self, params: StartParams) -> bool:
         """Return True for the first start with these arguments, and never again."""
+        # Only by the arguments: variables and directories differ from machine to machine.
         if self._taken or params.argv != self._argv:
             return False
         self._taken = True
@@ -96,6 +98,6 @@ def _by_start(recording: Recording) -> list[list[Recorded]]:
         if isinstance(entry.what, StartParams):
             latest[entry.process_id] = []
             found.append(latest[entry.process_id])
-        # A recording begins with the start of each process.
+        # A recording begins with the start of each process; an id may be used again later.
         latest[entry.process_id].append(entry)
     return found

@@ -49,6 +49,7 @@ class Transit:
 
     def deliver(self) -> None:
         """Bring here what may arrive."""
+        # In order: an event that is delayed delays those behind it.
         while self._under_way and self._line.carries and self._let_through != 0:
             event = self._under_way.popleft()
             self.size -= _size(event)
