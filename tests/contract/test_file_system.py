@@ -74,7 +74,7 @@ def need_sandboxes(place: Place) -> None:
         pytest.skip("a fake file system enforces no sandbox, and refuses to try")
 
 
-def make_fifo(path: Path) -> None:
+def make_fifo(path: Path | FakePath) -> None:
     if isinstance(path, FakePath):
         path.mkfifo()
     else:
@@ -85,7 +85,7 @@ def link_at(path: Path) -> str:
     return str(path.readlink())
 
 
-def touch(folder: Path, name: bytes) -> None:
+def touch(folder: Path | FakePath, name: bytes) -> None:
     if isinstance(folder, FakePath):
         folder.child(name).touch()
     else:

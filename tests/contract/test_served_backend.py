@@ -9,6 +9,7 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk
 from holdfast.server.app import Server
-from holdfast.testing import CODEX, FakeBackend, FakeFileSystem, FakeProcess
+from holdfast.testing import CODEX, FakeBackend, FakeFileSystem, FakeProcess, FileRequest
 from tests.contract.running import finish, program
 from tests.e2e.wire import LIMIT
 
@@ -45,7 +46,7 @@ class Served:
     url: str
     client: ExecServerClient
 
-    async def start(self, **options: object) -> tuple[ExecProcess, FakeProcess]:
+    async def start(self, **options: Any) -> tuple[ExecProcess, FakeProcess]:
         """Start a process: as the client has it, and as the test plays it."""
         process = await self.client.start(program("fake", **options))
         return process, self.backend.processes[-1]
@@ -296,8 +297,9 @@ async def test_requests_on_one_handle_keep_their_order(
     served.files.hold("write_block")
     writes = [asyncio.create_task(handle.write_block(at, b"%d" % at)) for at in range(5)]
     closing = asyncio.create_task(handle.aclose())
-    await served.files.until(lambda: ("write_block", ("/data/b",)) in served.files.asked)
-    assert served.files.asked.count(("write_block", ("/data/b",))) == 1
+    write = FileRequest("write_block", ("/data/b",))
+    await served.files.until(lambda: write in served.files.asked)
+    assert served.files.asked.count(write) == 1
     served.files.let()
     await asyncio.gather(*writes, closing)
     assert served.files.path("/data/b").read_text() == "01234"

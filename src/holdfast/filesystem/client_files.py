@@ -20,6 +20,8 @@ __all__ = ["ClientFileHandle", "ClientFiles", "ServesClients"]
 T = TypeVar("T")
 
 
+# Futures and not coroutines: an operation has its place in the queue when the call returns,
+# whether or not anybody awaits it.
 class ClientFileHandle(Protocol):
     """
     An open file whose operations are queued when they are called, not when they are awaited.
@@ -106,6 +108,7 @@ class ClientFiles(FileSystem, Protocol):
         """Walk a directory, and convert the result in a thread; see `walk`."""
 
 
+# Checked once per connection, so the cost of a runtime check does not matter.
 @runtime_checkable
 class ServesClients(Protocol):
     """A `FileSystem` with fast paths for the clients of a server."""

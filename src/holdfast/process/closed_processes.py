@@ -43,6 +43,7 @@ class ClosedProcesses:
     def add(self, process: ServedProcess) -> None:
         """Keep a process that was closed just now."""
         self._closed.append((self._loop.time() + self._retention, process))
+        # A timer that runs is for an older process, and is set again after it.
         if self._timer is None and self._paused_at is None:
             self._timer = self._loop.call_later(self._retention, self._forget_old)
 
@@ -54,6 +55,7 @@ class ClosedProcesses:
         """Keep all until `resume`; for a client that is disconnected."""
         if self._paused_at is None:
             self._paused_at = self._loop.time()
+        # `resume` sets it anew, by the times that are left.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -96,7 +96,6 @@ class LocalProcess(ServedProcess):
 
     @property
     def left_something(self) -> bool:
-        """True if processes of its group may have outlived it; known after the close."""
         return self._child.left_something
 
     # -- output
@@ -113,7 +112,6 @@ class LocalProcess(ServedProcess):
             output.hold()
 
     def release_output(self, holder: object) -> None:
-        """Read again, unless another holder is left; harmless without a hold."""
         self._holders.discard(holder)
         if not self._holders:
             for output in self._outputs:
@@ -122,24 +120,11 @@ class LocalProcess(ServedProcess):
     # -- input
 
     def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[WriteStatus]:
-        """
-        Write to its stdin, once per id; return a future while its queue is full.
-
-        Raises:
-            StdinClosed: The process was terminated.
-            InvalidRequest: The queued input of this process, or of all, exceeds its limit.
-        """
         if self._stdin is None:
             return WriteStatus.STDIN_CLOSED
         return self._stdin.write(data, write_id)
 
     def close_stdin(self) -> None:
-        """
-        Close its stdin once the queued input is written, so that it reads end of file.
-
-        Raises:
-            InvalidRequest: The process has a terminal, which cannot be closed in one direction.
-        """
         if self._terminal is not None:
             raise InvalidRequest(
                 "a terminal's input has no end to close: write the byte 0x04 (Ctrl-D) instead"
@@ -148,12 +133,6 @@ class LocalProcess(ServedProcess):
             self._stdin.end()
 
     def resize(self, rows: int, cols: int) -> None:
-        """
-        Change the size of its terminal.
-
-        Raises:
-            InvalidRequest: The process has no terminal.
-        """
         if not self.tty:
             raise InvalidRequest(f"process {self.process_id} has no terminal to resize")
         if self._terminal is not None:
@@ -193,22 +172,10 @@ class LocalProcess(ServedProcess):
     # -- ending
 
     def signal(self, number: int) -> None:
-        """
-        Send a signal to its process group; do nothing once it has exited.
-
-        Raises:
-            OperationFailed: The kernel refused.
-        """
         if self.running:
             self._send(lambda: self._child.signal(number))
 
     def ask_to_end(self, reason: Reason) -> None:
-        """
-        Send SIGTERM to its process group; its verdict will have this reason, however it ends.
-
-        Raises:
-            OperationFailed: The kernel refused.
-        """
         if self.running and self._killed is None:
             self._killed = reason
         self.signal(signal.SIGTERM)

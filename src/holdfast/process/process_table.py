@@ -22,6 +22,7 @@ from holdfast.protocol.process import StartParams, StreamsAtEnd
 
 __all__ = ["MakeLog", "OpensSessions", "ProcessTable", "TableSettings", "plain_log"]
 
+# Covariant: a registry of this machine's processes is a table of any processes.
 P_co = TypeVar("P_co", bound=ServedProcess, covariant=True)
 
 MakeLog = Callable[[StartParams], OutputLog]
@@ -58,6 +59,7 @@ class ProcessTable(ABC, Generic[P_co]):
         self._loop = asyncio.get_running_loop()
         self._observers = Observers(settings.observers)
         self._make_log = settings.make_log
+        # By the client's ids, from the start until the process is forgotten.
         self._processes: dict[str, P_co] = {}
         self._closed = ClosedProcesses(self._loop, settings.retention, self._forget)
         # Starts that wait before their process is spawned. Weak references: a start that its
@@ -84,6 +86,7 @@ class ProcessTable(ABC, Generic[P_co]):
         """
         process = self._processes.get(process_id)
         if process is None:
+            # The id is taken, although there is no process yet.
             if process_id in self._starting:
                 raise InvalidRequest(f"process id {process_id} is starting")
             raise UnknownProcess(process_id)
@@ -101,6 +104,7 @@ class ProcessTable(ABC, Generic[P_co]):
             False if there is no such start; then nothing will be called.
         """
         starting = self._starting.get(process_id)
+        # Without a list of callbacks, clients are told that the process is starting.
         if starting is None or starting.afterwards is None:
             return False
         starting.afterwards.append(call)
@@ -151,6 +155,7 @@ class ProcessTable(ABC, Generic[P_co]):
         """Wait until all processes are closed; return False after `limit` seconds."""
         try:
             async with asyncio.timeout(limit):
+                # A copy: closed processes may be forgotten meanwhile.
                 for process in list(self._processes.values()):
                     await process.wait_closed()
         except TimeoutError:
@@ -178,11 +183,13 @@ class ProcessTable(ABC, Generic[P_co]):
         self._closed.add(process)
 
     def _forget(self, process: ServedProcess) -> None:
+        # Another process may have the id by now, if this one was closed long ago.
         if self._processes.get(process.process_id) is process:
             del self._processes[process.process_id]
             self._observers.forgotten(process)
 
 
+# Checked once per server, so the cost of a runtime check does not matter.
 @runtime_checkable
 class OpensSessions(Protocol):
     """

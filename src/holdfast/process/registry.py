@@ -124,16 +124,6 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         left: bool = False,
         streams: StreamsAtEnd = "close",
     ) -> bool:
-        """
-        Kill a process, or cancel its start; see `LocalProcess.terminate`.
-
-        Returns:
-            True if there was a process or a start to end; False also for an unknown id.
-
-        Raises:
-            InvalidParams: `streams` is not a known value.
-            OperationFailed: The kernel refused.
-        """
         check_streams(streams)
         starting = self._starting.get(process_id)
         if starting is not None:
@@ -150,13 +140,7 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         A start waits for the capture of a shell's profile, for a sandbox, for limits, or for
         files that the kernel has not cached: their mount may be dead.
 
-        The order of the checks is part of the protocol [start.check-order]. A start that
-        fails leaves no trace: the id is free again.
-
-        Raises:
-            InvalidParams: The request cannot be served.
-            DuplicateProcess: The id is taken.
-            SpawnFailed: The kernel refused.
+        The order of the checks is part of the protocol [start.check-order].
         """
         start = ProcessStart(params)
         self._observers.preparing(start)
@@ -421,7 +405,6 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         return self._adopt(start, child, log, held)
 
     def end(self, reason: Reason) -> None:
-        """Kill every process and its group, cancel all starts, and keep no closed process."""
         # Nobody will read them: without this, their output would stay for 30 seconds.
         self._closed.keep_no_more()
         self._call_off_starts()

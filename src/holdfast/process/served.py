@@ -61,9 +61,11 @@ class ServedProcess(ABC):
         self.tty = params.tty
         self.sandbox_type = sandbox_type(params)
         self.log = log
+        # For the time that the journal reports; not the wall clock, which may be set.
         self.started = monotonic()
         self._loop = loop
 
+    # The log alone decides, so that a process never looks exited before its exit is in there.
     @property
     def running(self) -> bool:
         """True until the exit of the process itself; its descendants do not count."""
@@ -80,6 +82,7 @@ class ServedProcess(ABC):
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse | Awaitable[ReadResponse]:
         """Return the entries after a number; an awaitable if there are none and `wait` is not 0."""
+        # A client that polls asks again and again, so this needs no task.
         if wait <= 0 or self.log.has_news(after_seq):
             return self.log.read(after_seq, max_bytes)
         return self._read_later(after_seq, max_bytes, wait)
@@ -114,6 +117,7 @@ class ServedProcess(ABC):
             if not exited.done():
                 exited.set_result(None)
 
+        # Called at once for a process that has exited already.
         self.log.when_exited(done)
         try:
             await exited
@@ -200,6 +204,7 @@ class ServedProcess(ABC):
         verdict = self.log.verdict
         return ProcessSummary(
             process_id=self.process_id,
+            # The wire has a number here, and no process has the number 0.
             pid=self.pid or 0,
             argv=self.argv,
             tty=self.tty,

@@ -90,9 +90,8 @@ class Server:
     ) -> None:
         """
         Args:
-            processes: Starts the processes of all sessions; by default on this machine. A backend
-                that has `open_session` makes the table of each session itself. The caller closes
-                it after the server, like the next two.
+            processes: Starts the processes of all sessions; by default on this machine. The
+                caller closes it after the server, like the next two.
             files: The files that clients work on; by default those of this machine.
             http: Makes the HTTP calls of clients; by default this machine does.
             environment: The description that clients get; by default that of this machine, with
@@ -122,12 +121,7 @@ class Server:
         self._sign_interval = sign_interval
         self._limits = limits
         self._has_pages = pages
-        self._router: Router[ServerConnection] = Router()
-        add_environment_methods(self._router)
-        add_process_methods(self._router)
-        add_file_methods(self._router)
-        add_http_methods(self._router)
-        add_discovery_methods(self._router)
+        self._router = _all_methods()
         self._record: ServerRecord | None = None
         self._observers = list(observers)
         self._make_log = make_log
@@ -321,3 +315,14 @@ class Server:
     def _make_processes(self) -> ProcessTable[ServedProcess]:
         settings = TableSettings(self._observers, self._make_log, self._process_retention)
         return self._backend.open_session(settings)
+
+
+def _all_methods() -> Router[ServerConnection]:
+    """Return a router with all methods of the protocol."""
+    router: Router[ServerConnection] = Router()
+    add_environment_methods(router)
+    add_process_methods(router)
+    add_file_methods(router)
+    add_http_methods(router)
+    add_discovery_methods(router)
+    return router

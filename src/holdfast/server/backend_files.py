@@ -72,6 +72,7 @@ class BackendFiles:
         permissions: int | None = None,
         sandbox: SandboxContext | None = None,
     ) -> "BackendFileHandle":
+        # Nothing runs before the handle awaits it, in the order of its queue.
         opening = self._files.open(path, mode, permissions=permissions, sandbox=sandbox)
         return BackendFileHandle(opening)
 
@@ -83,6 +84,7 @@ class BackendFiles:
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
+        # In a thread: the pieces are decoded as they are joined, which takes a while.
         data = await self.run(lambda: b"".join(pieces))
         await self.write_file(path, data, follow_symlinks=follow_symlinks, sandbox=sandbox)
 
@@ -97,6 +99,7 @@ class BackendFiles:
         found = await self.walk(path, options, sandbox=sandbox)
         entries = [(str(entry.path), entry.kind) for entry in found.entries]
         errors = [(str(error.path), error.message) for error in found.errors]
+        # In a thread, too: up to 50,000 entries are encoded.
         return await self.run(lambda: finish(Walked(entries, errors, found.truncated)))
 
     # -- required methods, whose errors get a code on the wire

@@ -81,6 +81,7 @@ def served_capabilities(processes: object, files: object) -> Capabilities:
         processes: Its `ExecBackend`, or None for this machine.
         files: Its `FileSystem`, or None for this machine.
     """
+    # What is served by this machine keeps its features.
     changes: dict[str, bool] = {}
     if processes is not None:
         if isinstance(processes, TellsCapabilities):

@@ -42,7 +42,8 @@ class SessionJournal(ProcessObserver):
         if self._audit is None and not informs:
             return
         params = start.params
-        sandbox = _sandbox(params, process)
+        here = self._session.processes.on_this_machine
+        sandbox = _sandbox(params, process, on_this_machine=here)
         if informs:
             inform(
                 logger,
@@ -164,12 +165,15 @@ class SessionJournal(ProcessObserver):
         audit.write(line, size)
 
 
-def _sandbox(params: StartParams, process: ServedProcess) -> str:
-    """Return the isolation of a process: `none`, its level, or `refused`."""
-    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
+def _sandbox(params: StartParams, process: ServedProcess, *, on_this_machine: bool) -> str:
+    """Return the isolation of a process: `none`, its level, `refused` or `unknown`."""
     if not is_sandboxed(params):
         return "none"
-    return "refused" if process.enforcement is None else process.enforcement.isolation
+    if process.enforcement is not None:
+        return process.enforcement.isolation
+    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
+    # Another backend need not tell what it enforces.
+    return "refused" if on_this_machine else "unknown"
 
 
 def _network(params: StartParams) -> str:

@@ -25,6 +25,7 @@ class LocalSessions:
     def __init__(self, shell: str) -> None:
         """`shell` is the user's login shell, for terminals without a `SHELL`."""
         self._shell = shell
+        # Of all sessions together: the memory of the server is one.
         self._input_total = InputTotal()
 
     def open_session(self, settings: TableSettings) -> ProcessRegistry:

@@ -1,11 +1,13 @@
 """Test doubles for programs that use Holdfast, controlled by the test."""
 
 from holdfast.testing.backend import FakeBackend, Program
+from holdfast.testing.calls import CODEX, HOLDFAST, Asked, Termination
+from holdfast.testing.child import FakeChild
 from holdfast.testing.environment import FakeEnvironment
 from holdfast.testing.fake_path import FakePath
 from holdfast.testing.filesystem import FakeFileSystem, FileRequest
 from holdfast.testing.line import FakeLine
-from holdfast.testing.process import CODEX, HOLDFAST, Asked, FakeChild, FakeProcess, Termination
+from holdfast.testing.process import FakeProcess
 from holdfast.testing.recorder import RecordedEnvironment, Recorder
 from holdfast.testing.recording import Recorded, Recording
 from holdfast.testing.replay import replay

@@ -19,8 +19,9 @@ from holdfast.process.admission import refuse_unsupported
 from holdfast.protocol import codes
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.process import StartParams
+from holdfast.testing.calls import CODEX, HOLDFAST, as_refused
 from holdfast.testing.line import LIMIT, FakeLine
-from holdfast.testing.process import CODEX, HOLDFAST, FakeProcess, as_refused
+from holdfast.testing.process import FakeProcess
 
 __all__ = ["FakeBackend", "Program"]
 

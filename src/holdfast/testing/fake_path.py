@@ -28,6 +28,7 @@ class FakePath:
 
     def __init__(self, tree: FileTree, path: str) -> None:
         self._tree = tree
+        # Without surplus slashes, so that equal paths are equal objects.
         self._path = "/" + "/".join(name for name in path.split("/") if name)
 
     def __truediv__(self, name: object) -> "FakePath":
@@ -107,6 +108,7 @@ class FakePath:
             self.write_bytes(b"")
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+        # From the top down; the root always exists, and ends the recursion.
         if parents and not self.parent.exists():
             self.parent.mkdir(parents=True, exist_ok=True)
         if not (exist_ok and self.is_dir()):

@@ -16,13 +16,13 @@ from typing import Literal, NamedTuple
 from holdfast.filesystem.walk import WalkedPath
 from holdfast.protocol.fs import FileMetadata
 
-__all__ = ["FileNode", "FileTree", "Links", "Location", "os_error"]
+__all__ = ["FileLocation", "FileNode", "FileTree", "Links", "os_error"]
 
 Kind = Literal["file", "directory", "link", "fifo", "null", "full"]
 
 Links = Literal["follow", "keep last", "refuse"]
 """
-What a look-up does with links.
+The treatment of links in a look-up.
 
 `keep last` follows all but the last name, as `lstat`. `refuse` follows none: a link on the way is
 `ENOTDIR`.
@@ -61,6 +61,7 @@ class FileNode:
         """Replaced as a whole, so that an open file still reads what it was opened with."""
         self.entries: dict[str, FileNode] = {}
         """The names in a directory."""
+        # Real time, as on a real disk: a test may compare it with its own clock.
         self.created = self.modified = time.time()
 
     @property
@@ -69,7 +70,7 @@ class FileNode:
         return _FORMATS[self.kind] | self.permissions
 
 
-class Location(NamedTuple):
+class FileLocation(NamedTuple):
     """The end of a path."""
 
     parent: FileNode | None
@@ -93,13 +94,14 @@ class FileTree:
 
     # -- looking up
 
-    def locate(self, path: str, links: Links = "follow") -> Location:
+    def locate(self, path: str, links: Links = "follow") -> FileLocation:
         """
         Return the end of a path, which need not exist.
 
         Raises:
             OSError: A name before the last is missing or no directory, or the links are a loop.
         """
+        # A queue, since a link puts the names of its target in front of those that follow it.
         names = deque(path.split("/"))
         # The directories on the way to the current one, each with its name.
         way = [("", self._root)]
@@ -109,17 +111,20 @@ class FileTree:
             if name in ("", "."):
                 continue
             if name == "..":
+                # Above the root is the root.
                 way = way[:-1] or way
                 continue
             parent = way[-1][1]
             if parent.kind != "directory":
                 raise os_error(errno.ENOTDIR)
             node = parent.entries.get(name)
+            # Empty names come from surplus slashes, and name nothing.
             is_last = not any(names)
             if node is None:
+                # A missing last name is for the caller to judge: it may be about to make it.
                 if not is_last:
                     raise os_error(errno.ENOENT)
-                return Location(parent, name, None, _joined(way, name))
+                return FileLocation(parent, name, None, _joined(way, name))
             if node.kind == "link" and (not is_last or links == "follow"):
                 if links == "refuse":
                     raise os_error(errno.ENOTDIR)
@@ -127,12 +132,13 @@ class FileTree:
                 if followed > _MAX_LINKS:
                     raise os_error(errno.ELOOP)
                 names.extendleft(reversed(node.target.split("/")))
+                # A relative target starts at the directory of the link.
                 way = way[:1] if node.target.startswith("/") else way
                 continue
             way.append((name, node))
         name, node = way[-1]
         above = way[-2][1] if len(way) > 1 else None
-        return Location(above, name, node, _joined(way[:-1], name))
+        return FileLocation(above, name, node, _joined(way[:-1], name))
 
     def get(self, path: str, links: Links = "follow") -> FileNode:
         """
@@ -151,6 +157,7 @@ class FileTree:
         try:
             return self.locate(path, links).node
         except OSError:
+            # A loop of links, or a file where a directory should be.
             return None
 
     def real_path(self, path: str) -> str:
@@ -171,6 +178,7 @@ class FileTree:
         folder = self.get(path)
         if folder.kind != "directory":
             raise os_error(errno.ENOTDIR)
+        # A copy: whoever lists may remove what it finds.
         yield from list(folder.entries.items())
 
     def kind_of(self, path: str) -> str | None:
@@ -188,6 +196,7 @@ class FileTree:
             OSError: There is none.
         """
         node = self.get(path, links)
+        # A second look-up: only this one sees whether the path itself is a link.
         itself = self.get(path, "keep last")
         return FileMetadata(
             is_directory=node.kind == "directory",
@@ -232,7 +241,7 @@ class FileTree:
         parent.modified = time.time()
         self.changed()
 
-    def write(self, where: Location, data: bytes, permissions: int | None = None) -> None:
+    def write(self, where: FileLocation, data: bytes, permissions: int | None = None) -> None:
         """
         Give a file new content; a missing one is made, with the usual permissions.
 
@@ -247,6 +256,7 @@ class FileTree:
             node = FileNode("file", _FILE_MODE)
             where.parent.entries[where.name] = node
         elif node.kind != "file":
+            # A device takes the bytes, and keeps none.
             if node.kind == "full" and data:
                 raise os_error(errno.ENOSPC)
             return
@@ -268,7 +278,7 @@ class FileTree:
         if node is not None and node.kind == "fifo":
             raise os_error(errno.ENXIO)
 
-    def unlink(self, where: Location) -> None:
+    def unlink(self, where: FileLocation) -> None:
         """
         Remove a name with all that is below it.
 
@@ -277,11 +287,12 @@ class FileTree:
         """
         if where.parent is None:
             raise os_error(errno.EBUSY)
+        # All below it goes with it: nothing else refers to those files.
         del where.parent.entries[where.name]
         where.parent.modified = time.time()
         self.changed()
 
-    def rename(self, origin: Location, target: Location) -> None:
+    def rename(self, origin: FileLocation, target: FileLocation) -> None:
         """
         Move a file to another name, in place of what has it.
 
@@ -293,6 +304,7 @@ class FileTree:
         assert moved is not None
         if origin.parent is None or target.parent is None:
             raise os_error(errno.EBUSY)
+        # With slashes, so that `/ab` is not taken for something below `/a`.
         if f"{target.path}/".startswith(f"{origin.path}/") and moved is not old:
             raise os_error(errno.EINVAL)
         if old is not None and old is not moved:
@@ -318,6 +330,7 @@ class FileTree:
 
     def changed(self) -> None:
         """Call all watchers."""
+        # A copy: a watcher that fires removes itself.
         for watcher in tuple(self._watchers):
             watcher()
 
@@ -326,6 +339,7 @@ class FileTree:
     def facts(self, path: str) -> WalkedPath:
         node = self.get(path)
         is_link = self.get(path, "keep last").kind == "link"
+        # The object stands for device and inode: no two files are the same one.
         return WalkedPath(node.kind == "directory", is_link, (0, id(node)))
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:

@@ -28,7 +28,7 @@ from holdfast.protocol.fs import (
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 from holdfast.testing.fake_path import FakePath
-from holdfast.testing.file_tree import FileNode, FileTree, Location, os_error
+from holdfast.testing.file_tree import FileLocation, FileNode, FileTree, os_error
 from holdfast.testing.line import Changes
 
 __all__ = ["FakeFileHandle", "FakeFileSystem", "FakeWatch", "FileCall", "FileRequest"]
@@ -159,8 +159,10 @@ class FakeFileSystem:
         native = await self.begin("open", path, sandbox=sandbox)
         with about(native):
             if mode == "read":
+                # The content of now: a file that is replaced later is another one.
                 content = self._to_read(native, follow=True).content
                 return FakeFileHandle(self, self._tree, path, content)
+            # Through links, also dangling ones: the file is made where they lead.
             where = self._tree.locate(native)
             self._tree.check_writable(where.node)
             if where.node is not None and where.node.kind != "file":
@@ -243,6 +245,7 @@ class FakeFileSystem:
                 self._tree.make_directory(prefix)
             elif not follow and old.kind != "directory":
                 raise os_error(errno.ENOTDIR)
+            # A file on the way is the error of the next look-up, which is another one.
             elif self._tree.kind_of(prefix) != "directory" and (
                 count == len(names) or old.kind == "link"
             ):
@@ -280,6 +283,7 @@ class FakeFileSystem:
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
         native = await self.begin("walk", path, sandbox=sandbox)
+        # The same walk as on a real disk, with its order and its limits.
         check_limits(options)
         with about(native):
             return walk(native, path, options, tree=self._tree).response()
@@ -328,6 +332,7 @@ class FakeFileSystem:
         if node.kind == "directory":
             if not recursive:
                 raise InvalidRequest(NEEDS_RECURSIVE, path=origin)
+            # Without links, through which the destination could be inside, too.
             real = self._tree.real_path(origin)
             if f"{self._tree.real_path(target)}/".startswith(f"{real.rstrip('/')}/"):
                 raise InvalidRequest(INTO_ITSELF, path=target)
@@ -350,6 +355,7 @@ class FakeFileSystem:
     async def rename(self, source: PathUri, destination: PathUri) -> None:
         origin = await self.begin("rename", source, destination)
         target = native_path(destination)
+        # Apart, so that the error names the path that is at fault.
         with about(origin):
             self._tree.get(origin, "keep last")
         with about(target):
@@ -364,6 +370,7 @@ class FakeFileSystem:
             paths = [native_path(path) for path in missing]
             existing = None if present is None else native_path(present)
         except InvalidRequest:
+            # As on a real disk: the caller gets None, and looks for the files by itself.
             return None
         if not 1 <= len(paths) <= MAX_MISSING or any(map(self._tree.find, paths)):
             return None
@@ -382,14 +389,17 @@ class FakeFileSystem:
         Raises:
             InvalidRequest: The path is one of another system, or a sandbox restricts it.
         """
+        # First: a path of another system is refused whatever the test says, as by a real one.
         natives = tuple(native_path(path) for path in paths)
         self.asked.append(FileRequest(call, natives))
         self._changes.notify()
         if self._is_held(call):
             await self._changes.wait(lambda: not self._is_held(call) or self._let > 0)
+            # Counted only while calls are held: `let()` without a number frees all.
             if self._is_held(call):
                 self._let -= 1
         first = natives[0] if natives else ""
+        # After the wait, so that a test can decide while the call is under way.
         for refusal in self._refusals:
             if refusal.call == call and refusal.path in (None, first):
                 raise refusal.error
@@ -410,7 +420,7 @@ class FakeFileHandle:
         tree: FileTree,
         path: PathUri,
         content: bytes,
-        target: Location | None = None,
+        target: FileLocation | None = None,
         permissions: int | None = None,
     ) -> None:
         """
@@ -448,6 +458,7 @@ class FakeFileHandle:
                 raise os_error(errno.EBADF)
             if offset + len(data) > MAX_FILE:
                 raise os_error(errno.EFBIG)
+            # A block behind the end leaves zeros before it.
             self._content.extend(bytes(max(0, offset - len(self._content))))
             self._content[offset : offset + len(data)] = data
 
@@ -495,6 +506,7 @@ class FakeWatch:
         self._tree.unwatch(self._look)
 
     def _look(self) -> None:
+        # It stays set if the file vanishes again: a watch fires once.
         if self._state() != self._before:
             self._fired.set()
 

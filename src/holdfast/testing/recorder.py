@@ -18,7 +18,7 @@ from holdfast.protocol.process import (
     WriteStatus,
 )
 from holdfast.tasks import OwnedTasks
-from holdfast.testing.process import Asked
+from holdfast.testing.calls import Asked
 from holdfast.testing.recording import Recording
 
 __all__ = ["RecordedEnvironment", "RecordedProcess", "RecordedStream", "Recorder"]
@@ -53,6 +53,7 @@ class Recorder:
         await self._tasks.aclose()
 
     async def start(self, params: StartParams) -> "RecordedProcess":
+        # Before the start: one that fails, or never returns, is recorded, too.
         self.recording.add(params.process_id, params)
         try:
             process = await self._backend.start(params)
@@ -122,6 +123,7 @@ class RecordedStream:
         return self
 
     async def __anext__(self) -> ProcessEvent:
+        # The reader gets the ends of streams only if it asked for them.
         while True:
             event = await anext(self._stream)
             self._history.happened(event)
@@ -195,6 +197,7 @@ class RecordedProcess:
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
+        # A caller that polls sees output here first, and may act on it.
         found = await self._process.read(after_seq, max_bytes, wait)
         for chunk in found.chunks:
             self._history.happened(chunk)
@@ -284,5 +287,6 @@ class RecordedEnvironment(Environment):
     async def aclose(self) -> None:
         """Close the environment, and stop recording when its processes have ended."""
         self.closed = True
+        # In this order: closing ends the processes, and their ends are recorded.
         await self._inner.aclose()
         await self._recorder.aclose()

@@ -1,4 +1,4 @@
-"""What happened on a backend, in order: starts, calls, output, exits."""
+"""Starts, calls, output and exits on a backend, in their order."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from holdfast.errors import HoldfastError
 from holdfast.events import Exited, ProcessEvent, Verdict
 from holdfast.protocol.process import OutputChunk, OutputStream, StartParams
+from holdfast.testing.calls import Asked
 from holdfast.testing.line import Changes
-from holdfast.testing.process import Asked
 
 __all__ = ["MAX_RECORDED", "Recorded", "Recording", "written"]
 
@@ -55,6 +55,7 @@ class Recording:
         self, process_id: str, what: StartParams | HoldfastError | Asked | ProcessEvent
     ) -> None:
         """Add an entry, unless its bytes are too many."""
+        # Only bytes are counted: of all else a test makes few.
         size = _size(what)
         if size > self._left:
             self.truncated = True

@@ -6,7 +6,8 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded
 from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.testing.backend import FakeBackend
-from holdfast.testing.process import Asked, FakeProcess
+from holdfast.testing.calls import Asked
+from holdfast.testing.process import FakeProcess
 from holdfast.testing.recording import Recorded, Recording, written
 
 __all__ = ["replay"]
@@ -21,6 +22,7 @@ def replay(recording: Recording) -> FakeBackend:
     output. A start that was not recorded is left to the test, as on any `FakeBackend`.
     """
     backend = FakeBackend()
+    # In the order of the recording: the first that matches is played.
     for start in _by_start(recording):
         take = _Take(start)
         backend.on(take.matches, take.error or take.play)
@@ -41,6 +43,7 @@ class _Take:
 
     def matches(self, params: StartParams) -> bool:
         """Return True for the first start with these arguments, and never again."""
+        # Only by the arguments: variables and directories differ from machine to machine.
         if self._taken or params.argv != self._argv:
             return False
         self._taken = True
@@ -95,6 +98,6 @@ def _by_start(recording: Recording) -> list[list[Recorded]]:
         if isinstance(entry.what, StartParams):
             latest[entry.process_id] = []
             found.append(latest[entry.process_id])
-        # A recording begins with the start of each process.
+        # A recording begins with the start of each process; an id may be used again later.
         latest[entry.process_id].append(entry)
     return found

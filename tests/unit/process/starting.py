@@ -110,7 +110,7 @@ def numbered(process: LocalProcess) -> list[ProcessEvent]:
     return [entry for entry in process.log.entries() if not isinstance(entry, StreamEnded)]
 
 
-def output(process: LocalProcess, stream: OutputStream | None = None) -> bytes:
+def output(process: ServedProcess, stream: OutputStream | None = None) -> bytes:
     """What is retained, of one stream or of all."""
     chunks = process.log.read().chunks
     return b"".join(c.chunk for c in chunks if stream is None or c.stream == stream)

@@ -86,10 +86,10 @@ async def test_a_recording_is_played_again() -> None:
         with pytest.raises(SpawnFailed):
             await again.start(request("n", "no-such-program"))
         assert await ask_cat(again) == heard
-        sleeper = await again.start(request("s", "sleep", "600"))
-        assert sleeper.verdict is None  # it waits to be killed, as it did
-        await sleeper.terminate()
-        assert (await sleeper.wait()).reason is Reason.TERMINATED
+        second = await again.start(request("s", "sleep", "600"))
+        assert second.verdict is None  # it waits to be killed, as it did
+        await second.terminate()
+        assert (await second.wait()).reason is Reason.TERMINATED
         # A command that was not recorded is the test's.
         await again.start(request("x", "cat"))
         again.processes[-1].end()
