@@ -150,7 +150,8 @@ fingerprint() {
 
 is_installed() { [ -x "$VENV/bin/python" ] && [ "$(cat "$VENV/.has-$1" 2>/dev/null)" = "$2" ]; }
 
-# Brings .venv up to date with `run` (what the package needs) or `dev` (everything).
+# Brings .venv up to date with `run` (what the package needs), `test` (what its unit tests need
+# besides) or `dev` (everything, programs of the system for the other tests too).
 setup() {
     local kind=$1 wanted
     if [ "$kind" = dev ]; then
@@ -172,21 +173,22 @@ install() {
     trust_system_certificates
     venv_works || create_venv
     say "installing what Holdfast needs ($kind)"
-    rm -f "$VENV/.has-run" "$VENV/.has-dev"
+    rm -f "$VENV"/.has-{run,test,dev}
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
         -r "$ROOT/requirements/tools.txt" >&2
-    if [ "$kind" = dev ]; then
-        in_venv sync --compile-bytecode --require-hashes \
-            "$ROOT"/requirements/{tools,dev,docs}.txt
-    else
-        in_venv install --compile-bytecode --require-hashes -r "$ROOT/requirements/run.txt"
-    fi
+    # Where tests run, Python compiles what they import, which is less than half of all there is.
+    case $kind in
+        dev) in_venv sync --require-hashes "$ROOT"/requirements/{tools,dev,docs}.txt ;;
+        test) in_venv sync --require-hashes "$ROOT"/requirements/{tools,dev}.txt ;;
+        run) in_venv install --compile-bytecode --require-hashes -r "$ROOT/requirements/run.txt" ;;
+    esac
     in_venv install --no-deps --no-build-isolation --editable "$ROOT"
     "$VENV/bin/python" -m compileall -q "$ROOT/src"
-    echo "$wanted" >"$VENV/.has-run"
-    if [ "$kind" = dev ]; then
-        echo "$wanted" >"$VENV/.has-dev"
-    fi
+    local had
+    for had in run test dev; do
+        echo "$wanted" >"$VENV/.has-$had"
+        [ "$had" != "$kind" ] || break
+    done
 }
 
 in_venv() { VIRTUAL_ENV="$VENV" "$VENV/bin/uv" pip --quiet "$@" >&2; }

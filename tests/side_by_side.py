@@ -4,8 +4,10 @@ Runs tests side by side, in processes that are forked when the tests have been c
 `pytest-xdist` has every worker import and collect all tests for itself. With thirteen thousand
 of them that cost more than many of the tests, and a worker more was no gain. Here the tests are
 collected once, and a worker costs a fork. Use it with `pytest -p tests.side_by_side --forks 8`.
+A worker that a test ends, by its time limit or a crash, is replaced: no other test is left out.
 """
 
+import itertools
 import os
 import pickle
 import selectors
@@ -49,6 +51,10 @@ class _Run:
         self._chunks = list(_chunks(session.items))
         self._forks = min(forks, len(self._chunks))
         self._workers: dict[int, _Worker] = {}
+        self._started = 0
+        self._selector = selectors.DefaultSelector()
+        # One folder for the files of all workers. Pytest removes it with a later run.
+        self._folder: Path = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         # Every worker reads the number of its next chunk from here.
         self._numbers, numbers = os.pipe()
         with open(numbers, "wb") as file:
@@ -57,11 +63,9 @@ class _Run:
     def run(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number in range(self._forks):
-            self._fork(number)
-        with selectors.DefaultSelector() as selector:
-            for fd in self._workers:
-                selector.register(fd, selectors.EVENT_READ)
+        for _ in range(self._forks):
+            self._fork([])
+        with self._selector as selector:
             while self._workers:
                 for key, _ in selector.select():
                     worker = self._workers[key.fd]
@@ -76,7 +80,9 @@ class _Run:
         if unread:
             raise self._session.Failed(f"{len(unread) // _LENGTH.size} groups of tests did not run")
 
-    def _fork(self, number: int) -> None:
+    def _fork(self, first: list[pytest.Item]) -> None:
+        """Start a worker, which begins with some tests that another one left."""
+        self._started += 1
         reports, to_parent = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -84,20 +90,24 @@ class _Run:
                 os.close(reports)
                 for fd in self._workers:
                     os.close(fd)
-                self._work(number, to_parent)
+                self._work(first, to_parent)
             except BaseException:  # noqa: BLE001 - a fork must never go on as its parent
                 traceback.print_exc(file=sys.__stderr__)
             finally:
                 os._exit(1)
         os.close(to_parent)
-        self._workers[reports] = _Worker(pid, reports)
+        self._workers[reports] = _Worker(pid, reports, first)
+        self._selector.register(reports, selectors.EVENT_READ)
 
     # -- in the process of the tests' runner
 
     def _tell(self, worker: "_Worker", message: tuple[str, Any]) -> None:
         kind, value = message
-        if kind == "start":
+        if kind == "take":
+            worker.waiting += self._chunks[value]
+        elif kind == "start":
             worker.running = value
+            worker.waiting = [item for item in worker.waiting if item.nodeid != value[0]]
             self._hook.pytest_runtest_logstart(nodeid=value[0], location=value[1])
         elif kind == "finish":
             worker.running = None
@@ -125,10 +135,12 @@ class _Run:
                 when="call",
             )
         )
+        if worker.running is not None:  # it got on by one test at least, so this has an end
+            self._fork(worker.waiting)
 
     # -- in a worker
 
-    def _work(self, number: int, to_parent: int) -> NoReturn:
+    def _work(self, first: list[pytest.Item], to_parent: int) -> NoReturn:
         config = self._session.config
         plugins = config.pluginmanager
         # What the tests print is captured in files, which are to be this worker's own.
@@ -136,12 +148,13 @@ class _Run:
         capture.stop_global_capturing()
         capture.start_global_capturing()
         plugins.unregister(name="terminalreporter")
-        plugins.register(_Reporter(config, to_parent), "terminalreporter")
-        factory = config._tmp_path_factory  # type: ignore[attr-defined]
-        factory._basetemp = factory.getbasetemp() / f"worker{number}"
-        factory._basetemp.mkdir()
+        reporter = _Reporter(config, to_parent)
+        plugins.register(reporter, "terminalreporter")
+        folder = self._folder / f"worker{self._started}"
+        folder.mkdir()
+        config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
         item = None
-        for following in self._items():
+        for following in itertools.chain(first, self._items(reporter)):
             if item is not None:
                 config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following
@@ -150,17 +163,21 @@ class _Run:
         capture.stop_global_capturing()
         os._exit(0)
 
-    def _items(self) -> Iterator[pytest.Item]:
-        while number := os.read(self._numbers, _LENGTH.size):
-            yield from self._chunks[_LENGTH.unpack(number)[0]]
+    def _items(self, reporter: "_Reporter") -> Iterator[pytest.Item]:
+        while data := os.read(self._numbers, _LENGTH.size):
+            number: int = _LENGTH.unpack(data)[0]
+            reporter.take(number)
+            yield from self._chunks[number]
 
 
 class _Worker:
     """A worker as the runner sees it."""
 
-    def __init__(self, pid: int, fd: int) -> None:
+    def __init__(self, pid: int, fd: int, first: list[pytest.Item]) -> None:
         self.pid = pid
         self.fd = fd
+        self.waiting = first
+        """Tests that it has taken and not begun."""
         self.running: tuple[str, Any] | None = None
         """The test it is at, by its id and location."""
         self._unread = b""
@@ -189,6 +206,10 @@ class _Reporter:
             or config.option.xmlpath
             or config.pluginmanager.hasplugin("tests.processor_times")
         )
+
+    def take(self, number: int) -> None:
+        """Tell that this worker will run a chunk."""
+        self._send("take", number)
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         self._send("start", (nodeid, location))

@@ -371,7 +371,7 @@ async def test_connections_do_not_hold_up_one_another(
 async def test_a_client_that_stops_reading_holds_up_its_process_and_loses_nothing(
     server: ServerProcess, tmp_path: Path
 ) -> None:
-    total = 64 * MIB
+    total = 24 * MIB
     with Fifo(tmp_path / "done") as done:
         async with connect_slowly(server.url) as client, connect(server.url) as other:
             script = f"head -c {total} /dev/zero | tr '\\0' x; echo >{done.path}"

@@ -21,6 +21,9 @@ from tests.real.codex import codex_serving
 STREAMS, ECHOES = 4, 4
 """Processes that write by themselves, and processes that repeat what is written to them."""
 
+PAUSE = 0.01
+"""Seconds between writes: a recovery takes its time, and nothing is gained by haste meanwhile."""
+
 LINES_AHEAD = 4_000
 """Lines that a stream writes before one of them is read: about 500 kB of the longest."""
 
@@ -71,7 +74,7 @@ class Load:
             f"n=0; while [ ! -e {self._stop} ]; do"
             f" read seen < {self._seen(number)}; [ $((n - seen)) -gt {LINES_AHEAD} ] ||"
             f" for i in {{1..50}}; do echo $n {'x' * (40 * number + 1)}; n=$((n+1)); done;"
-            " sleep 0.01; done; exit 9"
+            " sleep 0.05; done; exit 9"
         )
         self._seen(number).write_text("0\n")
         return await self._client.start(params(f"stream-{number}", script))
@@ -112,6 +115,7 @@ class Load:
                     for task in on_the_way:
                         assert await task is WriteStatus.ACCEPTED
                     on_the_way.clear()
+                    await asyncio.sleep(PAUSE)
             await process.write(b"end\n")
 
         async def read() -> None:

@@ -18,7 +18,7 @@ from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed, ConnectionLost
 from tests.e2e.sshd import OWN_PATH, Host, host
-from tests.e2e.test_ssh import INSTALL_LIMIT, SYSTEM_PATH, add_program, bare_python
+from tests.e2e.test_ssh import INSTALL_LIMIT, SYSTEM_PATH, Cli, add_program, bare_python
 from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
@@ -275,6 +275,7 @@ asyncio.run(main())
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.long
 async def test_nothing_is_left_after_a_client_was_killed(ready: Host) -> None:
     """It takes the 30 seconds that a session is kept, and a little more."""
     client = await asyncio.create_subprocess_exec(
@@ -323,7 +324,10 @@ async def test_what_was_installed_can_do_it_too(tmp_path: Path) -> None:
     programs.mkdir()
     add_program(programs, "python3", f'exec {bare_python()} "$@"')
     with host(tmp_path, path=f"{programs}:{SYSTEM_PATH}") as there:
-        target = target_of(there, install=True)
+        done = Cli(tmp_path / "config", there).connect("--yes", there.url)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "just installed" in done.stdout
+        target = target_of(there)
         async with RemoteEnvironment("bare", target) as place, asyncio.timeout(INSTALL_LIMIT):
             running = await place.start("cat", stdin=True)
             assert target.program == str(there.deployed / __version__ / "bin/holdfast")

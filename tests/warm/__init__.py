@@ -4,7 +4,7 @@ Starts `holdfast` commands from a process that has imported everything already.
 Half of what the tests cost was Python importing the same modules a thousand times. `HOLDFAST`
 is a command like any other: whoever runs it gets a process of its own with that process's
 descriptors, folder, variables, limits and exit status. Only the imports are shared. Where
-something else matters (a terminal, another user, the pid itself), `COLD` starts a fresh
+something else matters (another user, the pid itself), `COLD` starts a fresh
 interpreter; the launcher does so by itself where it can tell. `DRIVER` starts the program
 behind which the library is compared with recorded behaviour in the same way, and `PROGRAM` any
 file of Python.

@@ -47,6 +47,7 @@ def main() -> None:
         "variables": dict(posix.environ),
         "umask": _umask(),
         "ignored": ignored,
+        "terminal": _terminal(),
         "limits": [(which, *resource.getrlimit(which)) for which in _LIMITS],
     }
     for number in _PASSED_ON:
@@ -74,13 +75,13 @@ def _start_cold(module: str, arguments: list[str]) -> None:
 
 def _can_be_warm() -> bool:
     """Return False where a process of the server would not be as one of this process."""
-    for fd in _STDIO:
-        try:
-            if posix.isatty(fd):
-                return False
+    try:
+        for fd in _STDIO:
             posix.fstat(fd)
-        except OSError:
-            return False
+    except OSError:
+        return False
+    if any(map(posix.isatty, _STDIO)) and _terminal() is None:
+        return False
     # Python reads its own variables, and those of the locale, when it starts.
     for name, value in posix.environ.items():
         if name.startswith(_READ_AT_START) and name not in _HARMLESS:
@@ -88,6 +89,24 @@ def _can_be_warm() -> bool:
         if name == b"LANG" and not value.lower().endswith((b"utf-8", b"utf8")):
             return False
     return True
+
+
+def _terminal() -> int | None:
+    """
+    Return a descriptor of the terminal that a process of the server can take over.
+
+    It becomes the leader of a session with that terminal, so this process must be one; and only
+    root may take a terminal away from a session. Job control of a shell needs this very process.
+    """
+    if posix.geteuid() != 0 or posix.getsid(0) != posix.getpid():
+        return None
+    for fd in _STDIO:
+        try:
+            if posix.tcgetpgrp(fd) == posix.getpid():
+                return fd
+        except OSError:
+            continue  # no terminal, or not that of this session
+    return None
 
 
 def _connect(address: str) -> _socket.socket | None:

@@ -2,6 +2,7 @@
 
 import ast
 import atexit
+import fcntl
 import gc
 import io
 import os
@@ -13,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+import termios
 import threading
 import traceback
 import warnings
@@ -191,6 +193,9 @@ def _become(payload: bytes, descriptors: list[int]) -> None:
         os.fchdir(folder)
         for target, fd in enumerate(stdio):
             os.dup2(fd, target)
+        if request["terminal"] is not None:
+            os.setsid()
+            fcntl.ioctl(request["terminal"], termios.TIOCSCTTY, 1)
         os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         os.umask(request["umask"])
         for number in request["ignored"]:

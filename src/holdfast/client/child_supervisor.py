@@ -70,6 +70,8 @@ def main(argv: list[str]) -> int:
     # Orphans are reaped as they end. The command itself stays a zombie, so that its pid, which
     # is also the process group id, cannot be reused before the last `killpg`.
     signal.signal(signal.SIGCHLD, lambda number, frame: reap_children(spare=(command,)))
+    # The signal of an orphan that ended before was lost.
+    reap_children(spare=(command,))
     first: int | None = _SOCKET
     try:
         for number in _STOP_SIGNALS:

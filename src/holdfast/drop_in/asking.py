@@ -24,10 +24,21 @@ _MOST = 4096
 
 
 class _TypedLines:
-    """Lines of a terminal, until `close`; the part of a file that `TerminalApprover` needs."""
+    """
+    Lines of a terminal, until `close` or the end of the process that asked.
 
-    def __init__(self, path: str) -> None:
+    It has the part of a file that `TerminalApprover` needs.
+    """
+
+    def __init__(self, path: str, caller: int) -> None:
         self._fd = os.open(path, _FLAGS | os.O_NONBLOCK)
+        try:
+            # By the time the caller's shell shows its prompt, the pidfd is readable. `close` may
+            # come later: a server on a busy machine has other things to do first.
+            self._ended = os.pidfd_open(caller)
+        except OSError:
+            os.close(self._fd)
+            raise
         # A pipe wakes `select`: closing a descriptor in another thread would not.
         self._closed, self._close = os.pipe2(os.O_CLOEXEC)
         self._reading = threading.Lock()
@@ -39,12 +50,12 @@ class _TypedLines:
         return os.isatty(self._fd)
 
     def readline(self) -> str:
-        """Return the next line; an empty text at the end, or after `close`."""
+        """Return the next line; an empty text at the end, or once nobody waits for an answer."""
         with self._reading:
             if self._fd < 0:
                 return ""
-            ready, _, _ = select.select([self._fd, self._closed], [], [])
-            if self._closed in ready:
+            ready, _, _ = select.select([self._fd, self._closed, self._ended], [], [])
+            if self._closed in ready or self._ended in ready:
                 return ""
             try:
                 return os.read(self._fd, _MOST).decode("utf-8", "replace")
@@ -56,7 +67,7 @@ class _TypedLines:
         """Stop reading the terminal; wakes a thread that is reading."""
         os.write(self._close, b"x")
         with self._reading:
-            for fd in (self._fd, self._closed, self._close):
+            for fd in (self._fd, self._closed, self._close, self._ended):
                 os.close(fd)
             self._fd = -1
 
@@ -70,7 +81,7 @@ def approver_on(pid: int, number: int) -> Iterator[TerminalApprover]:
         OSError: The terminal cannot be opened.
     """
     path = f"/proc/{pid}/fd/{number}"
-    lines = _TypedLines(path)
+    lines = _TypedLines(path, pid)
     try:
         with open(
             os.open(path, _FLAGS), "w", encoding="utf-8", errors="backslashreplace"
