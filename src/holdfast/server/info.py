@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-import pwd
 import sys
 from collections.abc import Mapping
 
 from holdfast._version import __version__
+from holdfast.process.environment import login_shell
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import PathUri
 
@@ -42,14 +42,6 @@ CAPABILITIES = Capabilities(
 
 # Shells whose options Codex clients know.
 _SHELLS = ("bash", "zsh", "sh")
-
-
-def login_shell() -> str:
-    """Return the user's shell from the user database; `/bin/sh` if there is none."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
-    except KeyError:
-        return "/bin/sh"
 
 
 def environment_info(environ: Mapping[str, str] | None = None) -> EnvironmentInfo:
