@@ -24,7 +24,7 @@ from holdfast.environments.commands.arguments import (
     as_terminal_size,
     as_variables,
 )
-from holdfast.environments.commands.launch import Confinement, Launch, Launcher
+from holdfast.environments.commands.starter import CommandStarter, CommandToStart, Confinement
 from holdfast.environments.paths import AnyPath, below, folder_of_server
 from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound
 from holdfast.process.variable_marks import FirstCommand
@@ -125,8 +125,8 @@ class Environment(ABC):
             # The properties would create the objects; without them nothing was started.
             if "_commands" in vars(self):
                 await self._commands.aclose()
-            elif "_launcher" in vars(self):
-                await self._launcher.end_left()
+            elif "_starter" in vars(self):
+                await self._starter.end_left()
         finally:
             # Set after the commands have ended, which need an open environment.
             self.closed = True
@@ -268,7 +268,7 @@ class Environment(ABC):
         behind ends with the environment.
         """
         self._check_open()
-        launch = Launch(
+        request = CommandToStart(
             as_argv(command),
             cwd,
             as_variables(env),
@@ -278,7 +278,7 @@ class Environment(ABC):
             tty,
             None if size is None else as_terminal_size(size),
         )
-        return (await self._launcher.launch(launch)).process
+        return (await self._starter.start(request)).process
 
     def attach(self, name: str) -> "Running":
         """
@@ -420,11 +420,11 @@ class Environment(ABC):
 
     @cached_property
     def _commands(self) -> "Commands":
-        return environments.Commands(self, self._launcher)
+        return environments.Commands(self, self._starter)
 
     @cached_property
-    def _launcher(self) -> Launcher:
-        return Launcher(self, self._end_marked)
+    def _starter(self) -> CommandStarter:
+        return CommandStarter(self, self._end_marked)
 
     @cached_property
     def _files(self) -> "Files":
@@ -432,7 +432,7 @@ class Environment(ABC):
 
     async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:  # noqa: B027 - a fake has none
         """
-        Kill what commands of this environment left behind; called by the launcher.
+        Kill what commands of this environment left behind; called by `CommandStarter`.
 
         Args:
             mark: The mark of one command, or of all; see `process.variable_marks`.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import holdfast
 from holdfast import environments
 from holdfast.environments import LOCAL
-from holdfast.environments.commands.launch import END_LIMIT
+from holdfast.environments.commands.starter import END_LIMIT
 from holdfast.environments.environment import Environment, Status
 from holdfast.errors import EnvironmentClosed
 from holdfast.process.variable_marks import FirstCommand, kill_by_variable
@@ -123,5 +123,5 @@ class LocalEnvironment(Environment):
         self.closed = True
         await self._stack.aclose()
         # The property would create the object; without it nothing was started.
-        if "_launcher" in vars(self):
-            await self._launcher.end_left()
+        if "_starter" in vars(self):
+            await self._starter.end_left()

@@ -19,15 +19,15 @@ from holdfast.environments.commands.arguments import (
     seconds,
 )
 from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.launch import (
-    Confinement,
-    EndLeft,
-    Launch,
-    Launcher,
-    nothing_left,
-)
 from holdfast.environments.commands.run import OnOutput, run_on, run_to_end
 from holdfast.environments.commands.running import Running, Starting
+from holdfast.environments.commands.starter import (
+    CommandStarter,
+    CommandToStart,
+    Confinement,
+    EndLeft,
+    nothing_left,
+)
 from holdfast.environments.paths import AnyPath
 from holdfast.errors import (
     DuplicateProcess,
@@ -57,9 +57,9 @@ _WITH_INPUT = 'n=$1; shift; head -c "$n" | "$@"'
 class Commands:
     """The commands of one environment."""
 
-    def __init__(self, environment: "Environment", launcher: Launcher) -> None:
+    def __init__(self, environment: "Environment", starter: CommandStarter) -> None:
         self._environment = environment
-        self._launcher = launcher
+        self._starter = starter
         self._tasks = OwnedTasks()
         self._detached: dict[str, Running] = {}
         # Names whose processes are being started now.
@@ -101,8 +101,8 @@ class Commands:
             if data and not (await self._environment.capabilities()).process_close_stdin:
                 # A Codex server cannot close stdin, so `head` ends the input instead.
                 run = ["/bin/sh", "-c", _WITH_INPUT, "sh", str(len(data)), *argv]
-            launch = Launch(run, cwd, variables, names, confined, stdin=bool(data))
-            process, end_left = await self._launcher.launch(launch, shown=argv)
+            request = CommandToStart(run, cwd, variables, names, confined, stdin=bool(data))
+            process, end_left = await self._starter.start(request, shown=argv)
             try:
                 done = await run_to_end(
                     process,
@@ -141,7 +141,7 @@ class Commands:
 
         async def start() -> Running:
             terminal = None if size is None else as_terminal_size(size)
-            launch = Launch(
+            request = CommandToStart(
                 as_argv(command),
                 cwd,
                 as_variables(env),
@@ -152,16 +152,16 @@ class Commands:
                 terminal,
                 name=detach or "",
             )
-            return await self._start(launch, detach)
+            return await self._start(request, detach)
 
         return Starting(start())
 
-    async def _start(self, launch: Launch, detach: str | None) -> Running:
+    async def _start(self, request: CommandToStart, detach: str | None) -> Running:
         # The claim spans the awaits below: a second `start` with the same name is refused at once.
         with nullcontext() if detach is None else self._claimed(detach):
             if detach is not None:
                 await self._see_free(detach)
-            process, end_left = await self._launcher.launch(launch)
+            process, end_left = await self._starter.start(request)
             # Here, because nothing else would shrink the table of a long-lived environment.
             self._forget_ended()
             self._processes[process.process_id] = process
@@ -190,7 +190,7 @@ class Commands:
 
     async def warm_up(self, confined: Confinement) -> None:
         """Run `true` once, so that the next start finds sandbox and caches ready."""
-        process, _ = await self._launcher.launch(Launch(["true"], confined=confined))
+        process, _ = await self._starter.start(CommandToStart(["true"], confined=confined))
         await run_to_end(process, "true", cap=0, tasks=self._tasks)
 
     def attach(self, name: str) -> Running:
@@ -206,7 +206,7 @@ class Commands:
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
         # Last, when nothing more can be started that would carry the mark.
-        await self._launcher.end_left()
+        await self._starter.end_left()
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from holdfast.collect.drain import DRAIN_LIMIT, Drain
 from holdfast.collect.head_tail import HeadTail
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.launch import END_LIMIT
+from holdfast.environments.commands.starter import END_LIMIT
 from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError
 from holdfast.events import Exited, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, WriteStatus

@@ -12,8 +12,8 @@ from holdfast.collect.drain import Drain
 from holdfast.environments.commands.arguments import as_bytes, as_signal_name, seconds
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
-from holdfast.environments.commands.launch import EndLeft
 from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process, run_on
+from holdfast.environments.commands.starter import EndLeft
 from holdfast.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
 from holdfast.events import Closed, Gap, ProcessEvent, Verdict, WaitingFor
 from holdfast.protocol.process import (

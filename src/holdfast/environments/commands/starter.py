@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from holdfast.environments.limits import Limits
     from holdfast.environments.sandbox import AnySandbox
 
-__all__ = ["END_LIMIT", "Confinement", "EndLeft", "Launch", "Launched", "Launcher", "nothing_left"]
+__all__ = [
+    "END_LIMIT",
+    "CommandStarter",
+    "CommandToStart",
+    "Confinement",
+    "EndLeft",
+    "StartedCommand",
+    "nothing_left",
+]
 
 END_LIMIT = 5.0
 """Seconds to wait for the end of a killed process; only a broken connection takes longer."""
@@ -47,7 +55,7 @@ class Confinement(msgspec.Struct, frozen=True):
     limits: "Limits | None" = None
 
 
-class Launch(msgspec.Struct, frozen=True):
+class CommandToStart(msgspec.Struct, frozen=True):
     """One command to start; the arguments have been checked."""
 
     argv: list[str]
@@ -66,7 +74,7 @@ class Launch(msgspec.Struct, frozen=True):
     """Begin of its process id; empty for any."""
 
 
-class Launched(NamedTuple):
+class StartedCommand(NamedTuple):
     """A process that runs."""
 
     process: ExecProcess
@@ -74,7 +82,7 @@ class Launched(NamedTuple):
     """Kills what it has left behind."""
 
 
-class Launcher:
+class CommandStarter:
     """Starts the commands of one environment."""
 
     def __init__(
@@ -99,29 +107,31 @@ class Launcher:
         self._first: FirstCommand | None = None
         self._count = 0
 
-    async def launch(self, launch: Launch, shown: list[str] | None = None) -> Launched:
+    async def start(
+        self, request: CommandToStart, shown: list[str] | None = None
+    ) -> StartedCommand:
         """
         Start a command.
 
         Args:
-            launch: The command.
+            request: The command.
             shown: The command as errors name it, if another one is started in its place.
 
         Raises:
             SpawnFailed: It could not be started; the text says why.
             HoldfastError: See `Environment.run`.
         """
-        argv = shown or launch.argv
-        folder = await self._environment.uri(launch.cwd)
-        if launch.tty and launch.cwd is not None and (fault := await self._folder_fault(folder)):
+        argv = shown or request.argv
+        folder = await self._environment.uri(request.cwd)
+        if request.tty and request.cwd is not None and (fault := await self._folder_fault(folder)):
             # On a terminal the protocol starts the command in the user's home instead of failing.
             raise _cannot_run_in(folder, fault, argv[0])
-        params = await self._params(launch, folder)
+        params = await self._params(request, folder)
         try:
             process = await self._environment.backend.start(params)
         except SpawnFailed as error:
             raise await self._explained(error, params, argv) from error
-        return Launched(process, self._end_left_by(process, params))
+        return StartedCommand(process, self._end_left_by(process, params))
 
     async def end_left(self) -> None:
         """Kill what commands left behind, daemons too; call it when nothing more is started."""
@@ -129,17 +139,17 @@ class Launcher:
             self._marked = False
             await self._end_marked(self._mark, self._first)
 
-    async def _params(self, launch: Launch, folder: PathUri) -> StartParams:
+    async def _params(self, request: CommandToStart, folder: PathUri) -> StartParams:
         environment = self._environment
-        if launch.unset and not (await environment.capabilities()).process_unset:
+        if request.unset and not (await environment.capabilities()).process_unset:
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
-        limits = launch.confined.limits
+        limits = request.confined.limits
         if limits is not None and not hasattr(limits, "on_wire"):
             raise TypeError(f"limits is a `Limits`, not {type(limits).__name__}")
         self._count += 1
-        env = dict(launch.env)
+        env = dict(request.env)
         # The sandbox is resolved on the machine of the command, which may need a connection.
-        sandbox = await environment.sandbox_context(launch.confined.sandbox)
+        sandbox = await environment.sandbox_context(request.confined.sandbox)
         # A sandbox has a PID namespace: nothing outlives its command, so no mark is needed.
         if (
             sandbox is None
@@ -152,17 +162,17 @@ class Launcher:
             env[MARK_VARIABLE] = with_mark(outer, f"{self._mark}-{self._count}")
             self._marked = True
         return StartParams(
-            process_id=f"{launch.name or self._prefix}-{self._count}",
-            argv=launch.argv,
+            process_id=f"{request.name or self._prefix}-{self._count}",
+            argv=request.argv,
             cwd=folder,
             env=env,
             env_policy=_EVERYTHING,
-            tty=launch.tty,
-            pipe_stdin=launch.stdin,
-            terminal_size=launch.size,
+            tty=request.tty,
+            pipe_stdin=request.stdin,
+            terminal_size=request.size,
             sandbox=sandbox,
             limits=None if limits is None else limits.on_wire(),
-            unset=list(launch.unset) or UNSET,
+            unset=list(request.unset) or UNSET,
         )
 
     def _end_left_by(self, process: ExecProcess, params: StartParams) -> EndLeft:
