@@ -230,12 +230,10 @@ class Connection:
         if self._choked or self._decoding:
             # The transport had read it together with the one that the rest has to wait for.
             self._postponed.append(message)
-        else:
+        elif self._take_raw is None or not self._take_raw(message):
             self._receive(message)
 
     def _receive(self, message: bytes) -> None:
-        if self._take_raw is not None and self._take_raw(message):
-            return
         if self._prepare is not None and len(message) > NEVER_HEAVY and is_heavy(message):
             self._decode_elsewhere(message, self._prepare)
             return
@@ -287,7 +285,9 @@ class Connection:
 
     def _receive_postponed(self) -> None:
         while self._postponed and not self._choked and not self._decoding:
-            self._receive(self._postponed.popleft())
+            message = self._postponed.popleft()
+            if self._take_raw is None or not self._take_raw(message):
+                self._receive(message)
 
     def _handle(self, event: Message | None) -> None:
         handler = self._handler

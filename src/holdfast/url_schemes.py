@@ -5,31 +5,52 @@ A row names the class that makes the connections. The class is loaded when a URL
 used, so that a program pays only for the transports that it uses.
 """
 
-from collections.abc import Iterable
 from importlib import import_module
-from typing import Final, Literal, NamedTuple
+
+# Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Literal
 
 __all__ = ["SCHEMES", "Scheme", "is_stdio", "listening", "scheme_of", "socket_path", "spelled"]
 
 
-class Scheme(NamedTuple):
+class Scheme:
     """One kind of URL."""
 
-    name: str
-    start: str
-    """The characters that every URL of this scheme begins with."""
-    form: str
-    """The URL with placeholders, for help and errors."""
-    target: str
-    """Subclass of `client.target.Target` that makes connections, as `module:class`."""
-    address: Literal["host", "path"] = "host"
-    """Kind of address in the URL: a host with a port, or the path of a socket."""
-    listens: bool = True
-    """True if a server listens there; False if connecting starts the server."""
-    takes_token: bool = False
-    """True if a bearer token can be sent to such a URL."""
-    mistaken: tuple[str, ...] = ()
-    """Other schemes that people write where they mean this one."""
+    def __init__(
+        self,
+        name: str,
+        start: str,
+        form: str,
+        target: str,
+        *,
+        address: "Literal['host', 'path']" = "host",
+        listens: bool = True,
+        takes_token: bool = False,
+        mistaken: tuple[str, ...] = (),
+    ) -> None:
+        """
+        Args:
+            name: The scheme itself.
+            start: The characters that every URL of this scheme begins with.
+            form: The URL with placeholders, for help and errors.
+            target: Subclass of `client.target.Target` that makes connections, as
+                `module:class`.
+            address: Kind of address in the URL: a host with a port, or the path of a socket.
+            listens: True if a server listens there; False if connecting starts the server.
+            takes_token: True if a bearer token can be sent to such a URL.
+            mistaken: Other schemes that people write where they mean this one.
+        """
+        self.name = name
+        self.start = start
+        self.form = form
+        self.target = target
+        self.address = address
+        self.listens = listens
+        self.takes_token = takes_token
+        self.mistaken = mistaken
 
     def load_target(self) -> object:
         """Import the class that makes connections."""
@@ -37,7 +58,7 @@ class Scheme(NamedTuple):
         return getattr(import_module(module), name)
 
 
-SCHEMES: Final[tuple[Scheme, ...]] = (
+SCHEMES = (
     Scheme(
         "ws",
         "ws://",
@@ -80,7 +101,7 @@ def listening() -> list[Scheme]:
     return [scheme for scheme in SCHEMES if scheme.listens]
 
 
-def spelled(schemes: Iterable[Scheme]) -> str:
+def spelled(schemes: "Iterable[Scheme]") -> str:
     """Return the forms of some schemes as an enumeration for errors."""
     *forms, last = (f"`{scheme.form}`" for scheme in schemes)
     return f"{', '.join(forms)} or {last}" if forms else last

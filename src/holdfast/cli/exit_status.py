@@ -3,7 +3,7 @@
 import errno
 import os
 
-from holdfast.errors import HoldfastError, RemoteError
+from holdfast.errors import HoldfastError, RemoteError, SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.system_text import without_number
 
@@ -57,35 +57,29 @@ def of_signal(number: int) -> int:
     return 128 + number
 
 
-def refused(program: str, error: HoldfastError, *, cwd: str | None = None) -> Ended:
+def refused(program: str, error: HoldfastError) -> Ended:
     """
     Return the end of a run whose command could not be started.
 
     Args:
         program: The command's name.
-        error: The exception of `start`.
-        cwd: A directory on a server. It may be the missing file, if the server does not say.
+        error: The exception of `Environment.launch`.
     """
-    text = error.message if isinstance(error, RemoteError) else str(error)
+    # An environment explains the failure in a sentence of its own. Here the path of a folder at
+    # fault is taken from it, and the rest from what the system said.
+    cause = error.__cause__ if isinstance(error.__cause__, SpawnFailed) else error
+    text = cause.message if isinstance(cause, RemoteError) else str(cause)
     # Without a program, the errno is about something else, such as a sandbox that could not be
     # built.
-    number = error.errno if error.program is not None else None
+    number = cause.errno if cause.program is not None else None
     reason = "" if number is None else os.strerror(number)
     # With a path, the fault is that directory and not the program.
     if number is not None and error.path is not None:
         return Ended(FAILED, f"cannot run in {error.path}: {reason}")
     if number == errno.ENOENT:
-        if cwd is not None and not _tells_folder(error):
-            return Ended(_NOT_FOUND, f"{program}: command not found, or no folder {cwd}")
         if "/" not in program:
             return Ended(_NOT_FOUND, f"{program}: command not found")
         return Ended(_NOT_FOUND, f"{program}: {reason}")
     if number in _EXECUTION_ERRORS:
         return Ended(_CANNOT_EXECUTE, f"{program}: {reason}")
-    return Ended(FAILED, f"cannot start {program}: {without_number(text, error.errno)}")
-
-
-def _tells_folder(error: HoldfastError) -> bool:
-    """Return True if the error would name a missing directory, which Codex's does not."""
-    cause = error.__cause__
-    return not isinstance(cause, RemoteError) or cause.data is not None
+    return Ended(FAILED, f"cannot start {program}: {without_number(text, cause.errno)}")

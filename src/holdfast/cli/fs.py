@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
-import holdfast
 from holdfast.backends import FileSystem
 from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.loading import load
-from holdfast.cli.server_options import choose_place, connected, is_remote
+from holdfast.cli.server_options import choose_place, opened
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -155,27 +154,20 @@ async def _run(operation: Operation, options: argparse.Namespace) -> int:
 @asynccontextmanager
 async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
     choose_place(options)
-    if not is_remote(options):
+    async with opened(options, complain) as environment:
         if options.verbose:
-            complain("files of this machine")
-        # Loaded on first use by the package: files of a server do without.
-        files = holdfast.LocalFileSystem()
-        try:
-            yield FilePlace(files, os.getcwd(), writes_blocks=True)
-        finally:
-            await files.aclose()
-        return
-    async with connected(options, complain) as client:
-        if options.verbose:
-            name = f"`{options.on}`, " if options.on else ""
-            complain(f"files of {name}{client.target.label}")
-        info = client.environment
+            name = f"`{options.on}`, " if environment.is_remote and options.on else ""
+            complain(f"files of {name}{environment.where}")
+        if not environment.is_remote:
+            yield FilePlace(environment.filesystem, os.getcwd(), writes_blocks=True)
+            return
+        info = await environment.info()
         cwd: str | None = None
         with suppress(InvalidPathUri, ForeignPathUri):
             # A server of another operating system has no path that can be joined here.
             cwd = PathUri.parse(info.cwd).native if info.cwd else None
         blocks = info.capabilities.file_write_streaming
-        yield FilePlace(client.files, cwd, writes_blocks=blocks)
+        yield FilePlace(environment.filesystem, cwd, writes_blocks=blocks)
 
 
 async def _remove(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:

@@ -3,25 +3,18 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 
-import holdfast
-from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.cli.exit_status import FAILED, Ended, refused
+from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.foreground import ForegroundCommand
+from holdfast.cli.launch import launch
 from holdfast.cli.loading import load
-from holdfast.cli.server_options import choose_place, connected, is_remote
-from holdfast.cli.start_params import local_request, remote_request
-from holdfast.errors import ConnectionLost, HoldfastError
-from holdfast.process.variable_marks import MARK_VARIABLE
-from holdfast.protocol.process import StartParams
+from holdfast.cli.server_options import choose_place, is_remote, opened
+from holdfast.errors import HoldfastError
 from holdfast.supervision.guardian import kill_all_children, reap_children
 
 __all__ = ["attend", "run_attended"]
-
-# Seconds for a server to kill what the command left there.
-_END_LIMIT = 5.0
 
 # Seconds between two checks for exited orphans; a zombie costs only an entry of the process table.
 _REAP_INTERVAL = 2.0
@@ -73,12 +66,11 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
     try:
         async with asyncio.TaskGroup() as tasks:
             foreground = ForegroundCommand(tasks, lifeline, tty=options.tty)
-            async with _place(options, foreground.say) as (backend, request):
-                process = await _start(backend, request, options)
-                pid = getattr(process, "pid", None)
-                # Only a local process has one, and is a child of this process.
-                if pid is not None:
-                    foreground.start_task(_reap_orphans(pid))
+            async with opened(options, foreground.say) as environment:
+                process = await launch(options, environment, foreground.say)
+                # A local process is a child of this one.
+                if not environment.is_remote and process.pid is not None:
+                    foreground.start_task(_reap_orphans(process.pid))
                 status = await foreground.attend(process)
             foreground.close()
     except ExceptionGroup as failures:
@@ -95,57 +87,6 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
     if isinstance(found, TimeoutError):
         return Ended(FAILED, "the server does not answer")
     return found
-
-
-def _place(
-    options: argparse.Namespace, say: Callable[[str], None]
-) -> AbstractAsyncContextManager[tuple[ExecBackend, StartParams]]:
-    return _on_server(options, say) if is_remote(options) else _here(options, say)
-
-
-@asynccontextmanager
-async def _here(
-    options: argparse.Namespace, say: Callable[[str], None]
-) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
-    request = local_request(options)
-    if options.verbose:
-        say(f"running on this machine, in {request.cwd.native}")
-    # Loaded on first use by the package: a command on a server does without.
-    async with holdfast.LocalBackend() as backend:
-        yield backend, request
-
-
-@asynccontextmanager
-async def _on_server(
-    options: argparse.Namespace, say: Callable[[str], None]
-) -> AsyncIterator[tuple[ExecBackend, StartParams]]:
-    async with connected(options, say) as client:
-        request = remote_request(options, client.environment)
-        if options.verbose:
-            name = f"`{options.on}`, " if options.on else ""
-            say(f"running on {name}{client.target.label}, in {request.cwd.native}")
-        try:
-            yield client, request
-        finally:
-            mark = request.env.get(MARK_VARIABLE)
-            # Without a connection the server kills them when the session expires.
-            if mark is not None and client.is_connected:
-                with suppress(HoldfastError, TimeoutError):
-                    async with asyncio.timeout(_END_LIMIT):
-                        await client.end_marked(mark)
-
-
-async def _start(
-    backend: ExecBackend, request: StartParams, options: argparse.Namespace
-) -> ExecProcess:
-    try:
-        return await backend.start(request)
-    except ConnectionLost:
-        raise
-    except HoldfastError as error:
-        # Only a remote request has a policy for the server's variables.
-        remote = request.env_policy is not None
-        raise refused(options.argv[0], error, cwd=options.cwd if remote else None) from error
 
 
 async def _reap_orphans(pid: int) -> None:

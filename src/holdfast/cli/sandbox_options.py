@@ -1,75 +1,34 @@
-"""The sandbox and limits of `holdfast run`: from options to the wire, and back to messages."""
+"""The limits of `holdfast run`, from options; and verdicts of limits and sandboxes, as messages."""
 
 import argparse
 
 from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.sandbox_options_parser import limit_attribute
 from holdfast.environments.limits import Limits
-from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
 from holdfast.errors import InvalidParams
 from holdfast.events import Denial, DenialKind, LimitKind, Reason, Verdict
-from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.protocol.limits import LIMITS, limit_of
-from holdfast.protocol.paths import InvalidPathUri, PathUri
-from holdfast.protocol.process import ProcessLimits
-from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["explain_failure", "given_limits", "limits_of", "sandbox_of"]
+__all__ = ["explain_failure", "given_limits", "limits_of"]
 
 
-def sandbox_of(
-    options: argparse.Namespace,
-    cwd: PathUri,
-    *,
-    remote: bool = False,
-    info: EnvironmentInfo | None = None,
-) -> SandboxContext | None:
+def limits_of(options: argparse.Namespace) -> Limits:
     """
-    Return the sandbox of the options, with the command's directory as its workspace.
-
-    Args:
-        options: The parsed command line.
-        cwd: The command's directory.
-        remote: True if it is on a server.
-        info: The server's description of its machine.
-
-    Raises:
-        Ended: There is no such profile, or it cannot be used there.
-    """
-    if options.sandbox is None:
-        return None
-    home = _home_there(info) if remote else home_here()
-    try:
-        return place_sandbox(
-            options.sandbox, ProfileContext(folder=cwd, home=home, here=not remote)
-        )
-    except InvalidParams as error:
-        raise Ended(FAILED, str(error)) from error
-
-
-def _home_there(info: EnvironmentInfo | None) -> PathUri | None:
-    told = None if info is None else info.user_home_dir
-    try:
-        return None if told is None else PathUri.parse(told)
-    except InvalidPathUri:
-        return None
-
-
-def limits_of(options: argparse.Namespace) -> ProcessLimits | None:
-    """
-    Return the limits of the options, or None.
+    Return the limits of the options.
 
     Raises:
         Ended: One of them is invalid.
     """
+    limits = given_limits(options)
     try:
-        return given_limits(options).on_wire()
+        limits.on_wire()
     except InvalidParams as error:
         text = str(error)
         for limit in LIMITS:
             # Errors of `Limits` use Python names; the user knows the option.
             text = text.replace(f"limit {limit.name}", limit.option)
         raise Ended(FAILED, text) from error
+    return limits
 
 
 def given_limits(options: argparse.Namespace) -> Limits:

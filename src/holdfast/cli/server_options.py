@@ -1,4 +1,4 @@
-"""Connection to the server that `--on`, `--url` or `--cmd` names, or to the default."""
+"""The environment that `--on`, `--url` or `--cmd` names, or the default."""
 
 import argparse
 import asyncio
@@ -13,8 +13,8 @@ from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.loading import load
 from holdfast.cli.token import bearer_token
 from holdfast.environments.config.home import holdfast_home, is_configured
+from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import (
-    ConnectFailed,
     ConnectionLost,
     HoldfastError,
     InvalidConfig,
@@ -23,9 +23,10 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     from holdfast.client import ExecServerClient
+    from holdfast.environments.environment import Environment
     from holdfast.environments.remote import RemoteEnvironment
 
-__all__ = ["choose_place", "connected", "is_remote", "split_command", "words_of"]
+__all__ = ["choose_place", "is_remote", "opened", "split_command", "words_of"]
 
 # Seconds between two messages that a lost connection is still being retried.
 _STILL_TRYING = 5.0
@@ -80,11 +81,11 @@ def is_remote(options: argparse.Namespace) -> bool:
 
 
 @asynccontextmanager
-async def connected(
+async def opened(
     options: argparse.Namespace, say: Callable[[str], None]
-) -> "AsyncIterator[ExecServerClient]":
+) -> "AsyncIterator[Environment]":
     """
-    Connect to the server of the options, and disconnect at the end.
+    Open the environment of the options, connected if it is a server, and close it at the end.
 
     Args:
         options: The command line, after `choose_place`.
@@ -92,30 +93,35 @@ async def connected(
 
     Raises:
         Ended: The command cannot be parsed, its server is lost, or there is no such name.
-        ConnectionLost: The server is lost, or was never reached.
+        ConnectFailed: The URL is none, or a token would cross a network unencrypted.
     """
-    # Loaded on first use by the package: a local command does without a client.
-    client_class = holdfast.ExecServerClient
-    if options.url is not None:
-        token = bearer_token(options)
-        async with await client_class.connect(options.url, bearer_token=token) as client:
-            with _LossTeller(client, say):
-                yield client
+    if not is_remote(options):
+        # The guardian of `holdfast run` kills what commands leave behind; `holdfast fs` has none.
+        async with LocalEnvironment(guarded=True) as here:
+            yield here
         return
-    if options.on is not None:
-        environment = _named(options.on)
-        async with _last_words(await _client_of(environment, options)) as client, environment:
-            with _LossTeller(client, say):
-                yield client
-        return
-    target = load("program_target")(split_command(options.cmd))
+    environment = _environment_of(options)
+    client = await _client_of(environment, options)
     try:
-        connecting = await client_class.connect(target)
-    except ConnectFailed as error:
-        raise Ended(FAILED, f"no server answers through `{options.cmd}`: {error}") from error
-    async with connecting, _last_words(connecting) as client:
-        with _LossTeller(client, say):
-            yield client
+        async with environment:
+            with _LossTeller(client, say):
+                yield environment
+    except ConnectionLost as error:
+        # The last line of a command such as ssh is the only trace of its reason.
+        words = await client.target.last_words()
+        raise Ended(FAILED, ": ".join(filter(None, [str(error), words]))) from error
+
+
+def _environment_of(options: argparse.Namespace) -> "RemoteEnvironment":
+    """Return the environment of the options, unconnected."""
+    if options.on is not None:
+        return _named(options.on)
+    # Loaded on first use: a local command does without a client.
+    environment_class: type[RemoteEnvironment] = load("RemoteEnvironment")
+    if options.url is not None:
+        target = load("Target").of(options.url, bearer_token=bearer_token(options))
+        return environment_class(options.url, target)
+    return environment_class(options.cmd, load("program_target")(split_command(options.cmd)))
 
 
 class _LossTeller:
@@ -181,10 +187,15 @@ async def _client_of(
     except ConnectionLost as error:
         # Its ssh or serving command may be running.
         await environment.aclose()
-        name, advice = f"environment `{options.on}`", ""
-        if getattr(options, "by_default", False):
-            name, advice = f"the default {name}", "; `--on local` means this machine"
-        raise Ended(FAILED, f"cannot reach {name}: {error.__cause__ or error}{advice}") from error
+        reason = str(error.__cause__ or error)
+        if options.cmd is not None:
+            reason = f"no server answers through `{options.cmd}`: {reason}"
+        elif options.on is not None:
+            name, advice = f"environment `{options.on}`", ""
+            if getattr(options, "by_default", False):
+                name, advice = f"the default {name}", "; `--on local` means this machine"
+            reason = f"cannot reach {name}: {reason}{advice}"
+        raise Ended(FAILED, reason) from error
 
 
 def _named(where: str) -> "RemoteEnvironment":
@@ -200,19 +211,6 @@ def words_of(error: HoldfastError) -> str:
     """Return the text of an error with its advice."""
     advice = getattr(error, "advice", None)
     return f"{error}; {advice}" if advice else str(error)
-
-
-@asynccontextmanager
-async def _last_words(client: "ExecServerClient") -> "AsyncIterator[ExecServerClient]":
-    """
-    Add the last stderr line of a command such as ssh to its error: the only trace of its
-    reason.
-    """
-    try:
-        yield client
-    except ConnectionLost as error:
-        words = await client.target.last_words()
-        raise Ended(FAILED, ": ".join(filter(None, [str(error), words]))) from error
 
 
 def split_command(command: str) -> list[str]:

@@ -48,6 +48,7 @@ class RemoteBackend:
 
     async def start(self, params: StartParams) -> RemoteProcess:
         """See `ExecServerClient.start`."""
+        # Capabilities, which are looked at below, are known once there was a connection.
         await self._session.connected()
         process_id = params.process_id
         # A loop, since another start of the same id may be called off meanwhile.
@@ -123,7 +124,7 @@ class RemoteBackend:
 
     def line_lost(self) -> None:
         """Note that events may be missing until `RemoteProcess.catch_up` brings them."""
-        for process in self.by_id.values():
+        for process in list(self.by_id.values()):
             process.line_lost()
 
     def line_back(self) -> None:
@@ -133,6 +134,7 @@ class RemoteBackend:
 
     def fail_all(self, error: ConnectionLost) -> None:
         """Fail all processes: the session is lost."""
+        # A copy: a reader that is woken may start another process, or forget one.
         for process in list(self.by_id.values()):
             process.fail(error)
         # Each has got the error; late events must find nothing.

@@ -257,6 +257,7 @@ class Link:
         except (msgspec.DecodeError, ValueError):
             # Parsed in full next, which words the error.
             return False
+        # Output of a process that was forgotten is dropped, like any other event of it.
         process = self._processes.get(head.process_id)
         if process is not None:
             process.deliver_output(head.seq, head.stream, data)

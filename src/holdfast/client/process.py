@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from holdfast.client.error_mapping import refusals
 from holdfast.client.hold import RemoteHold
-from holdfast.client.reorder import Reorder
+from holdfast.client.reorder import MAX_EVENT_BYTES, Reorder
 from holdfast.client.stdin import RemoteStdin
 from holdfast.errors import (
     ConnectionLost,
@@ -130,9 +130,9 @@ class RemoteProcess:
         # Ends of streams that came before the output they follow.
         self._stream_ends: deque[StreamEndedEvent] = deque()
         self._ended_streams: set[OutputStream] = set()
-        # Received since the last acknowledgement.
-        self._ack_bytes = 0
-        self._ack_events = 0
+        # The next acknowledgement is due at either of them.
+        self._ack_at_bytes = _ACK_BYTES
+        self._ack_at_seq = _ACK_EVENTS
         self._terminated = False
         # True once the server has said that its group is empty: it stays so.
         self._nothing_left = False
@@ -349,7 +349,21 @@ class RemoteProcess:
 
     def deliver_output(self, seq: int, stream: OutputStream, data: bytes) -> None:
         """Take output from the wire."""
-        self._deliver(OutputChunk(seq=seq, stream=stream, chunk=data))
+        reorder, log = self._reorder, self._log
+        if seq != reorder.last + 1 or reorder.waiting or len(data) > MAX_EVENT_BYTES:
+            self._deliver(OutputChunk(seq=seq, stream=stream, chunk=data))
+            return
+        # Nearly all output comes in order, and goes straight to the log.
+        if seq != log.next_seq:
+            self._break(_misnumbered(seq, log.next_seq))
+            return
+        reorder.last = seq
+        log.append(stream, data)
+        if self._stream_ends:
+            self._publish_stream_ends()
+        # Afterwards, so that only output that a reader can get is acknowledged.
+        if log.total_bytes >= self._ack_at_bytes or seq >= self._ack_at_seq:
+            self.acknowledge()
 
     def deliver_exit(self, event: ExitedEvent) -> None:
         """Take the exit from the wire."""
@@ -379,7 +393,8 @@ class RemoteProcess:
             session.notify(
                 PROCESS_ACK, AckParams(process_id=self.process_id, seq=self._reorder.last)
             )
-        self._ack_bytes = self._ack_events = 0
+        self._ack_at_bytes = self._log.total_bytes + _ACK_BYTES
+        self._ack_at_seq = self._reorder.last + _ACK_EVENTS
 
     def line_lost(self) -> None:
         """Note that events may be missing until `catch_up` brings them."""
@@ -433,14 +448,17 @@ class RemoteProcess:
             if due:
                 self._publish(due)
         except RemoteProtocolError as error:
-            self.fail(error)
-            self._session.processes.forget(self)
-            ending = TerminateParams(process_id=self.process_id)
-            self._session.processes.terminate_later(ending)
+            self._break(error)
             return
         # After publishing, so that only events that a reader can get are acknowledged.
-        if self._ack_bytes >= _ACK_BYTES or self._ack_events >= _ACK_EVENTS:
+        if self._log.total_bytes >= self._ack_at_bytes or self._log.next_seq > self._ack_at_seq:
             self.acknowledge()
+
+    def _break(self, error: RemoteProtocolError) -> None:
+        """Fail the process, whose events make no sense, and terminate it on the server."""
+        self.fail(error)
+        self._session.processes.forget(self)
+        self._session.processes.terminate_later(TerminateParams(process_id=self.process_id))
 
     def _exit(self, event: ExitedEvent) -> Exited:
         verdict = Verdict(
@@ -474,11 +492,11 @@ class RemoteProcess:
         """
         log = self._log
         for event in events:
-            self._ack_events += 1
+            # The mirror numbers its entries itself, and must come to the server's numbers.
+            seq = event.first_seq if type(event) is Gap else event.seq
+            if seq != log.next_seq:
+                raise _misnumbered(seq, log.next_seq)
             if type(event) is OutputChunk:
-                # The mirror numbers its entries like the server.
-                assert event.seq == log.next_seq
-                self._ack_bytes += len(event.chunk)
                 log.append(event.stream, event.chunk)
             elif type(event) is Exited:
                 if log.verdict is not None:
@@ -486,7 +504,6 @@ class RemoteProcess:
                 log.exit(self._explained(event.verdict))
                 _settle(self._exited)
             elif type(event) is Gap:
-                # The numbers of the mirror must stay equal to the server's.
                 log.skip_to(event.last_seq + 1)
             else:
                 # No other kind of event exists.
@@ -496,8 +513,6 @@ class RemoteProcess:
                 # The end of all streams is implied by the close.
                 self._stream_ends.clear()
                 log.close()
-                # Equal numbers at the end prove that nothing was skipped.
-                assert event.seq == log.next_seq - 1
                 self._session.processes.forget(self)
                 self._end()
                 # Events after the close are ignored.
@@ -528,6 +543,10 @@ def _has_news(answer: ReadResponse, after_seq: int) -> bool:
     """Return True if an answer ends the wait of a read."""
     ended = answer.closed or (answer.exited and after_seq < answer.next_seq - 1)
     return ended or bool(answer.chunks) or answer.failure is not None
+
+
+def _misnumbered(seq: int, expected: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"process event {seq} arrived where {expected} was expected")
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -27,8 +27,9 @@ class Reorder:
 
     def __init__(self) -> None:
         self.last = 0
-        """The number of the last event that was returned."""
-        self._waiting: dict[int, LogEntry] = {}
+        """The number of the last event that was returned, or taken past this buffer in order."""
+        self.waiting: dict[int, LogEntry] = {}
+        """Events that came before one that is missing, by number."""
         self._bytes = 0
         self._exit_known = False
         # 1, or `_WHILE_RECOVERING` between `interrupted` and `catch_up`.
@@ -44,7 +45,7 @@ class Reorder:
         size = len(event.chunk) if type(event) is OutputChunk else 0
         if size > MAX_EVENT_BYTES:
             raise RemoteProtocolError(f"process event exceeds {MAX_EVENT_BYTES} bytes")
-        if event.seq <= self.last or event.seq in self._waiting:
+        if event.seq <= self.last or event.seq in self.waiting:
             return []
         if type(event) is Exited:
             self._exit_known = True
@@ -52,13 +53,13 @@ class Reorder:
             # Always accepted, however much waits behind it: it empties the buffer.
             self.last += 1
             return [event, *self._due()]
-        if len(self._waiting) >= MAX_EVENTS * self._room:
+        if len(self.waiting) >= MAX_EVENTS * self._room:
             raise RemoteProtocolError(f"process event reorder buffer exceeds {MAX_EVENTS} entries")
         if self._bytes + size > MAX_EVENT_BYTES * self._room:
             raise RemoteProtocolError(
                 f"process event reorder buffer exceeds {MAX_EVENT_BYTES} bytes"
             )
-        self._waiting[event.seq] = event
+        self.waiting[event.seq] = event
         self._bytes += size
         return []
 
@@ -83,20 +84,20 @@ class Reorder:
         self._room = 1
         for chunk in answer.chunks:
             if chunk.seq > self.last:
-                self._waiting.setdefault(chunk.seq, chunk)
+                self.waiting.setdefault(chunk.seq, chunk)
         through = answer.next_seq - 1
         if answer.closed and through > self.last:
-            self._waiting[through] = Closed(through)
+            self.waiting[through] = Closed(through)
         if exited is not None and exited.seq > self.last:
             self._exit_known = True
-            self._waiting[exited.seq] = exited
+            self.waiting[exited.seq] = exited
         missing = self._missing(through)
         # A Codex server does not number the exit in an answer. Output has numbers and the close
         # comes last, so the exit has the last number that is missing.
         if missing and exited is not None and not self._exit_known:
             gap = missing.pop()
             self._exit_known = True
-            self._waiting[gap.last_seq] = Exited(gap.last_seq, exited.verdict)
+            self.waiting[gap.last_seq] = Exited(gap.last_seq, exited.verdict)
             if gap.first_seq < gap.last_seq:
                 missing.append(Gap(gap.first_seq, gap.last_seq - 1))
         if missing and not gaps:
@@ -111,7 +112,7 @@ class Reorder:
         due += self._due()
         # Counted anew: the answer has added chunks without counting them.
         self._bytes = sum(
-            len(event.chunk) for event in self._waiting.values() if type(event) is OutputChunk
+            len(event.chunk) for event in self.waiting.values() if type(event) is OutputChunk
         )
         return due
 
@@ -119,7 +120,7 @@ class Reorder:
         """Return the ranges of numbers up to `through` that are neither published nor waiting."""
         missing: list[Gap] = []
         last = self.last
-        for seq in sorted(seq for seq in self._waiting if seq <= through):
+        for seq in sorted(seq for seq in self.waiting if seq <= through):
             if seq > last + 1:
                 missing.append(Gap(last + 1, seq - 1))
             last = seq
@@ -129,7 +130,7 @@ class Reorder:
 
     def _due(self) -> list[LogEntry]:
         due: list[LogEntry] = []
-        while self._waiting and (event := self._waiting.pop(self.last + 1, None)) is not None:
+        while self.waiting and (event := self.waiting.pop(self.last + 1, None)) is not None:
             self.last += 1
             if type(event) is OutputChunk:
                 self._bytes -= len(event.chunk)

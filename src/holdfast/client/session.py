@@ -105,6 +105,8 @@ class ClientSession:
         self._server_stopping = False
         # Readers of output that cannot keep up, whatever the connection.
         self._slow: set[object] = set()
+        # One table for all connections: a notification means the same on each of them. Output
+        # is here for messages that the fast path of a connection does not recognise.
         self._handlers = NotificationHandlers()
         self._handlers.add(PROCESS_OUTPUT, self.processes.output)
         self._handlers.add(PROCESS_EXITED, self.processes.exited)
@@ -291,6 +293,7 @@ class ClientSession:
         except BaseException:
             transport.abort()
             raise
+        # A resumed session has the description of its first connection.
         info = answer.environment_info or self.environment
         # `process/ack` is announced by Holdfast servers only, and those send signs of life as
         # well.

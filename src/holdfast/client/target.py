@@ -125,6 +125,7 @@ def target_of_url(url: str, options: TargetOptions) -> Target:
 
     A text of another kind counts as the URL of a WebSocket, which fails when it is used.
     """
+    # The usual scheme words the error about a text of another kind like Codex's client.
     scheme = scheme_of(url) or SCHEMES[0]
     # The table names subclasses of `Target`, which a test checks.
     return cast("type[Target]", scheme.load_target()).of_url(url, options)

@@ -11,14 +11,12 @@ import asyncio
 from typing import NamedTuple, Self
 
 from holdfast.backends import EventStream, ExecProcess
+from holdfast.collect import QUIET
 from holdfast.errors import HoldfastError
 from holdfast.events import Closed, Exited, ProcessEvent, Verdict
 from holdfast.protocol.process import ReadResponse
 
-__all__ = ["DRAIN_LIMIT", "QUIET", "Drain", "ReadInFlight"]
-
-QUIET = 0.25
-"""Seconds without output, after an exit, that end the reading."""
+__all__ = ["DRAIN_LIMIT", "Drain", "ReadInFlight"]
 
 DRAIN_LIMIT = 2.0
 """Seconds after an exit that end the reading, though something else still writes."""

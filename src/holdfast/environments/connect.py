@@ -4,8 +4,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast import environments
+from holdfast.environments import LOCAL
 from holdfast.environments.config.home import is_configured
-from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, LOCAL
+from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.paths import AnyPath
@@ -81,9 +83,8 @@ def _choose(
         raise InvalidParams(_TOKEN_ELSEWHERE)
     if where == LOCAL or (where is None and not is_configured(os.environ)):
         return LocalEnvironment()
-    # Late, because a program that stays on this machine does without the whole client.
-    from holdfast.environments import remote_choice
-
+    # Loaded now: a program that stays on this machine does without the whole client.
+    remote_choice = environments.remote_choice
     if where is None:
         return remote_choice.default_environment()
     if isinstance(where, str) and scheme is None:

@@ -8,26 +8,38 @@ methods stand on those and are the same for all kinds.
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-from holdfast.backends import ExecBackend, FileSystem, HttpClient
-from holdfast.environments.commands.arguments import Command
-from holdfast.environments.commands.commands import Commands, Confinement
-from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.run import DRAIN, OnOutput
-from holdfast.environments.commands.running import Running, Starting
-from holdfast.environments.files import Files
-from holdfast.environments.limits import Limits
+import msgspec
+
+import holdfast
+from holdfast import environments
+from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
+from holdfast.collect import QUIET
+from holdfast.environments.commands.arguments import (
+    Command,
+    as_argv,
+    as_names,
+    as_terminal_size,
+    as_variables,
+)
+from holdfast.environments.commands.starter import CommandStarter, CommandToStart, Confinement
 from holdfast.environments.paths import AnyPath, below, folder_of_server
-from holdfast.environments.sandbox import AnySandbox, ProfileContext, home_here, place_sandbox
-from holdfast.environments.shell import find_shell, shell_kind
 from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound
 from holdfast.process.variable_marks import FirstCommand
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
+
+if TYPE_CHECKING:
+    from holdfast.environments.commands.commands import Commands
+    from holdfast.environments.commands.completed import Completed
+    from holdfast.environments.commands.run import OnOutput
+    from holdfast.environments.commands.running import Running, Starting
+    from holdfast.environments.files import Files
+    from holdfast.environments.limits import Limits
+    from holdfast.environments.sandbox import AnySandbox
 
 __all__ = ["CAP", "Environment", "Status"]
 
@@ -35,8 +47,7 @@ CAP = 1 << 20
 """Bytes kept of each stream of a command, unless told otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """The state of an environment, determined without connecting to it."""
 
     state: Literal["ready", "pending", "disconnected"]
@@ -70,7 +81,7 @@ class Environment(ABC):
     A relative one starts at the directory of the server or, locally, of this process. The same
     directory is used if it is None.
     """
-    sandbox: AnySandbox | None = None
+    sandbox: "AnySandbox | None" = None
     """
     The default sandbox of commands and `files`; None for no sandbox.
 
@@ -79,6 +90,8 @@ class Environment(ABC):
 
     `backend`, `filesystem` and `http` do not apply it.
     """
+    marks_commands: bool = True
+    """False if somebody else kills what commands leave behind, so that they need no mark."""
     closed: bool = False
     """True once `aclose` was called; most methods raise `EnvironmentClosed` then."""
     # Asked for once: the answer cannot change within a session.
@@ -109,9 +122,11 @@ class Environment(ABC):
 
     async def __aexit__(self, *exc: object) -> None:
         try:
-            # The property would create the object; without it nothing was started.
+            # The properties would create the objects; without them nothing was started.
             if "_commands" in vars(self):
                 await self._commands.aclose()
+            elif "_starter" in vars(self):
+                await self._starter.end_left()
         finally:
             # Set after the commands have ended, which need an open environment.
             self.closed = True
@@ -129,12 +144,12 @@ class Environment(ABC):
         input: str | bytes | bytearray | memoryview | None = None,  # noqa: A002 - as `subprocess.run` names it
         timeout: float | None = None,
         cap: int = CAP,
-        drain: float | None = DRAIN,
+        drain: float | None = QUIET,
         check: bool = False,
-        on_output: OnOutput | None = None,
-        sandbox: AnySandbox | None = None,
-        limits: Limits | None = None,
-    ) -> Completed:
+        on_output: "OnOutput | None" = None,
+        sandbox: "AnySandbox | None" = None,
+        limits: "Limits | None" = None,
+    ) -> "Completed":
         """
         Run a command and return what came of it when it has exited.
 
@@ -191,9 +206,9 @@ class Environment(ABC):
         size: tuple[int, int] | None = None,
         stdin: bool = True,
         detach: str | None = None,
-        sandbox: AnySandbox | None = None,
-        limits: Limits | None = None,
-    ) -> Starting:
+        sandbox: "AnySandbox | None" = None,
+        limits: "Limits | None" = None,
+    ) -> "Starting":
         """
         Start a command that goes on: `async with env.start(…) as process`, or `await` it.
 
@@ -221,21 +236,51 @@ class Environment(ABC):
             SpawnFailed: As for `run`.
             ConnectionLost: As for `run`.
         """
-        return Starting(
-            self._open_commands().start(
-                command,
-                cwd=cwd,
-                env=env,
-                unset=unset,
-                tty=tty,
-                size=size,
-                stdin=stdin,
-                detach=detach,
-                confined=Confinement(sandbox, limits),
-            )
+        return self._open_commands().start(
+            command,
+            cwd=cwd,
+            env=env,
+            unset=unset,
+            tty=tty,
+            size=size,
+            stdin=stdin,
+            detach=detach,
+            confined=Confinement(sandbox, limits),
         )
 
-    def attach(self, name: str) -> Running:
+    async def launch(
+        self,
+        command: Command,
+        *,
+        cwd: AnyPath | None = None,
+        env: Mapping[str, str] | None = None,
+        unset: Iterable[str] = (),
+        tty: bool = False,
+        size: tuple[int, int] | None = None,
+        stdin: bool = True,
+        sandbox: "AnySandbox | None" = None,
+        limits: "Limits | None" = None,
+    ) -> ExecProcess:
+        """
+        Start a command and return the backend's process, for callers that follow its events.
+
+        Arguments and errors are those of `start`. The caller ends the process; what it leaves
+        behind ends with the environment.
+        """
+        self._check_open()
+        request = CommandToStart(
+            as_argv(command),
+            cwd,
+            as_variables(env),
+            as_names(unset),
+            Confinement(sandbox, limits),
+            stdin,
+            tty,
+            None if size is None else as_terminal_size(size),
+        )
+        return (await self._starter.start(request)).process
+
+    def attach(self, name: str) -> "Running":
         """
         Find a process that was detached by a name, also after its end.
 
@@ -244,7 +289,7 @@ class Environment(ABC):
         """
         return self._open_commands().attach(name)
 
-    def processes(self) -> list[Running]:
+    def processes(self) -> "list[Running]":
         """
         Return the processes that `start` began here and that run, oldest first.
 
@@ -267,15 +312,15 @@ class Environment(ABC):
         told = (await self._told_info()).shell
         if not self.is_remote:
             # Only this machine can be searched for another shell.
-            return told if kind is None else find_shell(kind, told)
+            return told if kind is None else environments.find_shell(kind, told)
         # An older server may report an empty shell.
         if not told.name or not told.path:
             raise InvalidParams(f"environment `{self.id}` does not report a shell")
-        if kind is not None and shell_kind(kind) != shell_kind(told.name):
+        if kind is not None and environments.shell_kind(kind) != environments.shell_kind(told.name):
             raise InvalidParams(f"environment `{self.id}` only supports `{told.name}`")
         return told
 
-    async def prepare(self, sandbox: AnySandbox | None = None) -> None:
+    async def prepare(self, sandbox: "AnySandbox | None" = None) -> None:
         """
         Do ahead of time what the first start in a sandbox would wait for.
 
@@ -298,7 +343,7 @@ class Environment(ABC):
             await commands.warm_up(Confinement(context))
 
     @property
-    def files(self) -> Files:
+    def files(self) -> "Files":
         """Its files, by plain paths."""
         self._check_open()
         return self._files
@@ -317,7 +362,7 @@ class Environment(ABC):
         """Return the extensions that the server supports; asked once."""
         return (await self._told_info()).capabilities
 
-    async def sandbox_context(self, sandbox: AnySandbox | None = None) -> SandboxContext | None:
+    async def sandbox_context(self, sandbox: "AnySandbox | None" = None) -> SandboxContext | None:
         """
         Return a sandbox, by default the environment's, as the wire has it.
 
@@ -329,14 +374,14 @@ class Environment(ABC):
         wanted = self.sandbox if sandbox is None else sandbox
         if wanted is None or isinstance(wanted, SandboxContext):
             return wanted
-        ground = ProfileContext(
+        ground = environments.ProfileContext(
             folder=await self._folder(), home=await self._home(), here=not self.is_remote
         )
-        return place_sandbox(wanted, ground)
+        return environments.place_sandbox(wanted, ground)
 
     async def _home(self) -> PathUri | None:
         if not self.is_remote:
-            return home_here()
+            return environments.home_here()
         told = (await self._told_info()).user_home_dir
         try:
             # A server may report a home that is no path of this protocol.
@@ -369,21 +414,25 @@ class Environment(ABC):
         if self.closed:
             raise EnvironmentClosed(self.id)
 
-    def _open_commands(self) -> Commands:
+    def _open_commands(self) -> "Commands":
         self._check_open()
         return self._commands
 
     @cached_property
-    def _commands(self) -> Commands:
-        return Commands(self, self._end_marked)
+    def _commands(self) -> "Commands":
+        return environments.Commands(self, self._starter)
 
     @cached_property
-    def _files(self) -> Files:
-        return Files(self)
+    def _starter(self) -> CommandStarter:
+        return CommandStarter(self, self._end_marked)
+
+    @cached_property
+    def _files(self) -> "Files":
+        return holdfast.Files(self)
 
     async def _end_marked(self, mark: str, first: FirstCommand | None) -> None:  # noqa: B027 - a fake has none
         """
-        Kill what commands of this environment left behind; called by `Commands`.
+        Kill what commands of this environment left behind; called by `CommandStarter`.
 
         Args:
             mark: The mark of one command, or of all; see `process.variable_marks`.

@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import holdfast
-from holdfast.environments.commands.run import END_LIMIT
-from holdfast.environments.config.snapshot import LOCAL
+from holdfast import environments
+from holdfast.environments import LOCAL
+from holdfast.environments.commands.starter import END_LIMIT
 from holdfast.environments.environment import Environment, Status
 from holdfast.errors import EnvironmentClosed
 from holdfast.process.variable_marks import FirstCommand, kill_by_variable
 from holdfast.protocol.handshake import EnvironmentInfo
-from holdfast.server.info import environment_info, login_shell
 
 if TYPE_CHECKING:
     from holdfast.filesystem.local import LocalFileSystem
@@ -32,8 +32,15 @@ class LocalEnvironment(Environment):
 
     is_remote = False
 
-    def __init__(self, id: str = LOCAL) -> None:  # noqa: A002 - what the attribute is called
+    def __init__(self, id: str = LOCAL, *, guarded: bool = False) -> None:  # noqa: A002 - what the attribute is called
+        """
+        Args:
+            id: Its name.
+            guarded: True if this process has a guardian, which kills what commands leave
+                behind; see `supervision.guardian`.
+        """
         self.id = id
+        self.marks_commands = not guarded
         self._stack = AsyncExitStack()
 
     @property
@@ -49,12 +56,9 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _backend(self) -> "LocalBackend":
-        # Late, like the other backends: an environment that only has its files used starts
-        # no process. The package loads its public names on first use.
-        from holdfast.process.registry import ProcessRegistry
-
-        # Callers hold their processes, so none has to stay findable by its id.
-        backend = holdfast.LocalBackend(ProcessRegistry(shell=login_shell(), retention=0.0))
+        # The package loads its public names on first use: an environment that only has its
+        # files used loads nothing for processes.
+        backend = holdfast.LocalBackend.for_callers()
         self._stack.push_async_exit(backend)
         return backend
 
@@ -95,7 +99,7 @@ class LocalEnvironment(Environment):
 
     async def info(self) -> EnvironmentInfo:
         self._check_open()
-        return environment_info()
+        return environments.environment_info()
 
     async def status(self) -> Status:
         if self.closed:
@@ -119,5 +123,5 @@ class LocalEnvironment(Environment):
         self.closed = True
         await self._stack.aclose()
         # The property would create the object; without it nothing was started.
-        if "_commands" in vars(self):
-            await self._commands.end_left()
+        if "_starter" in vars(self):
+            await self._starter.end_left()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import CommandTarget, Target, TargetOptions, target_of_url
-from holdfast.environments.commands.run import END_LIMIT
+from holdfast.environments.commands.starter import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.lazy_client import SharedClient

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from holdfast.errors import InvalidParams, StdinClosed
 from holdfast.events import Reason, Verdict, WaitingFor
 from holdfast.process.arguments import WriteIds, check_input, check_read, signal_number
+from holdfast.process.environment import login_shell
 from holdfast.process.event_stream import EventReaders, LogEventStream
 from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
@@ -29,6 +30,11 @@ class LocalBackend:
 
     def __init__(self, processes: ProcessRegistry | None = None) -> None:
         self._processes = ProcessRegistry() if processes is None else processes
+
+    @classmethod
+    def for_callers(cls) -> "LocalBackend":
+        """Return a backend whose callers hold their processes: none stays findable by its id."""
+        return cls(ProcessRegistry(shell=login_shell(), retention=0.0))
 
     async def __aenter__(self) -> "LocalBackend":
         return self

@@ -1,5 +1,7 @@
 """Environment variables of a child: inherited by policy, given, and from metadata [env.*]."""
 
+import os
+import pwd
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -7,7 +9,7 @@ from functools import lru_cache
 from holdfast.protocol.process import EnvPolicy, StartMetadata
 from holdfast.protocol.secret_variables import COMMAND_SECRETS, SECRET_PATTERNS, TOKEN_VARIABLE
 
-__all__ = ["child_environment", "without_tokens"]
+__all__ = ["child_environment", "login_shell", "without_tokens"]
 
 # Inherited by the policy `core`.
 _CORE = frozenset(
@@ -139,3 +141,11 @@ def _translate(pattern: str) -> str:
         return texts[0]
     between = "".join(f"(?>.*?{text})" for text in texts[1:-1] if text)
     return f"{texts[0]}{between}.*{texts[-1]}"
+
+
+def login_shell() -> str:
+    """Return the user's shell from the user database; `/bin/sh` if there is none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    except KeyError:
+        return "/bin/sh"

@@ -232,7 +232,8 @@ class _Queue(LogListener):
     ) -> None:
         self.gaps = gaps
         """True if the reader accepts a `Gap` in place of lost events."""
-        self._entries: deque[ProcessEvent] = deque(entries)
+        self.entries: deque[ProcessEvent] = deque(entries)
+        """The events, oldest first."""
         self._behind = behind
         self._caught_up = caught_up
         self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
@@ -248,43 +249,41 @@ class _Queue(LogListener):
         self._woken = asyncio.Event()
         self._ended = False
 
-    @property
-    def empty(self) -> bool:
-        return not self._entries
-
-    async def get(self) -> ProcessEvent | None:
-        """Return the next event, or None after `end`; a cancelled call loses no event."""
-        while not self._entries:
+    async def wait(self) -> bool:
+        """Wait until there is an event; return False after `end`."""
+        while not self.entries:
             if self._ended:
-                return None
+                return False
             if self._failure is not None:
                 # The same exception object is raised in every stream; without this, each raise
                 # would add to its traceback.
                 raise self._failure.with_traceback(None)
             self._woken.clear()
             await self._woken.wait()
-        return self._remove_first()
+        return True
 
     def get_output(self, most: int, after_seq: int) -> OutputChunk | None:
         """Return the next event if it is queued output of at most `most` bytes, else None."""
-        event = self._entries[0] if self._entries else None
+        event = self.entries[0] if self.entries else None
         if type(event) is not OutputChunk or len(event.chunk) > most or event.seq <= after_seq:
             return None
-        self._remove_first()
+        self.take()
         return event
 
-    def _remove_first(self) -> ProcessEvent:
-        event = self._entries.popleft()
+    def take(self) -> ProcessEvent:
+        """Return the first event; call it only if there is one."""
+        event = self.entries.popleft()
         self.taken += 1
         if type(event) is OutputChunk:
             self._size -= len(event.chunk)
-        self._release_if_low()
+        if self.holding or self.stands_still:
+            self._release_if_low()
         return event
 
     def end(self) -> None:
         """Drop all events and wake a reader that waits for one."""
         self._ended = True
-        self._entries.clear()
+        self.entries.clear()
         self._woken.set()
 
     def fail(self, error: HoldfastError) -> None:
@@ -299,7 +298,7 @@ class _Queue(LogListener):
         self._release()
 
     def _release_if_low(self) -> None:
-        if self._size <= LOW_WATER and len(self._entries) <= LOW_EVENTS:
+        if self._size <= LOW_WATER and len(self.entries) <= LOW_EVENTS:
             self.stands_still = False
             self._release()
 
@@ -310,13 +309,13 @@ class _Queue(LogListener):
 
     def skip_through(self, seq: int) -> None:
         """Drop the events up to a sequence number, which the reader has already."""
-        while self._entries and self._entries[0].seq <= seq:
-            event = self._entries.popleft()
+        while self.entries and self.entries[0].seq <= seq:
+            event = self.entries.popleft()
             if type(event) is OutputChunk:
                 self._size -= len(event.chunk)
             elif type(event) is Closed:
                 # Kept in any case: it ends the iteration of the stream.
-                self._entries.append(event)
+                self.entries.append(event)
                 break
         # Otherwise the writer would wait for a reader that has nothing left to read.
         self._release_if_low()
@@ -324,9 +323,13 @@ class _Queue(LogListener):
     # -- LogListener
 
     def output(self, chunk: OutputChunk) -> None:
-        self._add(chunk)
+        entries = self.entries
+        # A reader waits only for the first event of an empty queue.
+        if not entries:
+            self._woken.set()
+        entries.append(chunk)
         self._size += len(chunk.chunk)
-        if self.holding or (self._size <= HIGH_WATER and len(self._entries) <= HIGH_EVENTS):
+        if self.holding or (self._size <= HIGH_WATER and len(entries) <= HIGH_EVENTS):
             return
         # Set first: `_behind` starts timers that look at it.
         self.holding = True
@@ -349,13 +352,13 @@ class _Queue(LogListener):
         self._add(gap)
 
     def _add(self, event: ProcessEvent) -> None:
-        self._entries.append(event)
+        self.entries.append(event)
         self._woken.set()
 
     def _drop_oldest(self) -> None:
         """Replace the oldest output by gaps until half of the queue is free; keep other events."""
         kept: list[ProcessEvent] = []
-        entries = self._entries
+        entries = self.entries
         while entries and (self._size > HIGH_WATER // 2 or len(entries) > HIGH_EVENTS // 2):
             event = entries.popleft()
             if type(event) is OutputChunk:
@@ -401,30 +404,33 @@ class LogEventStream:
         return self
 
     async def __anext__(self) -> ProcessEvent:
+        queue = self._queue
         while not self._ended:
-            if self._queue.empty:
-                # `get` will wait, so that other tasks run anyway.
+            if not queue.entries:
+                # Other tasks run meanwhile.
                 self._turn_events = self._turn_bytes = 0
+                try:
+                    # False if the stream was closed while this call waited.
+                    if not await queue.wait():
+                        break
+                except HoldfastError:
+                    self.close()
+                    raise
             elif self._turn_events >= TURN_EVENTS or self._turn_bytes >= TURN_BYTES:
-                # `get` of a queue with entries never yields to the loop: a reader of a full
-                # queue would keep all other tasks from running.
+                # A reader of a full queue never waits, and would keep all other tasks from
+                # running.
                 self._turn_events = self._turn_bytes = 0
                 await asyncio.sleep(0)
-            try:
-                event = await self._queue.get()
-            except HoldfastError:
-                self.close()
-                raise
-            if event is None:
-                # The stream was closed while this call waited.
-                break
+                # The queue may have been ended or emptied meanwhile.
+                continue
+            event = queue.take()
             self._turn_events += 1
             kind = type(event)
             if kind is OutputChunk:
                 self._turn_bytes += len(event.chunk)  # type: ignore[union-attr]  # its kind
             elif kind is Closed:
                 self.close()
-            elif kind is Gap and not self._queue.gaps:
+            elif kind is Gap and not queue.gaps:
                 self.close()
                 raise OutputLost(event.first_seq, event.last_seq)  # type: ignore[union-attr]
             elif kind is StreamEnded and not self._stream_ends:
@@ -458,7 +464,7 @@ class LogEventStream:
     @property
     def ready(self) -> bool:
         """True if the next event can be read without a wait."""
-        return not self._queue.empty
+        return bool(self._queue.entries)
 
     def __del__(self) -> None:
         # The garbage collector may run in any thread and inside any method, so close later.

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pwd
 import sys
 from collections.abc import Mapping
 
@@ -10,6 +9,7 @@ import msgspec
 
 from holdfast._version import __version__
 from holdfast.backends import TellsCapabilities
+from holdfast.process.environment import login_shell
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import PathUri
 
@@ -63,14 +63,6 @@ _OF_BACKEND = (
 
 # Shells whose options Codex clients know.
 _SHELLS = ("bash", "zsh", "sh")
-
-
-def login_shell() -> str:
-    """Return the user's shell from the user database; `/bin/sh` if there is none."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
-    except KeyError:
-        return "/bin/sh"
 
 
 def served_capabilities(processes: object, files: object) -> Capabilities:

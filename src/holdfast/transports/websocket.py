@@ -259,7 +259,12 @@ class WebSocketTransport(WSListener):
         if self._corked is None and not self._is_client:
             self._corked = []
         try:
-            self._frame(transport, frame)
+            whole = frame.fin and frame.msg_type is WSMsgType.TEXT and self._fragments is None
+            if whole and frame.payload_size <= MAX_FRAME:
+                # Nearly every frame; all others take the longer way.
+                self._receiver.received(frame.get_payload_as_bytes())
+            else:
+                self._frame(transport, frame)
         finally:
             if frame.last_in_buffer:
                 self._uncork()

@@ -90,17 +90,29 @@ def test_a_command_that_cannot_start_tells_why(
     assert end.text.startswith(text)
 
 
-def test_on_a_server_the_folder_may_be_what_is_missing() -> None:
-    end = refused("x", told(-32603, system_text(errno.ENOENT)), cwd="/nowhere")
-    assert (end.status, end.text) == (127, "x: command not found, or no folder /nowhere")
+def test_what_an_environment_has_found_out_is_told() -> None:
+    """Environments explain a failure in a text of their own, and tell of a missing folder."""
+    said = SpawnFailed("Text busy (os error 26)", errno=errno.ETXTBSY, program="x")
+    explained = SpawnFailed("cannot run `x`: busy", errno=errno.ETXTBSY, program="x")
+    explained.__cause__ = said
+    assert (refused("x", explained).status, refused("x", explained).text) == (
+        126,
+        "x: Text file busy",
+    )
+    explained.errno = said.errno = errno.ENOENT
+    explained.path = "/away"
+    assert refused("x", explained).text == "cannot run in /away: No such file or directory"
+    explained.__cause__ = SpawnFailed("no sandbox", errno=errno.EACCES)
+    explained.path = None
+    assert refused("x", explained).text == "cannot start x: no sandbox"
 
 
 def test_a_holdfast_server_tells_what_is_missing() -> None:
     data = {"kind": "spawnFailed", "errno": errno.ENOENT, "program": "x"}
-    end = refused("x", told(-32603, "whatever", data), cwd="/somewhere")
+    end = refused("x", told(-32603, "whatever", data))
     assert (end.status, end.text) == (127, "x: command not found")
     data["path"] = "file:///somewhere"
-    end = refused("x", told(-32603, "whatever", data), cwd="/somewhere")
+    end = refused("x", told(-32603, "whatever", data))
     assert (end.status, end.text) == (125, "cannot run in /somewhere: No such file or directory")
 
 

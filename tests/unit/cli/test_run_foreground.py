@@ -32,7 +32,6 @@ def _options(*arguments: str) -> argparse.Namespace:
     [
         (ConnectFailed("nobody\nis there"), "nobody is there"),
         (RemoteError(-32600, "go away"), "exec-server rejected request (-32600): go away"),
-        (TimeoutError(), "the server does not answer"),
     ],
 )
 async def test_a_server_that_fails_is_a_line_to_read(
@@ -49,12 +48,15 @@ async def test_a_server_that_fails_is_a_line_to_read(
 
 
 async def test_a_mistake_of_our_own_is_not_hidden(
-    lifeline: int, monkeypatch: pytest.MonkeyPatch
+    lifeline: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def connect(*args: object, **options: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(ExecServerClient, "connect", connect)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(Ended) as end:
         async with asyncio.timeout(5):
             await attend(_options("--url", "ws://h:1", "cmd"), lifeline)
+    assert (end.value.status, end.value.text) == (125, "ZeroDivisionError()")
+    (record,) = caplog.records
+    assert record.exc_info is not None  # a traceback, which goes to stderr

@@ -6,14 +6,10 @@ import pytest
 
 from holdfast.cli.exit_status import Ended
 from holdfast.cli.parser import make_parser
-from holdfast.cli.sandbox_options import explain_failure, limits_of, sandbox_of
+from holdfast.cli.sandbox_options import explain_failure, limits_of
 from holdfast.cli.sandbox_options_parser import count, seconds, size
 from holdfast.events import UNKNOWN_DENIAL, Denial, DenialKind, Reason, Verdict
-from holdfast.protocol.handshake import EnvironmentInfo, ShellInfo
-from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import NetworkAttempt, ProcessLimits
-
-FOLDER = PathUri.from_path("/srv")
 
 
 def _options(*arguments: str) -> argparse.Namespace:
@@ -53,7 +49,7 @@ def test_every_limit_has_an_option() -> None:
         *("--limit-memory", "512M"),
         *("--limit-cpu", "4", "--limit-output", "5k", "--limit-time", "0.5"),
     )
-    assert limits_of(options) == ProcessLimits(
+    assert limits_of(options).on_wire() == ProcessLimits(
         memory_bytes=512 << 20,
         address_space_bytes=1 << 30,
         processes=2,
@@ -62,34 +58,13 @@ def test_every_limit_has_an_option() -> None:
         output_bytes=5 << 10,
         wall_time_ms=500,
     )
-    assert limits_of(_options()) is None
+    assert limits_of(_options()).on_wire() is None
 
 
 def test_a_limit_below_the_least_is_refused() -> None:
     with pytest.raises(Ended) as end:
         limits_of(_options("--limit-files", "3"))
     assert end.value.text == "--limit-files must be at least 16"
-
-
-def test_a_sandbox_has_the_folder_of_the_command_as_its_workspace() -> None:
-    assert sandbox_of(_options(), FOLDER) is None
-    assert sandbox_of(_options("--sandbox", "disabled"), FOLDER) is None
-    context = sandbox_of(_options("--sandbox", "workspace-write"), FOLDER)
-    assert context is not None
-    assert context.workspace_roots == (FOLDER,)
-
-
-@pytest.mark.parametrize("home", [None, "file:///home/me", "no uri"])
-def test_a_sandbox_goes_to_a_server_whatever_that_tells_of_its_home(home: str | None) -> None:
-    info = EnvironmentInfo(shell=ShellInfo(name="sh", path="/bin/sh"), user_home_dir=home)
-    options = _options("--sandbox", "read-only")
-    assert sandbox_of(options, FOLDER, remote=True, info=info) is not None
-
-
-def test_an_unknown_sandbox_ends_the_run() -> None:
-    with pytest.raises(Ended) as end:
-        sandbox_of(_options("--sandbox", "x"), FOLDER)
-    assert end.value.status == 125
 
 
 CURL = NetworkAttempt(program="curl", family="IPv6", kind="datagram")

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.client import process as process_module
 from holdfast.client.client import ExecServerClient
 from holdfast.client.client_connection import MAX_CALLS
 from holdfast.client.stdin import MAX_BACKLOG_BYTES
+from holdfast.client.target import MemoryTarget
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -30,6 +32,7 @@ from holdfast.events import (
 )
 from holdfast.protocol.envelope import Notification, Request
 from holdfast.protocol.process import OutputChunk, WriteStatus
+from holdfast.server.app import Server
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
 from tests.unit.client.script import (
@@ -39,6 +42,7 @@ from tests.unit.client.script import (
     param,
     read_result,
     settled,
+    start_params,
     started,
 )
 
@@ -58,6 +62,54 @@ async def test_events_in_reverse_come_out_in_order(
     assert isinstance(events[10], Exited)
     assert events[11] == Closed(12)
     assert (await process.wait()).exit_code == 5
+
+
+async def test_the_mirror_has_the_numbers_of_the_server() -> None:
+    """Whatever way an event takes, it is at the same number on both sides."""
+    script = "for n in 1 2 3; do echo $n; echo $n >&2; done; read line; echo end"
+    async with (
+        Server() as server,
+        await ExecServerClient.connect(MemoryTarget(server.accept)) as client,
+    ):
+        params = start_params(pipe_stdin=True)
+        process = await client.start(replace(params, argv=["/bin/sh", "-c", script]))
+        events = process.events()
+        mirrored: list[OutputChunk] = []
+        while sum(len(chunk.chunk) for chunk in mirrored) < 12:
+            event = await anext(events)
+            assert isinstance(event, OutputChunk)
+            mirrored.append(event)
+        # It has not exited, so the server is asked.
+        answer = await process.read()
+        assert answer.chunks == mirrored
+        assert answer.next_seq == mirrored[-1].seq + 1 == process.last_seq + 1
+        await process.write(b"\n")
+        rest = [event.seq async for event in events]
+        assert rest == list(range(answer.next_seq, answer.next_seq + len(rest)))
+        (summary,) = await client.list_processes()
+        assert summary.closed
+
+
+@pytest.mark.parametrize("kind", ["output", "exited"])
+async def test_a_number_that_the_mirror_does_not_expect_fails_the_process(
+    client: ExecServerClient, peer: ScriptedPeer, kind: str
+) -> None:
+    process = await started(client, peer)
+    peer.output("p1", 1, b"1")
+    await anext(process.events())
+    process._log.next_seq = 7
+    if kind == "output":
+        peer.output("p1", 2, b"2")
+    else:
+        peer.exited("p1", 2, 0)
+    with pytest.raises(
+        RemoteProtocolError, match=r"^process event 2 arrived where 7 was expected$"
+    ):
+        await process.wait()
+    assert param(await peer.take("process/terminate"), "processId") == "p1"
+    peer.output("p1", 3, b"3")  # nobody listens any more
+    await settled()
+    assert process.last_seq <= 2
 
 
 @pytest.mark.requirement("client.order")

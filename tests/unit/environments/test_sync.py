@@ -129,7 +129,7 @@ def test_every_method_has_its_twin(twin: type, other: type) -> None:
         for name, value in vars(other).items()
         if not name.startswith("_") and inspect.iscoroutinefunction(value)
     }
-    assert asynchronous - set(vars(twin)) <= {"aclose", "next_chunk"}
+    assert asynchronous - set(vars(twin)) <= {"aclose", "launch", "next_chunk"}
 
 
 def script(code: str, folder: Path) -> subprocess.Popen[str]:

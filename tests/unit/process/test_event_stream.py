@@ -242,7 +242,7 @@ async def test_a_reader_that_takes_gaps_holds_others_for_a_moment_only() -> None
         writer.write(bytes(PIECE))
         assert not writer.holders
     assert isinstance((await take(stream, 1))[0], Gap)
-    while not stream._queue.empty:
+    while stream._queue.entries:
         await take(stream, 1)
     writer.write_until_held()  # it has caught up
     assert writer.holders

@@ -1,17 +1,11 @@
 """Implementation of `Environment.run`, `start` and `attach` for every kind of environment."""
 
 import asyncio
-import os
 import resource
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from errno import E2BIG, EACCES, ENOENT, ENOTDIR
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
-
-from msgspec import UNSET
 
 from holdfast.backends import ExecProcess
 from holdfast.environments.commands.arguments import (
@@ -26,35 +20,28 @@ from holdfast.environments.commands.arguments import (
 )
 from holdfast.environments.commands.completed import Completed
 from holdfast.environments.commands.run import OnOutput, run_on, run_to_end
-from holdfast.environments.commands.running import EndLeft, Running
-from holdfast.environments.limits import Limits
+from holdfast.environments.commands.running import Running, Starting
+from holdfast.environments.commands.starter import (
+    CommandStarter,
+    CommandToStart,
+    Confinement,
+    EndLeft,
+    nothing_left,
+)
 from holdfast.environments.paths import AnyPath
-from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import (
     DuplicateProcess,
     HoldfastError,
     InvalidParams,
-    NotFound,
-    SpawnFailed,
     UnknownProcess,
-    Unsupported,
 )
 from holdfast.events import Reason
-from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, with_mark
-from holdfast.protocol import codes
-from holdfast.protocol.paths import ForeignPathUri, PathUri
-from holdfast.protocol.process import EnvPolicy, StartParams, TerminalSize
 from holdfast.tasks import OwnedTasks
 
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
 
-__all__ = ["Commands", "Confinement"]
-
-# A child gets all variables of its machine, as if it were started by hand there.
-_EVERYTHING = EnvPolicy(
-    inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
-)
+__all__ = ["Commands"]
 
 # Detached processes that stay known after their end; the bound keeps memory finite.
 _NAMES_KEPT = 64
@@ -67,39 +54,13 @@ _DESCRIPTORS_PER_RUN = 8
 _WITH_INPUT = 'n=$1; shift; head -c "$n" | "$@"'
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """The sandbox and the limits of one command, as the caller gave them."""
-
-    sandbox: AnySandbox | None = None
-    """The environment's sandbox applies if this is None."""
-    limits: Limits | None = None
-
-
 class Commands:
     """The commands of one environment."""
 
-    def __init__(
-        self,
-        environment: "Environment",
-        end_marked: Callable[[str, FirstCommand | None], Awaitable[None]],
-    ) -> None:
-        """
-        Args:
-            environment: The environment.
-            end_marked: Kills the processes whose mark begins with the given one: those of one
-                command, or of all.
-        """
+    def __init__(self, environment: "Environment", starter: CommandStarter) -> None:
         self._environment = environment
-        self._end_marked = end_marked
+        self._starter = starter
         self._tasks = OwnedTasks()
-        # Random, so that two users of one session do not choose the same process id.
-        self._prefix = secrets.token_hex(4)
-        # Marks everything that commands start here; see `process.variable_marks`.
-        self._mark = secrets.token_hex(8)
-        self._marked = False
-        self._first: FirstCommand | None = None
-        self._count = 0
         self._detached: dict[str, Running] = {}
         # Names whose processes are being started now.
         self._claims: set[str] = set()
@@ -136,16 +97,12 @@ class Commands:
         as_cap(cap)
         variables, names = as_variables(env), as_names(unset)
         async with self._turn:
-            folder = await self._environment.uri(cwd)
             run = argv
             if data and not (await self._environment.capabilities()).process_close_stdin:
                 # A Codex server cannot close stdin, so `head` ends the input instead.
                 run = ["/bin/sh", "-c", _WITH_INPUT, "sh", str(len(data)), *argv]
-            params = await self._params(
-                run, folder, variables, names, confined, pipe_stdin=bool(data)
-            )
-            process = await self._launch(params, argv)
-            end_left = self._end_left_by(process, params)
+            request = CommandToStart(run, cwd, variables, names, confined, stdin=bool(data))
+            process, end_left = await self._starter.start(request, shown=argv)
             try:
                 done = await run_to_end(
                     process,
@@ -167,7 +124,7 @@ class Commands:
                 await end_left()
             return done
 
-    async def start(
+    def start(
         self,
         command: Command,
         *,
@@ -179,35 +136,36 @@ class Commands:
         stdin: bool,
         detach: str | None,
         confined: Confinement,
-    ) -> Running:
+    ) -> Starting:
         """Start a command that keeps running; see `Environment.start`."""
-        argv = as_argv(command)
-        variables, names = as_variables(env), as_names(unset)
-        terminal = None if size is None else as_terminal_size(size)
-        folder = await self._environment.uri(cwd)
-        if tty and cwd is not None and (fault := await self._folder_fault(folder)):
-            # On a terminal the protocol starts the command in the user's home instead of failing.
-            raise _cannot_run_in(folder, fault, argv[0])
+
+        async def start() -> Running:
+            terminal = None if size is None else as_terminal_size(size)
+            request = CommandToStart(
+                as_argv(command),
+                cwd,
+                as_variables(env),
+                as_names(unset),
+                confined,
+                stdin,
+                tty,
+                terminal,
+                name=detach or "",
+            )
+            return await self._start(request, detach)
+
+        return Starting(start())
+
+    async def _start(self, request: CommandToStart, detach: str | None) -> Running:
         # The claim spans the awaits below: a second `start` with the same name is refused at once.
         with nullcontext() if detach is None else self._claimed(detach):
             if detach is not None:
                 await self._see_free(detach)
-            params = await self._params(
-                argv,
-                folder,
-                variables,
-                names,
-                confined,
-                tty=tty,
-                size=terminal,
-                pipe_stdin=stdin,
-                name=detach or "",
-            )
-            process = await self._launch(params, argv)
+            process, end_left = await self._starter.start(request)
             # Here, because nothing else would shrink the table of a long-lived environment.
             self._forget_ended()
             self._processes[process.process_id] = process
-            running = self._running(process, detach, self._end_left_by(process, params))
+            running = self._running(process, detach, end_left)
             if detach is not None:
                 self._detached[detach] = running
             return running
@@ -216,7 +174,7 @@ class Commands:
         """Return the running processes; see `Environment.processes`."""
         self._forget_ended()
         return [
-            self._started.get(process_id) or self._running(process, None, _nothing_left)
+            self._started.get(process_id) or self._running(process, None, nothing_left)
             for process_id, process in self._processes.items()
         ]
 
@@ -232,9 +190,7 @@ class Commands:
 
     async def warm_up(self, confined: Confinement) -> None:
         """Run `true` once, so that the next start finds sandbox and caches ready."""
-        folder = await self._environment.uri(None)
-        params = await self._params(["true"], folder, {}, [], confined, pipe_stdin=False)
-        process = await self._launch(params, ["true"])
+        process, _ = await self._starter.start(CommandToStart(["true"], confined=confined))
         await run_to_end(process, "true", cap=0, tasks=self._tasks)
 
     def attach(self, name: str) -> Running:
@@ -250,29 +206,7 @@ class Commands:
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
         # Last, when nothing more can be started that would carry the mark.
-        await self.end_left()
-
-    async def end_left(self) -> None:
-        """Kill what commands left behind, daemons too; call it when nothing more is started."""
-        if self._marked:
-            self._marked = False
-            await self._end_marked(self._mark, self._first)
-
-    def _end_left_by(self, process: ExecProcess, params: StartParams) -> EndLeft:
-        """Return a function that kills what one command has left behind."""
-        if MARK_VARIABLE not in params.env:
-            return _nothing_left
-        mark = params.env[MARK_VARIABLE].rpartition("/")[2]
-        first: FirstCommand | None = None
-        # The first command bounds the search in /proc: a marked process cannot be older.
-        if not self._environment.is_remote and process.pid is not None:
-            first = FirstCommand.now(process.pid)
-            self._first = self._first or first
-
-        async def end_left() -> None:
-            await self._end_marked(mark, first)
-
-        return end_left
+        await self._starter.end_left()
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[None]:
@@ -302,95 +236,6 @@ class Commands:
                 if await _is_over(running.process):
                     del self._detached[other]
 
-    async def _params(
-        self,
-        argv: list[str],
-        folder: PathUri,
-        env: dict[str, str],
-        unset: list[str],
-        confined: Confinement,
-        *,
-        pipe_stdin: bool,
-        tty: bool = False,
-        size: TerminalSize | None = None,
-        name: str = "",
-    ) -> StartParams:
-        if unset and not (await self._environment.capabilities()).process_unset:
-            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
-        if confined.limits is not None and not isinstance(confined.limits, Limits):
-            raise TypeError(f"limits is a `Limits`, not {type(confined.limits).__name__}")
-        self._count += 1
-        # The sandbox is resolved on the machine of the command, which may need a connection.
-        sandbox = await self._environment.sandbox_context(confined.sandbox)
-        # A sandbox has a PID namespace: nothing outlives its command, so no mark is needed.
-        if sandbox is None and (await self._environment.capabilities()).process_end_marked:
-            # A mark of an enclosing Holdfast is kept, so that its own cleanup still finds the
-            # process.
-            outer = None if self._environment.is_remote else os.environ.get(MARK_VARIABLE)
-            env = {**env, MARK_VARIABLE: with_mark(outer, f"{self._mark}-{self._count}")}
-            self._marked = True
-        return StartParams(
-            process_id=f"{name or self._prefix}-{self._count}",
-            argv=argv,
-            cwd=folder,
-            env=env,
-            env_policy=_EVERYTHING,
-            tty=tty,
-            pipe_stdin=pipe_stdin,
-            terminal_size=size,
-            sandbox=sandbox,
-            limits=None if confined.limits is None else confined.limits.on_wire(),
-            unset=unset or UNSET,
-        )
-
-    async def _launch(self, params: StartParams, argv: list[str]) -> ExecProcess:
-        try:
-            return await self._environment.backend.start(params)
-        except SpawnFailed as error:
-            raise await self._explained(error, params, argv) from error
-
-    async def _explained(
-        self, error: SpawnFailed, params: StartParams, argv: list[str]
-    ) -> SpawnFailed:
-        """Return the failure with the cause that the system's text leaves open."""
-        errno = error.errno
-        program = error.program or argv[0]
-        # The same errno is reported for a missing program and for a missing directory.
-        if errno in (ENOENT, ENOTDIR, EACCES) and (fault := await self._folder_fault(params.cwd)):
-            return _cannot_run_in(params.cwd, fault, program)
-        hint = ""
-        # A common mistake: a whole command line as the only element of a list.
-        if errno == ENOENT and " " in argv[0]:
-            hint = "; give a whole command line as one text, not as a list"
-        elif errno == E2BIG:
-            hint = "; write what is long to a file or to its input"
-        return SpawnFailed(
-            f"cannot run `{argv[0]}`: {error}{hint}", errno=errno, path=error.path, program=program
-        )
-
-    async def _folder_fault(self, folder: PathUri) -> int | None:
-        """Return the errno that explains why a directory cannot be the cwd, or None."""
-        try:
-            metadata = await self._environment.filesystem.get_metadata(folder)
-        except NotFound:
-            return ENOENT
-        except HoldfastError:
-            # Unknown: the original error stays as it is.
-            return None
-        return None if metadata.is_directory else ENOTDIR
-
-
-async def _nothing_left() -> None:
-    """Do nothing: the server cannot find left processes, or there cannot be any."""
-
-
-def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:
-    shown = _shown(folder)
-    fault = "there is no such folder" if errno == ENOENT else "it is not a folder"
-    return SpawnFailed(
-        f"cannot run `{program}` in `{shown}`: {fault}", errno=errno, path=shown, program=program
-    )
-
 
 async def _is_over(process: ExecProcess) -> bool:
     """Return True if it has exited or is lost with its server; does not wait."""
@@ -405,13 +250,6 @@ async def _is_over(process: ExecProcess) -> bool:
     except HoldfastError:
         return True
     return True
-
-
-def _shown(path: PathUri) -> str:
-    try:
-        return path.native
-    except ForeignPathUri:
-        return str(path)
 
 
 def _runs_at_once() -> int:

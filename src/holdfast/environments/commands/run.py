@@ -13,10 +13,12 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.drain import DRAIN_LIMIT, QUIET, Drain
+from holdfast.collect import QUIET
+from holdfast.collect.drain import DRAIN_LIMIT, Drain
 from holdfast.collect.head_tail import HeadTail
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.completed import Completed
+from holdfast.environments.commands.starter import END_LIMIT
 from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError
 from holdfast.events import Exited, Reason, Verdict
 from holdfast.protocol.process import OutputChunk, WriteStatus
@@ -38,9 +40,6 @@ OnOutput = Callable[[Chunk], Awaitable[object] | object]
 
 DRAIN = QUIET
 """Seconds of silence after the exit that end the wait for more output."""
-
-END_LIMIT = 5.0
-"""Seconds to wait for the end of a killed process; only a broken connection takes longer."""
 
 PIECE = 64 << 10
 """Bytes of input written at a time."""

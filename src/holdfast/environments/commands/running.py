@@ -3,7 +3,7 @@
 import asyncio
 import codecs
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from dataclasses import replace
 from typing import Self
 
@@ -13,6 +13,7 @@ from holdfast.environments.commands.arguments import as_bytes, as_signal_name, s
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
 from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process, run_on
+from holdfast.environments.commands.starter import EndLeft
 from holdfast.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
 from holdfast.events import Closed, Gap, ProcessEvent, Verdict, WaitingFor
 from holdfast.protocol.process import (
@@ -24,10 +25,7 @@ from holdfast.protocol.process import (
 )
 from holdfast.tasks import OwnedTasks
 
-__all__ = ["EXPECT_TIMEOUT", "EndLeft", "ExpectMatch", "Output", "Running", "Starting"]
-
-EndLeft = Callable[[], Coroutine[object, object, None]]
-"""Function that kills what a process has left behind."""
+__all__ = ["EXPECT_TIMEOUT", "ExpectMatch", "Output", "Running", "Starting"]
 
 EXPECT_TIMEOUT = 30.0
 """Seconds that `expect` waits unless told otherwise."""

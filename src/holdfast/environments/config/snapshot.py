@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from holdfast.environments import LOCAL
+
 __all__ = [
     "DEFAULT_TIMEOUT",
     "LOCAL",
@@ -14,9 +16,6 @@ __all__ = [
     "ServerUrl",
     "ServingProgram",
 ]
-
-LOCAL: Final = "local"
-"""The id of the environment in this process."""
 
 REMOTE: Final = "remote"
 """The id of the only environment that a variable can name."""
