@@ -82,8 +82,6 @@ class Judgement:
     """Other commands that were seen in it, as far as they are asked about or refused."""
     decided_by: RuleMatch | None = None
     """The rule that decided; the most specific one of several."""
-    prompt_kind: PromptKind = PromptKind.SANDBOX
-    """The kind of question, for policies that tell them apart."""
     reason: str | None = None
     """For a question, why it is asked; for a refusal, its text."""
     outside_sandbox: bool = False
@@ -232,7 +230,6 @@ def _asked(
         segments=parts.segments,
         literals=parts.literals,
         decided_by=rule,
-        prompt_kind=kind,
         reason=_prompt_reason(parts.command, rule, parts.notes) if refusal is None else refusal,
         amendment=amendment,
         retry_amendment=amendment,

@@ -22,7 +22,6 @@ import os
 import re
 import unicodedata
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -98,15 +97,6 @@ class PathUri:
         # Set above.
         assert self._native is not None
         return self._native
-
-    def to_path(self) -> Path:
-        """
-        Return `native` as a `Path`.
-
-        Raises:
-            ForeignPathUri: As for `native`.
-        """
-        return Path(self.native)
 
     def child(self, name: str | bytes) -> PathUri:
         """
