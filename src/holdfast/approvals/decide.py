@@ -123,7 +123,7 @@ def decide(
             without a sandbox. Otherwise only rules with `sandbox="none"` mean that.
         unreadable_runs: True for the meaning of the original: a script that cannot be looked
             through is asked about only for the commands that were seen in it.
-        cwd: The folder that relative paths of programs begin in.
+        cwd: The directory that relative paths of programs begin in.
         acceptable: Returns False for prefixes that must not be stored.
     """
     judge = _SegmentJudge(

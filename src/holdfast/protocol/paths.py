@@ -100,7 +100,7 @@ class PathUri:
 
     def child(self, name: str | bytes) -> PathUri:
         """
-        Name an entry of this folder, keeping the spelling of the folder.
+        Name an entry of this directory, keeping the spelling of the directory.
 
         Args:
             name: One component, as `os.listdir` gives it.

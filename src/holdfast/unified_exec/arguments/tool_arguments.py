@@ -295,7 +295,7 @@ class Arguments:
         return self._optional_text("environment_id", required=1)
 
     def workdir(self) -> str | None:
-        """Return the folder as the model wrote it, None for an empty text."""
+        """Return the directory as the model wrote it, None for an empty text."""
         if self._plain_exec is not None:
             return self._plain_exec.workdir
         return self._optional_text("workdir", required=0) or None
