@@ -33,6 +33,7 @@ from holdfast.approvals.rules import (
     RulesLayer,
     Ruling,
 )
+from holdfast.system_text import system_text
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -170,7 +171,7 @@ def _read(path: str) -> str | _Unusable:
         # O_NONBLOCK, so that opening a FIFO does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return _Unusable(_system_error(error), unread=True)
+        return _Unusable(system_text(error), unread=True)
     except ValueError:
         return _Unusable("the path contains a NUL character", unread=True)
     try:
@@ -182,7 +183,7 @@ def _read(path: str) -> str | _Unusable:
         while len(data) <= MAX_FILE_BYTES and (more := os.read(descriptor, 1 << 20)):
             data += more
     except OSError as error:
-        return _Unusable(_system_error(error), unread=True)
+        return _Unusable(system_text(error), unread=True)
     finally:
         os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
@@ -191,10 +192,6 @@ def _read(path: str) -> str | _Unusable:
         return data.decode()
     except UnicodeDecodeError:
         return _Unusable("stream did not contain valid UTF-8", unread=True)
-
-
-def _system_error(error: OSError) -> str:
-    return f"{os.strerror(error.errno or 0)} (os error {error.errno})"
 
 
 def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:

@@ -211,7 +211,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     assert [error(one) for one in loaded] == [
         "Is a directory (os error 21)",
         "not a regular file",
-        "Too many levels of symbolic links (os error 40)",
+        "Symbolic link loop (os error 40)",
         f"the file is larger than {starlark.MAX_FILE_BYTES} bytes",
         "No such file or directory (os error 2)",
     ]
