@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.approvals.dangerous import Danger, danger_of
-from holdfast.approvals.debug_text import join_words
 from holdfast.approvals.policies import ApprovalPolicy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
+from holdfast.approvals.shell_words import join_words
 from holdfast.approvals.split.command import Split
 
 __all__ = [
