@@ -98,6 +98,14 @@ class PathUri:
         assert self._native is not None
         return self._native
 
+    @property
+    def shown(self) -> str:
+        """The path to show to a person or a model: `native`, or the URI of another machine."""
+        try:
+            return self.native
+        except ForeignPathUri:
+            return str(self)
+
     def child(self, name: str | bytes) -> PathUri:
         """
         Name an entry of this directory, keeping the spelling of the directory.

@@ -35,7 +35,6 @@ __all__ = [
     "Planner",
     "folder_of",
     "impossible_start",
-    "native_path",
     "refuse_half_characters",
     "shell_argv",
     "spawn_failure",
@@ -197,11 +196,3 @@ def spawn_failure(error: HoldfastError) -> str:
     cause = error.__cause__
     text = str(cause if isinstance(cause, RemoteError) else error)
     return f"Failed to create unified exec process: {text}"
-
-
-def native_path(path: PathUri) -> str:
-    """Return a path in the native spelling of its machine, or its URI if it is foreign."""
-    try:
-        return path.native
-    except ForeignPathUri:
-        return str(path)

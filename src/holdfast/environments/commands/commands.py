@@ -42,7 +42,7 @@ from holdfast.errors import (
 from holdfast.events import Reason
 from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, with_mark
 from holdfast.protocol import codes
-from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams, TerminalSize
 from holdfast.tasks import OwnedTasks
 
@@ -385,7 +385,7 @@ async def _nothing_left() -> None:
 
 
 def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:
-    shown = _shown(folder)
+    shown = folder.shown
     fault = "there is no such folder" if errno == ENOENT else "it is not a folder"
     return SpawnFailed(
         f"cannot run `{program}` in `{shown}`: {fault}", errno=errno, path=shown, program=program
@@ -405,13 +405,6 @@ async def _is_over(process: ExecProcess) -> bool:
     except HoldfastError:
         return True
     return True
-
-
-def _shown(path: PathUri) -> str:
-    try:
-        return path.native
-    except ForeignPathUri:
-        return str(path)
 
 
 def _runs_at_once() -> int:
