@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast, get_args
+from types import UnionType
+from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.unified_exec.arguments.json_reader import JsonReader, Read, Unplaced
@@ -138,32 +139,27 @@ class WriteArguments:
 
 _NONE = type(None)
 
-_COMMON_TYPES: dict[str, tuple[type, ...]] = {
-    "yield_time_ms": (int,),
-    "max_output_tokens": (int, _NONE),
-    "wait_for": (WaitForArguments, _NONE),
-    "head": (int, _NONE),
-    "tail": (int, _NONE),
-    "grep": (str, _NONE),
-}
-_EXEC_TYPES = _COMMON_TYPES | {
-    "cmd": (str,),
-    "workdir": (str, _NONE),
-    "tty": (bool,),
-    "shell": (str, _NONE),
-    "login": (bool, _NONE),
-    "environment_id": (str, _NONE),
-    "justification": (str, _NONE),
-    "prefix_rule": (tuple, _NONE),
-}
-_WRITE_TYPES = _COMMON_TYPES | {"session_id": (int,), "chars": (str,)}
-
 _SIZES = ("yield_time_ms", "max_output_tokens")
 
 
-def _check_types(arguments: object, kinds: Mapping[str, tuple[type, ...]]) -> None:
+def _types_of(kind: type) -> dict[str, tuple[type, ...]]:
+    """Return the classes that the value of each attribute may have."""
+    return {
+        name: tuple(
+            str if get_origin(one) is Literal else get_origin(one) or one
+            for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))
+        )
+        for name, hint in get_type_hints(kind).items()
+    }
+
+
+_EXEC_TYPES = _types_of(ExecArguments)
+_WRITE_TYPES = _types_of(WriteArguments)
+
+
+def _check_types(arguments: object, types: Mapping[str, tuple[type, ...]]) -> None:
     """Check what a program gives; what a model writes was read with its types."""
-    for name, allowed in kinds.items():
+    for name, allowed in types.items():
         value = getattr(arguments, name)
         if type(value) not in allowed and (
             not isinstance(value, allowed) or isinstance(value, bool)
