@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar
 
-from holdfast.protocol.paths import ForeignPathUri, PathUri
+from holdfast.protocol.paths import PathUri
 
 __all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
 
@@ -66,10 +66,7 @@ def clip(text: str, limit: int = MAX_FIELD) -> str:
 
 def path_text(uri: PathUri, limit: int = MAX_PATH) -> str:
     """Return a path as this machine spells it, of bounded length; a foreign one as its URI."""
-    try:
-        return clip(uri.native, limit)
-    except ForeignPathUri:
-        return clip(str(uri), limit)
+    return clip(uri.shown, limit)
 
 
 def printable(text: str) -> str:

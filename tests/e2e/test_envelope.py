@@ -332,7 +332,7 @@ async def test_nesting_has_127_levels_at_most(client: Client, opened: str, close
     assert await client.receive() == READY
     for levels in (128, 1_000, 50_000):
         detail = await _malformed(client, nested(levels))
-        assert re.fullmatch(r"recursion limit exceeded at line 1 column \d+", detail)
+        assert detail == "recursion limit exceeded"
 
 
 @pytest.mark.requirement("envelope.duplicate-key")

@@ -156,7 +156,7 @@ def store_rule(home: Path, prefix: Sequence[str], *, outside_sandbox: bool = Fal
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path) as descriptor:
-            return _append(descriptor, line, path)
+            return _append(descriptor, line)
     except OSError as error:
         reason = "is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise OperationFailed(
@@ -188,7 +188,7 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _append(descriptor: int, line: bytes, path: Path) -> bool:
+def _append(descriptor: int, line: bytes) -> bool:
     size = os.fstat(descriptor).st_size
     if size + len(line) + 2 > MAX_FILE_BYTES:
         raise OSError(errno.EFBIG, f"the file would be larger than {MAX_FILE_BYTES} bytes")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.approvals.dangerous import Danger, danger_of
-from holdfast.approvals.debug_text import join_words
 from holdfast.approvals.policies import ApprovalPolicy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
+from holdfast.approvals.shell_words import join_words
 from holdfast.approvals.split.command import Split
 
 __all__ = [
@@ -82,8 +82,6 @@ class Judgement:
     """Other commands that were seen in it, as far as they are asked about or refused."""
     decided_by: RuleMatch | None = None
     """The rule that decided; the most specific one of several."""
-    prompt_kind: PromptKind = PromptKind.SANDBOX
-    """The kind of question, for policies that tell them apart."""
     reason: str | None = None
     """For a question, why it is asked; for a refusal, its text."""
     outside_sandbox: bool = False
@@ -125,7 +123,7 @@ def decide(
             without a sandbox. Otherwise only rules with `sandbox="none"` mean that.
         unreadable_runs: True for the meaning of the original: a script that cannot be looked
             through is asked about only for the commands that were seen in it.
-        cwd: The folder that relative paths of programs begin in.
+        cwd: The directory that relative paths of programs begin in.
         acceptable: Returns False for prefixes that must not be stored.
     """
     judge = _SegmentJudge(
@@ -232,7 +230,6 @@ def _asked(
         segments=parts.segments,
         literals=parts.literals,
         decided_by=rule,
-        prompt_kind=kind,
         reason=_prompt_reason(parts.command, rule, parts.notes) if refusal is None else refusal,
         amendment=amendment,
         retry_amendment=amendment,

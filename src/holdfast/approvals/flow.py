@@ -213,7 +213,7 @@ class ApprovalFlow:
             clearance: What `admit` or `after_denial` returned.
             argv: The command that is about to start, and where, as are the others.
             environment_id: Its environment.
-            cwd: Its folder.
+            cwd: Its directory.
             tty: True if it gets a terminal.
             sandbox: Its sandbox.
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from holdfast.approvals.rules import BrokenFile, RuleSet, RulesLayer, Ruling
 from holdfast.approvals.starlark import RulesFile, load_files
+from holdfast.system_text import system_text
 
 __all__ = ["MAX_FILES", "find_rules_files", "load_rules"]
 
@@ -91,7 +92,7 @@ def _find(
         except FileNotFoundError:
             continue
         except OSError as error:
-            reason = f"{os.strerror(error.errno or 0)} (os error {error.errno})"
+            reason = system_text(error)
             broken.append(BrokenFile(path=str(directory), error=reason, layer=layer, unread=True))
             continue
         files += (RulesFile(str(directory / name), layer) for name in names[:MAX_FILES])

@@ -32,7 +32,7 @@ class Approvals:
     approver: AnyApprover | None = None
     """The person or program that is asked; without one, every question is declined."""
     home: Path | None = None
-    """The folder in whose `rules/default.rules` accepted amendments are stored."""
+    """The directory in whose `rules/default.rules` accepted amendments are stored."""
     additional_permissions: bool = False
     """True: calls may ask for `with_additional_permissions`."""
     permission_requests: bool = False

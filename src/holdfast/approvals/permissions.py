@@ -278,7 +278,7 @@ def _paths_of(entry: FileEntry, context: SandboxContext) -> tuple[str, ...]:
 
 
 def _covered(path: str, folders: Iterable[str]) -> bool:
-    """Return True if a path is one of these folders or lies below one."""
+    """Return True if a path is one of these directories or lies below one."""
     path = posixpath.normpath(path)
     for folder in folders:
         folder = posixpath.normpath(folder)

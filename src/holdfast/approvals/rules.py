@@ -206,11 +206,12 @@ class RuleSet:
         """Return a set that has one more rule, at the end; the same set if it has it already."""
         if rule in self.prefix_rules:
             return self
-        return self._copy(prefix_rules=(*self.prefix_rules, rule))
-
-    def with_broken(self, broken: BrokenFile) -> "RuleSet":
-        """Return a set that names one more broken file."""
-        return self._copy(broken=(*self.broken, broken))
+        return RuleSet(
+            (*self.prefix_rules, rule),
+            host_executables=self.host_executables,
+            network_rules=self.network_rules,
+            broken=self.broken,
+        )
 
     def joined(self, higher: "RuleSet") -> "RuleSet":
         """Return the rules of this set followed by those of a layer with higher precedence."""
@@ -234,19 +235,6 @@ class RuleSet:
             host_executables=hosts,
             network_rules=(rule for layer in layers for rule in layer.network_rules),
             broken=(file for layer in layers for file in layer.broken),
-        )
-
-    def _copy(
-        self,
-        *,
-        prefix_rules: tuple[PrefixRule, ...] | None = None,
-        broken: tuple[BrokenFile, ...] | None = None,
-    ) -> "RuleSet":
-        return RuleSet(
-            self.prefix_rules if prefix_rules is None else prefix_rules,
-            host_executables=self.host_executables,
-            network_rules=self.network_rules,
-            broken=self.broken if broken is None else broken,
         )
 
     def _find(self, words: Sequence[str]) -> list[tuple[PrefixRule, tuple[str, ...]]]:

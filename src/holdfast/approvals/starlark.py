@@ -15,7 +15,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,6 @@ import msgspec
 
 from holdfast._version import install_command
 from holdfast.approvals import evaluator
-from holdfast.approvals.debug_text import debug, debug_list, join_words
 from holdfast.approvals.rules import (
     BrokenFile,
     NetworkRule,
@@ -33,6 +32,9 @@ from holdfast.approvals.rules import (
     RulesLayer,
     Ruling,
 )
+from holdfast.approvals.shell_words import join_words
+from holdfast.rpc.rust_text import debug_text
+from holdfast.system_text import system_text
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -170,7 +172,7 @@ def _read(path: str) -> str | _Unusable:
         # O_NONBLOCK, so that opening a FIFO does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return _Unusable(_system_error(error), unread=True)
+        return _Unusable(system_text(error), unread=True)
     except ValueError:
         return _Unusable("the path contains a NUL character", unread=True)
     try:
@@ -182,7 +184,7 @@ def _read(path: str) -> str | _Unusable:
         while len(data) <= MAX_FILE_BYTES and (more := os.read(descriptor, 1 << 20)):
             data += more
     except OSError as error:
-        return _Unusable(_system_error(error), unread=True)
+        return _Unusable(system_text(error), unread=True)
     finally:
         os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
@@ -191,10 +193,6 @@ def _read(path: str) -> str | _Unusable:
         return data.decode()
     except UnicodeDecodeError:
         return _Unusable("stream did not contain valid UTF-8", unread=True)
-
-
-def _system_error(error: OSError) -> str:
-    return f"{os.strerror(error.errno or 0)} (os error {error.errno})"
 
 
 def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
@@ -391,10 +389,10 @@ def _check_examples(call: _PrefixCall, rules: RuleSet) -> None:
         _shown(example) for example in call.match if not rules.match(example, cwd=cwd, home=home)
     ]
     if unmatched:
-        shown = debug_list(_debug_rule(rule) for rule in rules.prefix_rules)
+        shown = _debug_list(_debug_rule(rule) for rule in rules.prefix_rules)
         raise _Unusable(
             f"expected every example to match at least one rule. rules: {shown}; "
-            f"unmatched examples: {debug_list(unmatched)}"
+            f"unmatched examples: {_debug_list(unmatched)}"
         )
 
 
@@ -405,24 +403,28 @@ def _shown(example: Sequence[str]) -> str:
 def _debug_rule(rule: PrefixRule) -> str:
     ((first,), *rest) = rule.pattern
     tokens = ", ".join(
-        f"Single({debug(words[0])})" if len(words) == 1 else f"Alts({debug_list(words)})"
+        f"Single({debug_text(words[0])})" if len(words) == 1 else f"Alts({_debug_list(words)})"
         for words in rest
     )
     return (
-        f"PrefixRule {{ pattern: PrefixPattern {{ first: {debug(first)}, rest: [{tokens}] }}, "
+        f"PrefixRule {{ pattern: PrefixPattern {{ first: {debug_text(first)}, rest: [{tokens}] }}, "
         f"decision: {rule.ruling.word.title()}, justification: {_some(rule.justification)} }}"
     )
 
 
 def _debug_match(match: RuleMatch) -> str:
     program = match.resolved_program
-    resolved = "None" if program is None else f"Some(AbsolutePathBuf({debug(program)}))"
+    resolved = "None" if program is None else f"Some(AbsolutePathBuf({debug_text(program)}))"
     return (
-        f"PrefixRuleMatch {{ matched_prefix: {debug_list(match.matched_prefix)}, "
+        f"PrefixRuleMatch {{ matched_prefix: {_debug_list(match.matched_prefix)}, "
         f"decision: {match.ruling.word.title()}, resolved_program: {resolved}, "
         f"justification: {_some(match.justification)} }}"
     )
 
 
 def _some(text: str | None) -> str:
-    return "None" if text is None else f"Some({debug(text)})"
+    return "None" if text is None else f"Some({debug_text(text)})"
+
+
+def _debug_list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(debug_text, texts))}]"

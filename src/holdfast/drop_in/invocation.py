@@ -20,11 +20,6 @@ class Invocation:
     arguments: tuple[str, ...] = ()
     """Positional arguments after the file."""
 
-    @property
-    def is_seen(self) -> bool:
-        """False if the script comes from standard input, and cannot be checked before."""
-        return self.line is not None or self.file is not None
-
 
 def read_invocation(argv: Sequence[str]) -> Invocation:
     """Parse the arguments of a shell, its own name first."""

@@ -148,7 +148,7 @@ def _page(text: str, wanted: ReadFileArguments) -> dict[str, Any]:
 
 async def write_file(files: Environment, wanted: WriteFile) -> dict[str, Any]:
     """
-    Replace a file as a whole, or make it and the folders above it.
+    Replace a file as a whole, or make it and the directories above it.
 
     Raises:
         FileError: It cannot be written; it is as it was.

@@ -26,7 +26,7 @@ class ServerOptions:
     environment: str | None = None
     """A name, `ssh://HOST` or the URL of an exec-server; by default this machine."""
     cwd: str | None = None
-    """The folder of the commands; that of the server unless given."""
+    """The directory of the commands; that of the server unless given."""
     sandbox: str = "workspace-write"
     """`danger-full-access`, `workspace-write`, `read-only`, or the path of a profile."""
     ask_for_approval: str = "on-request"
@@ -34,7 +34,7 @@ class ServerOptions:
     ask_after_denial: bool = False
     """True: a command that its sandbox denied something is asked about, and may run again."""
     rules: Sequence[str] = ()
-    """Rules files, besides those of the home of Holdfast and of the folder."""
+    """Rules files, besides those of the home of Holdfast and of the directory."""
     max_wait: float = MAX_WAIT
     """Seconds that a call may last, without the time in which somebody is asked."""
     on_cancel: OnCancel = "stop"

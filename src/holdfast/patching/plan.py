@@ -7,6 +7,7 @@ is moved onto itself is not lost.
 """
 
 import asyncio
+import errno
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from holdfast.patching.parse import AddFile, DeleteFile, Hunk, Patch, UpdateChun
 from holdfast.protocol.fs import FileMetadata
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.system_text import system_text
 
 __all__ = [
     "LARGEST_FILE",
@@ -48,7 +50,7 @@ _LONG = 1 << 16
 # Bytes that a chunk counts for this size: each takes a search.
 _CHUNK_COST = 100
 
-_MISSING = "No such file or directory (os error 2)"
+_MISSING = system_text(errno.ENOENT)
 
 ChangeKind = Literal["add", "update", "delete"]
 

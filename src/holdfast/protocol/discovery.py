@@ -25,7 +25,7 @@ __all__ = [
     "SkillTool",
 ]
 
-# -- capabilityRoots/discoverV1: folders that the client names
+# -- capabilityRoots/discoverV1: directories that the client names
 
 
 class CapabilityRoot(Wire, frozen=True, kw_only=True):

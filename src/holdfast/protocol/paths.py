@@ -22,7 +22,6 @@ import os
 import re
 import unicodedata
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -99,18 +98,17 @@ class PathUri:
         assert self._native is not None
         return self._native
 
-    def to_path(self) -> Path:
-        """
-        Return `native` as a `Path`.
-
-        Raises:
-            ForeignPathUri: As for `native`.
-        """
-        return Path(self.native)
+    @property
+    def shown(self) -> str:
+        """The path to show to a person or a model: `native`, or the URI of another machine."""
+        try:
+            return self.native
+        except ForeignPathUri:
+            return str(self)
 
     def child(self, name: str | bytes) -> PathUri:
         """
-        Name an entry of this folder, keeping the spelling of the folder.
+        Name an entry of this directory, keeping the spelling of the directory.
 
         Args:
             name: One component, as `os.listdir` gives it.

@@ -66,7 +66,6 @@ _encode_json = msgspec.json.Encoder().encode
 _KEY_END = re.compile(rb'"[ \t\r\n]*:')
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _EMPTY = re.compile(rb"\[[ \t\r\n]*\]|\{[ \t\r\n]*\}")
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
 
 
 def decode_message(data: bytes) -> Message:
@@ -156,7 +155,7 @@ def _decode_object(data: bytes) -> dict[str, object]:
     try:
         message = _decode_json(data)
     except RecursionError:
-        raise _too_deep(data) from None
+        raise _too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = _decode_again(data, error)
     if type(message) is not dict:
@@ -229,16 +228,13 @@ def _decode_again(data: bytes, error: Exception) -> object:
     try:
         message: object = json.loads(text, parse_int=_large, parse_constant=_refuse_constant)
     except json.JSONDecodeError as bad:
-        # How deep the decoders follow before they give up is up to the interpreter.
-        if _column_of_depth(data, bad.pos) is not None:
-            raise _too_deep(data) from None
         detail, column = "expected value", bad.colno
         if bad.pos >= len(text.rstrip()):
             # The column of the last character there is, 0 if there is none.
             detail, column = "EOF while parsing a value", bad.colno - 1
         raise MalformedMessage(f"{detail} at line {bad.lineno} column {column}") from None
     except RecursionError:
-        raise _too_deep(data) from None
+        raise _too_deep() from None
     if isinstance(error, msgspec.ValidationError) and _is_unicode(message):
         # Such as 1e999: too large for a float, and no concern of the envelope.
         return message
@@ -263,9 +259,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise MalformedMessage(f"expected value at line 1 column 1: {name}")
 
 
-def _too_deep(data: bytes) -> MalformedMessage:
-    column = _column_of_depth(data, len(data)) or len(data)
-    return MalformedMessage(f"recursion limit exceeded at line 1 column {column}")
+def _too_deep() -> MalformedMessage:
+    return MalformedMessage("recursion limit exceeded")
 
 
 def _check_value_count(data: bytes) -> None:
@@ -289,7 +284,7 @@ def _check_nesting_and_keys(data: bytes, message: dict[str, object]) -> None:
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise _too_deep(data)
+            raise _too_deep()
         below: list[object] = []
         for value in level:
             if type(value) is dict:
@@ -374,17 +369,3 @@ def _column_of_doubled(data: bytes, key: str) -> int:
     for match in re.finditer(re.escape(msgspec.json.encode(key)) + rb"[ \t\r\n]*:", data):
         end = match.start() + len(msgspec.json.encode(key))
     return end
-
-
-def _column_of_depth(data: bytes, end: int) -> int | None:
-    """Return the column at which the nesting exceeds the limit, if it does before `end`."""
-    depth = 0
-    for match in _TOKEN.finditer(data, 0, end):
-        token = match.group()
-        if token in (b"{", b"["):
-            depth += 1
-            if depth > MAX_DEPTH:
-                return match.end()
-        elif token in (b"}", b"]"):
-            depth -= 1
-    return None

@@ -27,7 +27,7 @@ def add_discovery_methods(router: Router[ServerConnection]) -> None:
 async def _discover_roots(
     client: ServerConnection, params: DiscoverRootsParams
 ) -> DiscoverRootsResponse:
-    # Imported late: few clients call either, and the imports take 4 and 50 ms.
+    # Imported late: few clients call it, and the import takes 4 ms.
     from holdfast.discovery.roots import discover_roots
 
     return DiscoverRootsResponse(roots=await discover_roots(client.filesystem, params.roots))
@@ -36,7 +36,7 @@ async def _discover_roots(
 async def _discover_installed(
     client: ServerConnection, params: DiscoverInstalledParams
 ) -> DiscoverInstalledResponse:
-    # Imported late, as above.
+    # Imported late: few clients call it, and the imports take 50 ms.
     from holdfast.discovery.installed import discover_installed
     from holdfast.server.executor_config import SYSTEM_FOLDER, codex_home
 

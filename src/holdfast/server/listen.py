@@ -204,8 +204,8 @@ async def listen(
 async def _listen_unix(
     where: ListenUrl, accept: Callable[[Transport], Receiver], *, unix_frames: bool
 ) -> Listening:
-    # Imported late, as in `listen`.
     if unix_frames:
+        # Imported late, as in `listen`.
         from holdfast.transports.websocket import listen_websocket_unix
 
         # No token: the mode of the socket file decides who may connect, as without frames.
@@ -214,6 +214,7 @@ async def _listen_unix(
             where.path, gate=gate, accept=accept, listening=_inherited(where)
         )
     else:
+        # Imported late, as in `listen`.
         from holdfast.transports.unix import listen_unix
 
         server = await listen_unix(where.path, accept, listening=_inherited(where))

@@ -45,7 +45,6 @@ from holdfast.unified_exec.hooks import (
     StartRequest,
     end_attempt,
 )
-from holdfast.unified_exec.planner import native_path
 from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
 from holdfast.unified_exec.waiting.collect import GRACE
 
@@ -87,7 +86,7 @@ class ApprovalHooks(Hooks):
             call_id=request.call_id,
             environment_id=request.environment_id,
             argv=request.argv,
-            cwd=native_path(request.cwd),
+            cwd=request.cwd.shown,
             tty=request.tty,
             sandbox=request.sandbox,
             script=request.script,
@@ -124,7 +123,7 @@ class ApprovalHooks(Hooks):
                 PatchToWrite(
                     call_id=command.call_id,
                     environment_id=command.environment_id,
-                    cwd=native_path(request.cwd),
+                    cwd=request.cwd.shown,
                     patch=request.text,
                     files=_patched_files(request.plan),
                     paths=tuple(path.native for path in request.plan.touched),
@@ -179,7 +178,7 @@ class ApprovalHooks(Hooks):
             environment_id=started.environment_id,
             session_id=started.session_id,
             chars=request.chars,
-            cwd=native_path(started.cwd),
+            cwd=started.cwd.shown,
         )
         try:
             await self.flow.admit_input(given)
@@ -239,7 +238,7 @@ class ApprovalHooks(Hooks):
                 request.clearance,
                 request.argv,
                 environment_id=request.environment_id,
-                cwd=native_path(request.cwd),
+                cwd=request.cwd.shown,
                 tty=request.tty,
                 sandbox=request.sandbox,
             )

@@ -32,7 +32,7 @@ from holdfast.unified_exec.hooks import Hooks, InputRequest, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
-from holdfast.unified_exec.planner import Planner, native_path, refuse_half_characters
+from holdfast.unified_exec.planner import Planner, refuse_half_characters
 from holdfast.unified_exec.reporter import Reporter
 from holdfast.unified_exec.result import ExecResult, PermissionGrant
 from holdfast.unified_exec.sessions.events import Listener, Listeners
@@ -496,7 +496,7 @@ class SessionManager:
                 wanted,
                 call_id=call_id,
                 environment_id=environment.id,
-                cwd=native_path(cwd),
+                cwd=cwd.shown,
                 sandbox=sandbox,
                 reason=arguments.reason,
             )

@@ -6,6 +6,7 @@ import uuid
 from msgspec import UNSET
 
 from holdfast.environments.environment import Environment
+from holdfast.environments.shell import shell_kind
 from holdfast.errors import (
     HoldfastError,
     InvalidParams,
@@ -14,6 +15,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.protocol import codes
+from holdfast.protocol.handshake import ShellInfo
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.process import (
     ShellSnapshotParams,
@@ -28,16 +30,27 @@ from holdfast.unified_exec.environ import POLICY, command_variables
 from holdfast.unified_exec.errors import LOGIN_DISABLED, CallRefused
 from holdfast.unified_exec.hooks import Attempt, StartRequest
 from holdfast.unified_exec.options import Options
-from holdfast.unified_exec.shell import shell_argv
 
 __all__ = [
     "Planner",
     "folder_of",
     "impossible_start",
-    "native_path",
     "refuse_half_characters",
+    "shell_argv",
     "spawn_failure",
 ]
+
+_POWERSHELL = ("pwsh", "powershell")
+
+
+def shell_argv(shell: ShellInfo, script: str, *, login: bool) -> list[str]:
+    """Return the argv that runs `script` in `shell`, with the start files of a login or not."""
+    kind = shell_kind(shell.name)
+    if kind in _POWERSHELL:
+        return [shell.path, *([] if login else ["-NoProfile"]), "-Command", script]
+    if kind == "cmd":
+        return [shell.path, "/c", script]
+    return [shell.path, "-lc" if login else "-c", script]
 
 
 class Planner:
@@ -183,11 +196,3 @@ def spawn_failure(error: HoldfastError) -> str:
     cause = error.__cause__
     text = str(cause if isinstance(cause, RemoteError) else error)
     return f"Failed to create unified exec process: {text}"
-
-
-def native_path(path: PathUri) -> str:
-    """Return a path in the native spelling of its machine, or its URI if it is foreign."""
-    try:
-        return path.native
-    except ForeignPathUri:
-        return str(path)

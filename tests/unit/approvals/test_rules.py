@@ -88,7 +88,6 @@ def test_a_set_with_one_more_rule_leaves_the_first_as_it_was() -> None:
     joined = rules.joined(RuleSet([rule("ls")], host_executables={"ls": ()}))
     assert len(joined.prefix_rules) == 2
     assert joined.host_executables == {"ls": ()}
-    assert len(rules.with_broken(BrokenFile(path="b.rules", error="y")).broken) == 2
 
 
 def test_the_summary_of_a_broken_file_is_the_line_that_says_what_is_wrong() -> None:

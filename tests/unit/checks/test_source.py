@@ -1,10 +1,10 @@
-"""The check of the source finds doubled names, long functions and questions."""
+"""The check of the source finds doubled names, long functions, questions and late imports."""
 
 import ast
 
 import pytest
 
-from scripts.checks.source import LONGEST_FUNCTION, doubled_classes, problems
+from scripts.checks.source import LONGEST_FUNCTION, doubled_classes, late_imports, problems
 
 
 def wrong(text: str) -> list[str]:
@@ -28,3 +28,11 @@ def test_a_question_is_found(word: str) -> None:
 def test_a_name_of_two_classes_is_found() -> None:
     trees = {"a.py": ast.parse("class A: pass"), "b.py": ast.parse("class _A: pass\nclass B: pass")}
     assert list(doubled_classes(trees)) == ["A is the name of several classes: a.py:1, b.py:1"]
+
+
+def test_an_import_in_a_function_has_its_reason_above_it() -> None:
+    fine = "def f():\n    # Slow.\n    import a\n    import b\n\n    from c import d\n"
+    assert list(late_imports("a.py", fine, ast.parse(fine))) == []
+    bare = "def f():\n    import a\n"
+    (found,) = late_imports("a.py", bare, ast.parse(bare))
+    assert found.startswith("a.py:2: ")

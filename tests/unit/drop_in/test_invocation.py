@@ -29,4 +29,3 @@ from holdfast.drop_in.invocation import Invocation, read_invocation
 )
 def test_arguments_are_read_as_bash_reads_them(words: list[str], expected: Invocation) -> None:
     assert read_invocation(["bash", *words]) == expected
-    assert expected.is_seen == (expected != Invocation())

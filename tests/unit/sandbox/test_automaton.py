@@ -1,16 +1,55 @@
 """Comparing texts with patterns: the same as a regular expression, and never slow."""
 
 import re
+from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.sandbox.profile.automaton import Automaton
-from holdfast.sandbox.profile.glob_syntax import BadPattern, as_regex, parts
+from holdfast.sandbox.profile.glob_syntax import (
+    ANY_IN_NAME,
+    BadPattern,
+    Characters,
+    Part,
+    Wildcard,
+    parts,
+)
 from tests.depth import times
 
 PATTERNS = st.text(alphabet="ab/*?[]!-{},\\", max_size=14)
 TEXTS = st.text(alphabet="abc/-*{", max_size=10)
+
+
+# `(?:[^/]+/)*` needs no empty components: `compile_glob` has removed double slashes.
+_IN_REGEX = {
+    Wildcard.NAME: "[^/]*",
+    Wildcard.FOLDERS: "(?:[^/]+/)*",
+    Wildcard.REST: ".+",
+    Wildcard.OPEN: "(?:",
+    Wildcard.OR: "|",
+    Wildcard.CLOSE: ")",
+}
+
+
+def as_regex(found: Iterable[Part]) -> str:
+    """Return an equivalent regular expression; matching it may be slow."""
+    return "".join(
+        _IN_REGEX[part]
+        if isinstance(part, Wildcard)
+        else _set_in_regex(part)
+        if isinstance(part, Characters)
+        else re.escape(part)
+        for part in found
+    )
+
+
+def _set_in_regex(part: Characters) -> str:
+    if part == ANY_IN_NAME:
+        return "[^/]"
+    listed = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in part.ranges)
+    # The look-ahead excludes the slash, which a negated set would match.
+    return f"(?!/)[{'^' if part.negated else ''}{listed}]"
 
 
 @settings(max_examples=times(50), deadline=None)

@@ -30,7 +30,7 @@ class Literals:
     The commands of one argument list, collected.
 
     Each is kept as it would be called, and under other spellings that a rule may use: without
-    the folders before its name, without variables that may be empty, without its wrapper.
+    the directories before its name, without variables that may be empty, without its wrapper.
     """
 
     def __init__(self, budget: Budget) -> None:

@@ -8,12 +8,11 @@ character literally.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["ANY_IN_NAME", "BadPattern", "Characters", "Part", "Wildcard", "as_regex", "parts"]
+__all__ = ["ANY_IN_NAME", "BadPattern", "Characters", "Part", "Wildcard", "parts"]
 
 
 class BadPattern(ValueError):
@@ -126,34 +125,3 @@ def _characters(inner: str) -> Characters:
             raise BadPattern(f"there is nothing from {first} to {last} in [{inner}]")
         ranges.append((first, last))
     return Characters(tuple(ranges), negated)
-
-
-# `(?:[^/]+/)*` needs no empty components: `compile_glob` has removed double slashes.
-_IN_REGEX = {
-    Wildcard.NAME: "[^/]*",
-    Wildcard.FOLDERS: "(?:[^/]+/)*",
-    Wildcard.REST: ".+",
-    Wildcard.OPEN: "(?:",
-    Wildcard.OR: "|",
-    Wildcard.CLOSE: ")",
-}
-
-
-def as_regex(found: Iterable[Part]) -> str:
-    """Return an equivalent regular expression, for other programs; matching it may be slow."""
-    return "".join(
-        _IN_REGEX[part]
-        if isinstance(part, Wildcard)
-        else _set_in_regex(part)
-        if isinstance(part, Characters)
-        else re.escape(part)
-        for part in found
-    )
-
-
-def _set_in_regex(part: Characters) -> str:
-    if part == ANY_IN_NAME:
-        return "[^/]"
-    listed = "".join(f"{re.escape(first)}-{re.escape(last)}" for first, last in part.ranges)
-    # The look-ahead excludes the slash, which a negated set would match.
-    return f"(?!/)[{'^' if part.negated else ''}{listed}]"

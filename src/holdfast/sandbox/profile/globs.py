@@ -16,7 +16,7 @@ from time import monotonic
 from holdfast.errors import CannotEnforce
 from holdfast.sandbox.policy.disk import Disk
 from holdfast.sandbox.profile.automaton import Automaton
-from holdfast.sandbox.profile.glob_syntax import BadPattern, Part, Wildcard, as_regex, parts
+from holdfast.sandbox.profile.glob_syntax import BadPattern, Part, Wildcard, parts
 
 __all__ = ["LOOK_LIMIT", "MAX_MATCHES", "Glob", "compile_glob", "expand"]
 
@@ -49,11 +49,6 @@ class Glob:
     def wildcards(self) -> int:
         """Number of wildcards: the cost of a match grows with it."""
         return sum(isinstance(part, Wildcard) for part in self.parts)
-
-    @property
-    def regex(self) -> str:
-        """Equivalent regular expression."""
-        return as_regex(self.parts)
 
     def matches(self, path: str) -> bool:
         """Return True if the pattern matches a file with this absolute path."""

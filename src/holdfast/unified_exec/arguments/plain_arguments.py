@@ -1,125 +1,85 @@
 """
-Reads arguments that are plainly right, in a tenth of the time of the exact reader.
+Reads arguments that are plainly right, in a fraction of the time of the exact reader.
 
 Almost every call is such a one. Whatever is unusual is left to `json_reader`, which alone
-knows which fault the original tells: a wrong type, a doubled member, a nested value, a number
-that is not positive, half a surrogate pair. So a mistake here costs time, never a wrong answer.
+knows which fault the original tells: a wrong type, a doubled member, a number that is not
+positive, half a surrogate pair. So a mistake here costs time, never a wrong answer.
 """
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import NoReturn, TypeAlias
+import re
+from typing import Annotated, Literal, TypeAlias
 
-__all__ = [
-    "Check",
-    "flag",
-    "has_only_scalars",
-    "integer",
-    "one_of",
-    "optional",
-    "read_plain",
-    "text",
-    "texts",
+import msgspec
+from msgspec import UNSET, UnsetType
+
+__all__ = ["PlainExec", "PlainWrite", "SandboxPermissions", "read_plain"]
+
+SandboxPermissions: TypeAlias = Literal[
+    "use_default", "require_escalated", "with_additional_permissions"
 ]
+"""The sandbox that a command asks for."""
 
-Check: TypeAlias = Callable[[object], bool]
-"""Returns True for a value that the exact reader would take as it is."""
+# A member ends its name with a quote and a colon, and so may a text.
+_NAME_END = re.compile(rb'"[ \t\r\n]*:')
+
+_Text: TypeAlias = str | UnsetType | None
+_Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+_I32: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
-class _Members(list[tuple[str, object]]):
-    """The members of one object in their order, doubled ones too."""
+class _Extras(msgspec.Struct):
+    """Members that the original does not have."""
+
+    wait_for: UnsetType | None = UNSET
+    head: _I32 | UnsetType | None = UNSET
+    tail: _I32 | UnsetType | None = UNSET
+    grep: _Text = UNSET
+
+
+class PlainExec(_Extras, kw_only=True):
+    """The members of `exec_command`."""
+
+    cmd: str
+    workdir: _Text = UNSET
+    environment_id: _Text = UNSET
+    shell: _Text = UNSET
+    login: bool | UnsetType | None = UNSET
+    tty: bool | UnsetType = UNSET
+    yield_time_ms: _Positive | UnsetType = UNSET
+    max_output_tokens: _Positive | UnsetType | None = UNSET
+    sandbox_permissions: SandboxPermissions | UnsetType | None = UNSET
+    additional_permissions: UnsetType | None = UNSET
+    justification: _Text = UNSET
+    prefix_rule: tuple[str, ...] | UnsetType | None = UNSET
+
+
+class PlainWrite(_Extras, kw_only=True):
+    """The members of `write_stdin`."""
+
+    session_id: _I32
+    chars: str | UnsetType = UNSET
+    yield_time_ms: _Positive | UnsetType = UNSET
+    max_output_tokens: _Positive | UnsetType | None = UNSET
 
 
 def read_plain(
-    given: str | Mapping[str, object], fields: Mapping[str, Check]
+    data: bytes, kind: type[msgspec.Struct], *, extras: bool
 ) -> dict[str, object] | None:
     """
-    Return the members that are asked for, or None if the exact reader has to look.
+    Return the members that are there, or None if the exact reader has to look.
 
     Args:
-        given: The JSON text, or the members of the object.
-        fields: What each member that is known must be; others are passed over.
+        data: The JSON text.
+        kind: All members and their types.
+        extras: True if what the original does not have is a member; else it is ignored.
     """
-    members: Iterable[tuple[str, object]] | None
-    if isinstance(given, str):
-        members = _parsed(given)
-    else:
-        members = given.items() if has_only_scalars(given) else None
-    if members is None:
-        return None
-    found: dict[str, object] = {}
-    for key, value in members:
-        check = fields.get(key)
-        if check is not None:
-            if key in found or not check(value):
-                return None
-            found[key] = value
-        elif not key.isascii():
-            # Its characters would have to be examined: the full scanner does that.
-            return None
-    return found
-
-
-def _parsed(given: str) -> Iterable[tuple[str, object]] | None:
     try:
-        members = _decoder.decode(given)
-    except (ValueError, RecursionError):
+        found = msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return members if type(members) is _Members else None
-
-
-def has_only_scalars(given: Mapping[str, object]) -> bool:
-    """Return True if every member is a text, an integer, a boolean or None."""
-    return all(type(key) is str and type(value) in _SCALARS for key, value in given.items())
-
-
-_SCALARS = (str, int, bool, type(None))
-
-
-def _refuse(constant: str) -> NoReturn:
-    """Refuse `NaN` and the infinities, which Python takes and JSON does not have."""
-    raise ValueError(constant)
-
-
-_decoder = json.JSONDecoder(object_pairs_hook=_Members, parse_constant=_refuse)
-
-
-# -- checks
-
-
-def text(value: object) -> bool:
-    """Return True for a text without half surrogate pairs."""
-    if type(value) is not str:
-        return False
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def flag(value: object) -> bool:
-    """Return True for `true` and `false`."""
-    return type(value) is bool
-
-
-def integer(high: int) -> Check:
-    """Return a check for whole numbers from 1 to `high`; `-0` and the like are left out."""
-    return lambda value: type(value) is int and 0 < value <= high
-
-
-def one_of(names: tuple[str, ...]) -> Check:
-    """Return a check for one of several names."""
-    return lambda value: type(value) is str and value in names
-
-
-def texts(value: object) -> bool:
-    """Return True for a list of texts."""
-    return type(value) is list and all(map(text, value))
-
-
-def optional(check: Check) -> Check:
-    """Return a check that takes `null`, too."""
-    return lambda value: value is None or check(value)
+    given = msgspec.structs.asdict(found)
+    members = {name: value for name, value in given.items() if value is not UNSET}
+    if not extras and not members.keys().isdisjoint(_Extras.__struct_fields__):
+        return None
+    # As many names as members: none is doubled, unknown or inside of another.
+    return members if len(_NAME_END.findall(data)) == len(members) else None

@@ -1,7 +1,7 @@
 """
 Decodes `additional_permissions`: what a command asks for beyond its sandbox.
 
-The original takes two forms of `file_system`: lists of folders to read and to write, and
+The original takes two forms of `file_system`: lists of directories to read and to write, and
 entries as in a permission profile. A value that is neither gets one text, whatever is wrong.
 """
 
@@ -35,7 +35,7 @@ class RequestedFiles:
 
     read: tuple[str, ...] | None = None
     write: tuple[str, ...] | None = None
-    """Paths as the model wrote them: relative ones are below the command's folder."""
+    """Paths as the model wrote them: relative ones are below the command's directory."""
     entries: tuple[dict[str, object], ...] | None = None
     """Entries of a permission profile, as JSON objects."""
     glob_scan_max_depth: int | None = None

@@ -11,21 +11,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, cast
+from types import UnionType
+from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.unified_exec.arguments.json_reader import JsonReader, Read, Unplaced
 from holdfast.unified_exec.arguments.json_scanner import Fault
 from holdfast.unified_exec.arguments.plain_arguments import (
-    Check,
-    flag,
-    has_only_scalars,
-    integer,
-    one_of,
-    optional,
+    PlainExec,
+    PlainWrite,
+    SandboxPermissions,
     read_plain,
-    text,
-    texts,
 )
 from holdfast.unified_exec.arguments.requested_permissions import (
     RequestedPermissions,
@@ -45,9 +41,7 @@ __all__ = [
     "WriteArguments",
 ]
 
-SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
-
-_SANDBOX_PERMISSIONS = ("use_default", "require_escalated", "with_additional_permissions")
+_SANDBOX_PERMISSIONS = get_args(SandboxPermissions)
 
 _I32 = (-(2**31), 2**31 - 1)
 _U64 = (0, 2**64 - 1)
@@ -145,32 +139,27 @@ class WriteArguments:
 
 _NONE = type(None)
 
-_COMMON_TYPES: dict[str, tuple[type, ...]] = {
-    "yield_time_ms": (int,),
-    "max_output_tokens": (int, _NONE),
-    "wait_for": (WaitForArguments, _NONE),
-    "head": (int, _NONE),
-    "tail": (int, _NONE),
-    "grep": (str, _NONE),
-}
-_EXEC_TYPES = _COMMON_TYPES | {
-    "cmd": (str,),
-    "workdir": (str, _NONE),
-    "tty": (bool,),
-    "shell": (str, _NONE),
-    "login": (bool, _NONE),
-    "environment_id": (str, _NONE),
-    "justification": (str, _NONE),
-    "prefix_rule": (tuple, _NONE),
-}
-_WRITE_TYPES = _COMMON_TYPES | {"session_id": (int,), "chars": (str,)}
-
 _SIZES = ("yield_time_ms", "max_output_tokens")
 
 
-def _check_types(arguments: object, kinds: Mapping[str, tuple[type, ...]]) -> None:
+def _types_of(kind: type) -> dict[str, tuple[type, ...]]:
+    """Return the classes that the value of each attribute may have."""
+    return {
+        name: tuple(
+            str if get_origin(one) is Literal else get_origin(one) or one
+            for one in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))
+        )
+        for name, hint in get_type_hints(kind).items()
+    }
+
+
+_EXEC_TYPES = _types_of(ExecArguments)
+_WRITE_TYPES = _types_of(WriteArguments)
+
+
+def _check_types(arguments: object, types: Mapping[str, tuple[type, ...]]) -> None:
     """Check what a program gives; what a model writes was read with its types."""
-    for name, allowed in kinds.items():
+    for name, allowed in types.items():
         value = getattr(arguments, name)
         if type(value) not in allowed and (
             not isinstance(value, allowed) or isinstance(value, bool)
@@ -210,36 +199,6 @@ class PermissionArguments:
     environment_id: str | None = None
 
 
-_PLAIN_EXEC: dict[str, Check] = {
-    "cmd": text,
-    "workdir": optional(text),
-    "environment_id": optional(text),
-    "shell": optional(text),
-    "login": optional(flag),
-    "tty": flag,
-    "yield_time_ms": integer(_U64[1]),
-    "max_output_tokens": optional(integer(_U64[1])),
-    "sandbox_permissions": optional(one_of(_SANDBOX_PERMISSIONS)),
-    "additional_permissions": lambda value: value is None,
-    "justification": optional(text),
-    "prefix_rule": optional(texts),
-}
-_PLAIN_WRITE: dict[str, Check] = {
-    "session_id": integer(_I32[1]),
-    "chars": text,
-    "yield_time_ms": integer(_U64[1]),
-    "max_output_tokens": optional(integer(_U64[1])),
-}
-_PLAIN_EXTRAS: dict[str, Check] = {
-    "wait_for": lambda value: value is None,
-    "head": optional(integer(_LINES[1])),
-    "tail": optional(integer(_LINES[1])),
-    "grep": optional(text),
-}
-_PLAIN_EXTRA_EXEC = _PLAIN_EXEC | _PLAIN_EXTRAS
-_PLAIN_EXTRA_WRITE = _PLAIN_WRITE | _PLAIN_EXTRAS
-
-
 class Arguments:
     """The arguments of one call. Every method raises `ArgumentError` for what is wrong."""
 
@@ -248,45 +207,31 @@ class Arguments:
         Args:
             given: The JSON text of the model, or its members. Members are encoded
                 compactly first, so that the columns in errors mean that text.
-            extras: Whether `wait_for`, `head`, `tail` and `grep` are members. Otherwise
-                they are ignored, like every member that is not known.
+            extras: Take `wait_for`, `head`, `tail` and `grep`. Otherwise they are ignored,
+                like every member that is not known.
 
         Raises:
             ArgumentError: A member is nothing that JSON has.
         """
-        self._given = _text_or_members(given)
+        # Anything but an object, such as None for no arguments, gets the error of its JSON text.
+        text = given if isinstance(given, str) else _encoded(given)
+        # Half a surrogate pair is no UTF-8. Its escape is what JSON has for it.
+        self._data = text.encode("utf-8", "backslashreplace")
         self._extras = extras
         # Results of the first two steps, which the last one returns again.
         self._location: dict[str, str | None] = {}
-        if isinstance(self._given, Mapping) and not has_only_scalars(self._given):
-            # Refuses what JSON does not have, before anything else.
-            _ = self._data
-
-    @cached_property
-    def _data(self) -> bytes:
-        given = self._given
-        text = given if isinstance(given, str) else _encoded(given)
-        # Half a surrogate pair is no UTF-8. Its escape is what JSON has for it.
-        return text.encode("utf-8", "backslashreplace")
-
-    def _plain(self, fields: Mapping[str, Check], needs: str) -> dict[str, object] | None:
-        """Return the members if there is nothing unusual about them."""
-        found = read_plain(self._given, fields)
-        return None if found is None or needs not in found else found
 
     # -- exec_command
 
     @cached_property
     def _plain_exec(self) -> ExecArguments | None:
         """All arguments of `exec_command`, if they can be had without the exact reader."""
-        found = self._plain(_PLAIN_EXTRA_EXEC if self._extras else _PLAIN_EXEC, "cmd")
+        found = read_plain(self._data, PlainExec, extras=self._extras)
         if found is None:
             return None
         if found.get("justification") is not None and found.get("sandbox_permissions") is None:
             return None
         found["workdir"] = found.get("workdir") or None
-        if (rule := found.get("prefix_rule")) is not None:
-            found["prefix_rule"] = tuple(cast("list[str]", rule))
         return ExecArguments(**found)  # type: ignore[arg-type]  # each was checked for its type
 
     def environment_id(self) -> str | None:
@@ -296,7 +241,7 @@ class Arguments:
         return self._optional_text("environment_id", required=1)
 
     def workdir(self) -> str | None:
-        """Return the folder as the model wrote it, None for an empty text."""
+        """Return the directory as the model wrote it, None for an empty text."""
         if self._plain_exec is not None:
             return self._plain_exec.workdir
         return self._optional_text("workdir", required=0) or None
@@ -344,8 +289,7 @@ class Arguments:
     @cached_property
     def _plain_write(self) -> WriteArguments | None:
         """All arguments of `write_stdin`, if they can be had without the exact reader."""
-        fields = _PLAIN_EXTRA_WRITE if self._extras else _PLAIN_WRITE
-        found = self._plain(fields, "session_id")
+        found = read_plain(self._data, PlainWrite, extras=self._extras)
         if found is None:
             return None
         return WriteArguments(**found)  # type: ignore[arg-type]  # each was checked for its type
@@ -432,11 +376,6 @@ def _document(
         return reader.document(name, fields, required=required, needs=needs)
     except Fault as fault:
         raise ArgumentError(f"failed to parse function arguments: {fault.text}") from None
-
-
-def _text_or_members(given: object) -> str | Mapping[str, object]:
-    # Anything but an object, such as None for no arguments, gets the error of its JSON text.
-    return given if isinstance(given, str | Mapping) else _encoded(given)
 
 
 def _encoded(members: object) -> str:

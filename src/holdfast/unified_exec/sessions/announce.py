@@ -3,7 +3,6 @@
 from holdfast.collect.head_tail import Captured
 from holdfast.events import Gap, WaitingFor
 from holdfast.unified_exec.hooks import StartRequest
-from holdfast.unified_exec.planner import native_path
 from holdfast.unified_exec.sessions.deltas import DeltaCutter
 from holdfast.unified_exec.sessions.events import (
     CommandBegan,
@@ -159,7 +158,7 @@ def announce_failed_start(
             session_id=None,
             command=request.argv,
             script=request.script,
-            cwd=native_path(request.cwd),
+            cwd=request.cwd.shown,
             environment_id=request.environment_id,
             tty=request.tty,
         )

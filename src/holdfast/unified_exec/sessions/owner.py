@@ -17,7 +17,6 @@ from holdfast.unified_exec.hooks import Attempt, Hooks, end_attempt
 from holdfast.unified_exec.options import Background
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.kept_output import Archive, KeptOutput
-from holdfast.unified_exec.planner import native_path
 from holdfast.unified_exec.sessions.announce import Announcer
 from holdfast.unified_exec.sessions.events import Listeners
 from holdfast.unified_exec.sessions.freed_memory import FreedMemory
@@ -94,7 +93,7 @@ class SessionOwner:
             call_id=request.call_id,
             script=request.script,
             argv=request.argv,
-            cwd=native_path(request.cwd),
+            cwd=request.cwd.shown,
             tty=request.tty,
             environment_id=request.environment_id,
             started=started,

@@ -1,37 +1,14 @@
-"""
-Writes words the way the original shows them in its errors.
+"""Quotes words for a shell the way the original shows them in its errors."""
 
-Errors of rules files quote examples as a shell would, and rules in the debug format of Rust.
-"""
+from collections.abc import Sequence
 
-import unicodedata
-from collections.abc import Iterable, Sequence
-
-__all__ = ["debug", "debug_list", "join_words"]
-
-_ESCAPES = {"\0": "\\0", "\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+__all__ = ["join_words"]
 
 # Characters that need no quotes.
 _BARE = frozenset("+-./:@]_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 _NOT_IN_SINGLE_QUOTES = frozenset("'\\^")
 _NOT_IN_DOUBLE_QUOTES = frozenset("`$!^")
-
-
-def debug(text: str) -> str:
-    """Return a string in double quotes, with the escapes of Rust's debug format."""
-    return '"' + "".join(_ESCAPES.get(c) or _escaped(c) for c in text) + '"'
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable() and unicodedata.category(character) not in ("Mn", "Me"):
-        return character
-    return f"\\u{{{ord(character):x}}}"
-
-
-def debug_list(texts: Iterable[str]) -> str:
-    """Return strings as a list in Rust's debug format."""
-    return "[" + ", ".join(debug(text) for text in texts) + "]"
 
 
 def join_words(words: Sequence[str]) -> str | None:
