@@ -378,10 +378,14 @@ def _document(
         raise ArgumentError(f"failed to parse function arguments: {fault.text}") from None
 
 
+# `json.dumps` would make such an encoder anew for each call.
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def _encoded(members: object) -> str:
     try:
         given = dict(members) if isinstance(members, Mapping) else members
-        return json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+        return _as_json(given)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError(f"failed to parse function arguments: {error}") from None
 
