@@ -25,7 +25,7 @@ class LostLine(AuditLine, kw_only=True, tag="lost"):
 
 
 class _SessionLine(AuditLine, kw_only=True):
-    """What every line about a session begins with."""
+    """A line about a session; it begins with whose it is."""
 
     principal: str
     session: str
