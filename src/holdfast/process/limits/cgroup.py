@@ -31,6 +31,7 @@ from holdfast.linux.cgroupfs import (
 )
 from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location
 from holdfast.process.limits.watchdog import ExceededLimit
+from holdfast.protocol.limits import limit_of
 from holdfast.supervision.guardian import guardian_pid
 
 __all__ = ["Cgroups", "CommandCgroup", "shared_cgroups"]
@@ -110,9 +111,9 @@ class CommandCgroup:
         `oom` counts only the limit of this cgroup, not an out-of-memory state of the machine.
         """
         if self._memory is not None and self._events("memory.events").get("oom"):
-            return ExceededLimit.of(LimitKind.MEMORY, self._memory)
+            return ExceededLimit.of(limit_of(LimitKind.MEMORY), self._memory)
         if self._processes is not None and self._events("pids.events").get("max"):
-            return ExceededLimit.of(LimitKind.PROCESSES, self._processes)
+            return ExceededLimit.of(limit_of(LimitKind.PROCESSES), self._processes)
         return None
 
     def _events(self, name: str) -> dict[str, int]:

@@ -21,6 +21,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -67,7 +68,13 @@ _RLIMITS: Sequence[tuple[Limit, int]] = [
     (limit, getattr(resource, limit.rlimit)) for limit in LIMITS if limit.rlimit is not None
 ]
 _BY_CGROUP = [limit for limit in LIMITS if limit.controller is not None]
-_KERNEL_FIELDS = [limit.field for limit in LIMITS if limit.is_kernel_enforced]
+_BY_KERNEL = [limit for limit in LIMITS if limit.is_kernel_enforced]
+
+# Their values as tuples, compared with those of no limits: one call, for every start.
+_cgroup_values = attrgetter(*(limit.field for limit in _BY_CGROUP))
+_NO_CGROUP_VALUES = (None,) * len(_BY_CGROUP)
+_kernel_values = attrgetter(*(limit.field for limit in _BY_KERNEL))
+_NO_KERNEL_VALUES = (None,) * len(_BY_KERNEL)
 
 
 class PreparedLimits(NamedTuple):
@@ -81,12 +88,12 @@ class PreparedLimits(NamedTuple):
 
 def has_kernel_limits(limits: ProcessLimits) -> bool:
     """Return True if the kernel has to enforce one of the limits."""
-    return any(getattr(limits, field) is not None for field in _KERNEL_FIELDS)
+    return _kernel_values(limits) != _NO_KERNEL_VALUES
 
 
 def may_need_cgroup(limits: ProcessLimits) -> bool:
     """Return True if a cgroup would enforce one of the limits: `check_limits` may block then."""
-    return any(getattr(limits, limit.field) is not None for limit in _BY_CGROUP)
+    return _cgroup_values(limits) != _NO_CGROUP_VALUES
 
 
 def check_limits(limits: ProcessLimits) -> None:

@@ -17,7 +17,7 @@ from holdfast.events import LimitKind, Reason, Verdict
 from holdfast.process.io.log import OutputLog
 from holdfast.process.io.reader import Sink
 from holdfast.process.limits.rlimit_marks import has_live_process, kill_by_rlimit_soon
-from holdfast.protocol.limits import LIMITS, limit_of
+from holdfast.protocol.limits import LIMITS, Limit, limit_of
 from holdfast.protocol.process import OutputStream, ProcessLimits
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class ExceededLimit(NamedTuple):
     """Description for a person, with the limit's value."""
 
     @classmethod
-    def of(cls, kind: LimitKind, value: int) -> Self:
-        """Return the limit with its text from the table."""
-        return cls(kind, limit_of(kind).exceeded(value))
+    def of(cls, limit: Limit, value: int) -> Self:
+        """Return a limit of the table as exceeded, with its text."""
+        return cls(limit.kind, limit.exceeded(value))
 
 
 class _Watched(Protocol):
@@ -82,8 +82,8 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
         if limits.wall_time_ms is not None:
             seconds = limits.wall_time_ms / 1000
-            late = ExceededLimit.of(LimitKind.WALL_TIME, limits.wall_time_ms)
-            self._timer = loop.call_later(min(seconds, _LONGEST_TIMER), self._exceed, late)
+            delay = min(seconds, _LONGEST_TIMER)
+            self._timer = loop.call_later(delay, self._exceed, _WALL_TIME)
 
     def before(self, log: OutputLog) -> Sink:
         """Return a sink in front of the log that passes on output up to the limit."""
@@ -91,8 +91,7 @@ class Watchdog:
         if limit is None:
             # No layer in between: most limits are not about output.
             return log
-        much = ExceededLimit.of(LimitKind.OUTPUT, limit)
-        return _Meter(log, limit, lambda: self._exceed(much))
+        return _Meter(log, limit, lambda: self._exceed(_OUTPUT))
 
     def process_closed(self) -> None:
         """Stop the timer at the close of the process, unless a daemon of it still runs."""
@@ -123,7 +122,7 @@ class Watchdog:
             value = getattr(self._limits, limit.field)
             # A shell reports the death of its child by a signal as 128 + the signal's number.
             if value is not None and number in (verdict.signal, (verdict.exit_code or 0) - 128):
-                return ExceededLimit.of(limit.kind, value)
+                return ExceededLimit.of(limit, value)
         return None
 
     def _failed_call(self) -> ExceededLimit | None:
@@ -140,12 +139,13 @@ class Watchdog:
             if value is None or (counted and limit.kind is LimitKind.PROCESSES):
                 continue
             if any(message in said for message in limit.messages):
-                return ExceededLimit.of(limit.kind, value)
+                return ExceededLimit.of(limit, value)
         return None
 
-    def _exceed(self, what: ExceededLimit) -> None:
+    def _exceed(self, limit: Limit) -> None:
         if self._exceeded is not None:
             return
+        what = ExceededLimit.of(limit, getattr(self._limits, limit.field))
         # The tree, not only the group: a limit holds for all descendants.
         if self._process.terminate(Reason.LIMIT, tree=True):
             self._exceeded = what
@@ -178,6 +178,10 @@ class _Meter:
 
 # Reasons that a limit may be behind; all others were asked for.
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)
+
+# Limits that are enforced here.
+_WALL_TIME = limit_of(LimitKind.WALL_TIME)
+_OUTPUT = limit_of(LimitKind.OUTPUT)
 
 # Limits that make system calls fail, in the order of the table.
 _GUESSED = [limit for limit in LIMITS if limit.messages]
