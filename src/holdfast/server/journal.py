@@ -41,8 +41,10 @@ class SessionJournal(ProcessObserver):
         if self._audit is None and not informs:
             return
         params = start.params
-        here = self._session.processes.on_this_machine
-        sandbox = _sandbox(params, process, on_this_machine=here)
+        sandbox = _sandbox(params, process)
+        if sandbox == "refused" and not self._session.processes.on_this_machine:
+            # Another backend need not tell what it enforces.
+            sandbox = "unknown"
         if informs:
             inform(
                 logger,
@@ -163,15 +165,12 @@ class SessionJournal(ProcessObserver):
         )
 
 
-def _sandbox(params: StartParams, process: ServedProcess, *, on_this_machine: bool) -> str:
-    """Return the isolation of a process: `none`, its level, `refused` or `unknown`."""
+def _sandbox(params: StartParams, process: ServedProcess) -> str:
+    """Return the isolation of a process: `none`, its level, or `refused`."""
+    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
     if not is_sandboxed(params):
         return "none"
-    if process.enforcement is not None:
-        return process.enforcement.rung
-    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
-    # Another backend need not tell what it enforces.
-    return "refused" if on_this_machine else "unknown"
+    return "refused" if process.enforcement is None else process.enforcement.rung
 
 
 def _network(params: StartParams) -> str:
