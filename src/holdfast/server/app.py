@@ -27,17 +27,19 @@ from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.protocol.methods import FAMILIES
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
+from holdfast.server.backend_processes import BackendSessions
 from holdfast.server.connection import ServerConnection
 from holdfast.server.discovery import add_discovery_methods
 from holdfast.server.environment import add_environment_methods
 from holdfast.server.files import add_file_methods
 from holdfast.server.http import add_http_methods
+from holdfast.server.info import environment_info, login_shell, served_capabilities
 from holdfast.server.listen import ListenUrl, Pages, listen, parse_listen_url
+from holdfast.server.local_engines import LazyHttpClient, LocalSessions, local_files
 from holdfast.server.metrics import CONTENT_TYPE, metrics_text
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.process import add_process_methods
 from holdfast.server.recording import ProcessRecorder
-from holdfast.server.served_backends import ServedBackends
 from holdfast.server.sessions import Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
@@ -93,7 +95,8 @@ class Server:
                 caller closes it after the server, like the next two.
             files: The files that clients work on; by default those of this machine.
             http: Makes the HTTP calls of clients; by default this machine does.
-            environment: The description that clients get; by default that of this machine.
+            environment: The description that clients get; by default that of this machine, with
+                the capabilities of what is served.
             concurrent_requests: Requests of one connection that may wait at once.
             telemetry: Records connections, requests and processes.
             resumable: False if sessions cannot be resumed after their connection ends.
@@ -104,9 +107,13 @@ class Server:
             pages: Serve `/healthz` and `/metrics`, which Codex's server does not have.
             observers: Observers of the processes of all sessions.
             make_log: Makes the log of each process.
-            audit: Audit log of commands, file writes and network decisions; the caller closes it.
+            audit: Audit log of commands, file writes and network decisions. The caller closes
+                it.
         """
-        self._backends = ServedBackends(processes, files, http, environment)
+        self._processes = processes
+        self._files = files
+        self._http = http
+        self._environment = environment
         self._concurrent_requests = concurrent_requests
         self._telemetry = telemetry
         self._resumable = resumable
@@ -115,12 +122,7 @@ class Server:
         self._sign_interval = sign_interval
         self._limits = limits
         self._has_pages = pages
-        self._router: Router[ServerConnection] = Router(FAMILIES)
-        add_environment_methods(self._router)
-        add_process_methods(self._router)
-        add_file_methods(self._router)
-        add_http_methods(self._router)
-        add_discovery_methods(self._router)
+        self._router = _all_methods()
         self._record: ServerRecord | None = None
         self._observers = list(observers)
         self._make_log = make_log
@@ -130,14 +132,13 @@ class Server:
         self.state: ServerState
 
     async def __aenter__(self) -> Self:
+        self._backend = self._served_processes()
         sessions = Sessions(self._make_processes, expiry=self._session_expiry)
-        # Entered before the tasks, so closed after them: they use the backends to their end.
-        backends = await self._stack.enter_async_context(self._backends)
         self.state = ServerState(
             sessions=sessions,
-            filesystem=backends.files,
-            http=backends.http,
-            environment=backends.environment,
+            filesystem=self._served_files(),
+            http=self._served_http(),
+            environment=self._served_environment(),
             concurrent_requests=self._concurrent_requests,
             telemetry=self._telemetry,
             resumable=self._resumable,
@@ -150,6 +151,37 @@ class Server:
             self._record = self._telemetry.server()
             self._observers.append(ProcessRecorder(self._telemetry))
         return self
+
+    # What is made here is pushed to the stack before the tasks, and so closed after them: they
+    # use it to their end.
+
+    def _served_processes(self) -> OpensSessions:
+        if self._processes is None:
+            return LocalSessions(login_shell())
+        if isinstance(self._processes, OpensSessions):
+            return self._processes
+        shared = BackendSessions(self._processes)
+        self._stack.push_async_callback(shared.aclose)
+        return shared
+
+    def _served_files(self) -> FileSystem:
+        if self._files is not None:
+            return self._files
+        files = local_files()
+        self._stack.push_async_callback(files.aclose)
+        return files
+
+    def _served_http(self) -> HttpClient:
+        if self._http is not None:
+            return self._http
+        http = LazyHttpClient()
+        self._stack.push_async_callback(http.aclose)
+        return http
+
+    def _served_environment(self) -> EnvironmentInfo:
+        if self._environment is not None:
+            return self._environment
+        return environment_info(capabilities=served_capabilities(self._processes, self._files))
 
     async def __aexit__(self, *exc: object) -> None:
         # Only Holdfast clients know the farewell, and only those that read get it in time.
@@ -283,4 +315,15 @@ class Server:
 
     def _make_processes(self) -> ProcessTable[ServedProcess]:
         settings = TableSettings(self._observers, self._make_log, self._process_retention)
-        return self._backends.processes.open_session(settings)
+        return self._backend.open_session(settings)
+
+
+def _all_methods() -> Router[ServerConnection]:
+    """Return a router with all methods of the protocol."""
+    router: Router[ServerConnection] = Router(FAMILIES)
+    add_environment_methods(router)
+    add_process_methods(router)
+    add_file_methods(router)
+    add_http_methods(router)
+    add_discovery_methods(router)
+    return router

@@ -41,10 +41,8 @@ class SessionJournal(ProcessObserver):
         if self._audit is None and not informs:
             return
         params = start.params
-        sandbox = _sandbox(params, process)
-        if sandbox == "refused" and not self._session.processes.on_this_machine:
-            # Another backend need not tell what it enforces.
-            sandbox = "unknown"
+        here = self._session.processes.on_this_machine
+        sandbox = _sandbox(params, process, on_this_machine=here)
         if informs:
             inform(
                 logger,
@@ -165,12 +163,15 @@ class SessionJournal(ProcessObserver):
         )
 
 
-def _sandbox(params: StartParams, process: ServedProcess) -> str:
-    """Return the isolation of a process: `none`, its level, or `refused`."""
-    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
+def _sandbox(params: StartParams, process: ServedProcess, *, on_this_machine: bool) -> str:
+    """Return the isolation of a process: `none`, its level, `refused` or `unknown`."""
     if not is_sandboxed(params):
         return "none"
-    return "refused" if process.enforcement is None else process.enforcement.rung
+    if process.enforcement is not None:
+        return process.enforcement.rung
+    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
+    # Another backend need not tell what it enforces.
+    return "refused" if on_this_machine else "unknown"
 
 
 def _network(params: StartParams) -> str:
