@@ -21,7 +21,7 @@ from holdfast.environments.ssh.target import SshTarget
 from holdfast.process.backend import LocalBackend
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.app import Server
-from holdfast.testing import CODEX, FakeBackend, FakeChild, FakeFileSystem
+from holdfast.testing import CODEX, FakeBackend, FakeChild, FakeFileSystem, Recorder
 from holdfast.testing import HOLDFAST as ALL
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.memory import connect_memory
@@ -49,10 +49,13 @@ PLACES = [
 SERVED = "fake-served"
 """The same processes as those of `fake`, behind a real server and a real client in memory."""
 
+RECORDED = "fake-recorded"
+"""The same, with a recorder around them."""
+
 WITH_FILES = ("fake", SERVED)
 """Fakes that have files, too."""
 
-FAKES = ["fake", "fake-remote", "fake-codex", SERVED]
+FAKES = ["fake", "fake-remote", "fake-codex", SERVED, RECORDED]
 """
 The backends of `holdfast.testing`: like this machine, like a Holdfast server, like a Codex one.
 """
@@ -170,8 +173,8 @@ class FakePlace(Place):
     """A place without processes of the kernel."""
 
     files: FakeFileSystem = field(default_factory=FakeFileSystem)
-    served: FakeBackend | None = None
-    """The backend behind a server, unless the tests use the fake itself."""
+    behind: FakeBackend | None = None
+    """The fake behind a server or a recorder, unless the tests use the fake itself."""
 
     def is_alive(self, pid: int) -> bool:
         return any(child.alive for child in self._children() if child.pid == pid)
@@ -185,15 +188,15 @@ class FakePlace(Place):
                 child.exit()
 
     async def lose(self) -> None:
-        if self.served is not None:
-            await super().lose()
-        elif self.remote:
+        if self.remote and self.behind is None:
             self._fake.lose_for_good()
+        else:
+            await super().lose()
 
     @property
     def _fake(self) -> FakeBackend:
-        if self.served is not None:
-            return self.served
+        if self.behind is not None:
+            return self.behind
         assert isinstance(self.backend, FakeBackend)
         return self.backend
 
@@ -266,7 +269,7 @@ async def place(
             return
         if name in FAKES:
             codex_like = name == "fake-codex"
-            remote = name not in ("fake", SERVED)
+            remote = name in ("fake-remote", "fake-codex")
             fake = FakeBackend(remote=remote, capabilities=CODEX if codex_like else ALL)
             install(await stack.enter_async_context(fake))
             if name == SERVED:
@@ -274,7 +277,11 @@ async def place(
                 server = await stack.enter_async_context(Server(processes=fake, files=files))
                 connecting = ExecServerClient.connect(MemoryTarget(server))
                 client = await stack.enter_async_context(await connecting)
-                yield FakePlace(client, remote=True, real=False, files=files, served=fake)
+                yield FakePlace(client, remote=True, real=False, files=files, behind=fake)
+                return
+            if name == RECORDED:
+                recorder = await stack.enter_async_context(Recorder(fake))
+                yield FakePlace(recorder, remote=False, real=False, behind=fake)
                 return
             yield FakePlace(fake, remote=fake.remote, real=codex_like)
             return

@@ -90,7 +90,7 @@ class BackendProcess(ServedProcess):
 
     @property
     def left_something(self) -> bool:
-        """True: the seam does not tell, and a client that asks for nothing is harmless."""
+        """True, since the seam does not say; a client then asks for a kill that may find none."""
         return True
 
     # -- output

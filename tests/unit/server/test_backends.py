@@ -206,3 +206,21 @@ async def test_a_backend_may_have_its_own_table_for_each_session() -> None:
         async with asyncio.timeout(5):
             await client.settled()
         client.hang_up()
+
+
+async def test_the_journal_claims_no_sandbox_that_a_backend_does_not_report(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    profile = {
+        "type": "managed",
+        "file_system": {"type": "restricted", "entries": []},
+        "network": "restricted",
+    }
+    sandbox = {"permissions": profile, "windowsSandboxLevel": "disabled"}
+    async with FakeBackend() as backend, Server(processes=backend) as server:
+        client = Client(server)
+        await client.initialize()
+        with caplog.at_level("INFO", "holdfast.server.journal"):
+            assert (await client.start("x", sandbox=sandbox))["sandboxType"] == "linuxSeccomp"
+        client.hang_up()
+    assert "sandbox=unknown" in caplog.text
