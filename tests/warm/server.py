@@ -121,10 +121,11 @@ class Forks:
             return
         pid = os.fork()
         if pid == 0:
+            # Before it does anything that a test could wait for, and then look for its pid.
+            self._note(launcher).write_text(str(os.getpid()))
             _become(payload, descriptors)
         for fd in descriptors:
             os.close(fd)
-        self._note(launcher).write_text(str(pid))
         pidfd = os.pidfd_open(pid)
         self._launchers[launcher.fileno()] = pid, pidfd
         self._sockets[launcher.fileno()] = launcher
@@ -159,7 +160,7 @@ class Forks:
         taken = used.ru_utime + used.ru_stime
         self._times.write(b"%s\t%.4f\n" % (self._tests.pop(pidfd), taken))
         launcher = self._sockets.pop(fd)
-        self._note(launcher).unlink()
+        self._note(launcher).unlink(missing_ok=True)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         with suppress(KeyError):  # it was killed
