@@ -121,9 +121,7 @@ class Forks:
             return
         pid = os.fork()
         if pid == 0:
-            # Before it does anything that a test could wait for, and then look for its pid.
-            self._note(launcher).write_text(str(os.getpid()))
-            _become(payload, descriptors)
+            _become(payload, descriptors, self._note(launcher))
         for fd in descriptors:
             os.close(fd)
         pidfd = os.pidfd_open(pid)
@@ -186,10 +184,12 @@ def _is_like_this(launcher: socket.socket) -> bool:
     )
 
 
-def _become(payload: bytes, descriptors: list[int]) -> None:
+def _become(payload: bytes, descriptors: list[int], note: Path) -> None:
     """Be the process that a launcher asked for, to its end."""
     status = _EXIT_FAILED
     try:
+        # Before it does anything that a test could wait for, and then look for its pid.
+        note.write_text(str(os.getpid()))
         request = ast.literal_eval(payload.decode("utf-8", "surrogatepass"))
         *stdio, folder = descriptors
         os.fchdir(folder)
