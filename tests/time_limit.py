@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-import pytest_timeout
+import pytest_timeout  # type: ignore[import-untyped]
 
 __all__ = ["TimeLimit"]
 

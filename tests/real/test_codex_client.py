@@ -499,26 +499,30 @@ async def test_the_instructions_of_the_project_are_read(workspace: Path) -> None
     assert "fs/readFile" in methods()
 
 
-@pytest.mark.parametrize("size", [0, 1, 2 << 20, (2 << 20) + 1])
-async def test_a_file_is_copied_between_environments(
-    server: ServerProcess, workspace: Path, size: int
+async def test_files_are_copied_between_environments(
+    server: ServerProcess, workspace: Path
 ) -> None:
     toml, methods = overheard(workspace.parent)
     toml += f'[[environments]]\nid = "other"\n{table({"url": server.url})}'
-    content = (b"0123456789abcde\n" * (size // 16 + 1))[:size]
-    (workspace / "a").write_bytes(content)
+    # A block has 2 MiB.
+    sizes = (0, 1, 2 << 20, (2 << 20) + 1)
+    contents = [(b"0123456789abcde\n" * (size // 16 + 1))[:size] for size in sizes]
 
     def copy(source: str, name: str, target: str, new_name: str) -> Turn:
         ends = {"source_environment_id": source, "source_path": str(workspace / name)}
         ends |= {"target_environment_id": target, "target_path": str(workspace / new_name)}
         return [use(f"to {new_name}", "multi_env_copy_file", **ends)]
 
-    turns = [copy("ours", "a", "other", "b"), copy("other", "b", "ours", "c")]
+    turns: list[Turn] = []
+    for n, content in enumerate(contents):
+        (workspace / f"a{n}").write_bytes(content)
+        turns += [copy("ours", f"a{n}", "other", f"b{n}"), copy("other", f"b{n}", "ours", f"c{n}")]
     config = "[features]\nmulti_env_copy_file = true\n"
     await play(workspace.parent, turns, toml=toml, config=config)
-    assert (workspace / "b").read_bytes() == content
-    assert (workspace / "c").read_bytes() == content
-    assert methods().count("fs/open") == methods().count("fs/close") == 2
+    for n, content in enumerate(contents):
+        assert (workspace / f"b{n}").read_bytes() == content
+        assert (workspace / f"c{n}").read_bytes() == content
+    assert methods().count("fs/open") == methods().count("fs/close") == 2 * len(sizes)
 
 
 # -- MCP servers that the server reaches

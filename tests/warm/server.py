@@ -26,6 +26,7 @@ from pkgutil import walk_packages
 
 import holdfast
 import holdfast.cli.__main__ as command_line
+from holdfast.cli.parser import make_parser
 
 _EXIT_FAILED = 1
 
@@ -62,8 +63,8 @@ def _import_everything() -> None:
     sys.path.append(str(_ROOT))
     import_module(_DRIVER)
     # It does not depend on the arguments, and takes half of the time of a short command.
-    parser = command_line.make_parser()
-    command_line.make_parser = lambda: parser
+    parser = make_parser()
+    vars(command_line)["make_parser"] = lambda: parser
     gc.collect()
     gc.freeze()
 
@@ -120,10 +121,9 @@ class Forks:
             return
         pid = os.fork()
         if pid == 0:
-            _become(payload, descriptors)
+            _become(payload, descriptors, self._note(launcher))
         for fd in descriptors:
             os.close(fd)
-        self._note(launcher).write_text(str(pid))
         pidfd = os.pidfd_open(pid)
         self._launchers[launcher.fileno()] = pid, pidfd
         self._sockets[launcher.fileno()] = launcher
@@ -158,7 +158,7 @@ class Forks:
         taken = used.ru_utime + used.ru_stime
         self._times.write(b"%s\t%.4f\n" % (self._tests.pop(pidfd), taken))
         launcher = self._sockets.pop(fd)
-        self._note(launcher).unlink()
+        self._note(launcher).unlink(missing_ok=True)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         with suppress(KeyError):  # it was killed
@@ -184,10 +184,12 @@ def _is_like_this(launcher: socket.socket) -> bool:
     )
 
 
-def _become(payload: bytes, descriptors: list[int]) -> None:
+def _become(payload: bytes, descriptors: list[int], note: Path) -> None:
     """Be the process that a launcher asked for, to its end."""
     status = _EXIT_FAILED
     try:
+        # Before it does anything that a test could wait for, and then look for its pid.
+        note.write_text(str(os.getpid()))
         request = ast.literal_eval(payload.decode("utf-8", "surrogatepass"))
         *stdio, folder = descriptors
         os.fchdir(folder)
