@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterator
 
 from holdfast._version import __version__
-from holdfast.cli.parser import SERVER_CONFIG, make_parser
+from holdfast.cli.parser import make_parser
+from holdfast.cli.serve_parser import SERVER_CONFIG
 
 __all__ = ["manual_page"]
 

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,13 @@ from time import monotonic
 import pytest
 
 from holdfast._version import __version__
+from holdfast.environments.remote import RemoteEnvironment
+from holdfast.environments.ssh.address import SshAddress, SshCommand
+from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget
 from tests.e2e.wire import LIMIT, PATH
 from tests.warm import HOLDFAST
 
-__all__ = ["Host", "host", "missing_parts", "need_ssh"]
+__all__ = ["Host", "host", "missing_parts", "need_ssh", "ssh_environment"]
 
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -34,6 +37,19 @@ _PRIVILEGE_SEPARATION = Path("/run/sshd")
 
 OWN_PATH = f"{Path(sys.executable).parent}:{PATH}"
 """`PATH` on which the `holdfast` that is tested comes first."""
+
+
+def ssh_environment(
+    url: str,
+    *,
+    ssh: Sequence[str],
+    install: bool = False,
+    connect_timeout: float = CONNECT_TIMEOUT,
+) -> RemoteEnvironment:
+    """The environment of a host, by an ssh with options of its own."""
+    command = SshCommand(SshAddress.of_url(url, ssh=ssh))
+    target = SshTarget(command, install=install, timeout=connect_timeout)
+    return RemoteEnvironment(command.address.destination, target)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ import pytest
 
 from holdfast._version import __version__
 from holdfast.environments.config.snapshot import Entry, ServingProgram
-from holdfast.environments.remote import RemoteEnvironment, ssh_environment
+from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh import bundle, installer
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.installer import Offer
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed
-from tests.e2e.sshd import OWN_PATH, Host, host
+from tests.e2e.sshd import OWN_PATH, Host, host, ssh_environment
 from tests.e2e.terminals import terminal
 from tests.e2e.wheels import write_wheels
 from tests.e2e.wire import HOLDFAST, LIMIT, gone, is_alive

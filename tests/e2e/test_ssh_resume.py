@@ -13,11 +13,11 @@ import pytest
 from holdfast._version import __version__
 from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
-from holdfast.environments.remote import RemoteEnvironment, ssh_environment
+from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.environments.ssh.target import SshTarget
 from holdfast.errors import ConnectFailed, ConnectionLost
-from tests.e2e.sshd import OWN_PATH, Host, host
+from tests.e2e.sshd import OWN_PATH, Host, host, ssh_environment
 from tests.e2e.test_ssh import INSTALL_LIMIT, SYSTEM_PATH, Cli, add_program, bare_python
 from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive
 
@@ -262,10 +262,13 @@ async def test_a_close_while_ssh_is_down_leaves_no_ssh(ready: Host, tmp_path: Pa
 
 CLIENT = """
 import asyncio, sys
-from holdfast.environments.remote import ssh_environment
+from holdfast.environments.remote import RemoteEnvironment
+from holdfast.environments.ssh.address import SshAddress, SshCommand
+from holdfast.environments.ssh.target import SshTarget
 
 async def main():
-    async with ssh_environment(sys.argv[1], ssh=sys.argv[2:]) as place:
+    target = SshTarget(SshCommand(SshAddress.of_url(sys.argv[1], ssh=sys.argv[2:])))
+    async with RemoteEnvironment("host", target) as place:
         running = await place.start(sys.stdin.read())
         async for chunk in running.output():
             print(chunk, end="", flush=True)

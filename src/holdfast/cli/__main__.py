@@ -15,7 +15,7 @@ def main(argv: list[str] | None = None) -> int:
         The exit status.
     """
     arguments = sys.argv[1:] if argv is None else argv
-    parser = make_parser()
+    parser = make_parser(arguments[0] if arguments else None)
     if not arguments:
         parser.print_help()
         return 0

@@ -13,27 +13,52 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    # For tools that follow imports: the table names these modules as strings.
     from holdfast.cli import app_server as app_server
+
+    # For tools that follow imports: the table names these modules as strings.
+    from holdfast.cli import app_server_parser as app_server_parser
     from holdfast.cli import bridge as bridge
     from holdfast.cli import completion as completion
     from holdfast.cli import connect as connect
+    from holdfast.cli import connect_parser as connect_parser
     from holdfast.cli import doctor as doctor
     from holdfast.cli import env as env
+    from holdfast.cli import env_parser as env_parser
     from holdfast.cli import fs_list as fs_list
+    from holdfast.cli import fs_parser as fs_parser
     from holdfast.cli import fs_transfer as fs_transfer
     from holdfast.cli import guarded as guarded
     from holdfast.cli import mcp as mcp
+    from holdfast.cli import mcp_parser as mcp_parser
     from holdfast.cli import policy as policy
+    from holdfast.cli import policy_parser as policy_parser
     from holdfast.cli import run as run
     from holdfast.cli import run_foreground as run_foreground
+    from holdfast.cli import run_parser as run_parser
     from holdfast.cli import sandbox as sandbox
+    from holdfast.cli import sandbox_parser as sandbox_parser
+    from holdfast.cli import serve_parser as serve_parser
     from holdfast.cli import shell as shell
+    from holdfast.cli import shell_parser as shell_parser
 
 __all__ = ["load"]
 
 # The module of each function that is loaded late.
 _MODULES = {
+    # Options of subcommands, added by `make_parser`.
+    "add_serve": "holdfast.cli.serve_parser",
+    "add_exec_server": "holdfast.cli.serve_parser",
+    "add_app_server": "holdfast.cli.app_server_parser",
+    "add_mcp": "holdfast.cli.mcp_parser",
+    "add_run": "holdfast.cli.run_parser",
+    "add_shell": "holdfast.cli.shell_parser",
+    "add_fs": "holdfast.cli.fs_parser",
+    "add_connect": "holdfast.cli.connect_parser",
+    "add_env": "holdfast.cli.env_parser",
+    "add_policy": "holdfast.cli.policy_parser",
+    "add_sandbox": "holdfast.cli.sandbox_parser",
+    "add_doctor": "holdfast.cli.sandbox_parser",
+    "add_completion": "holdfast.cli.parser",
     # Subcommands, called by the parsers. Those that start others fork a guardian first.
     "serve": "holdfast.cli.serve",
     "run": "holdfast.cli.run",
@@ -67,6 +92,7 @@ _MODULES = {
     "put": "holdfast.cli.fs_transfer",
     "cat": "holdfast.cli.fs_transfer",
     "move": "holdfast.filesystem.trees",
+    "bearer_token": "holdfast.cli.token",
     "ServerUrl": "holdfast.environments.config.snapshot",
     "UrlProvider": "holdfast.environments.config.providers",
     "provider_from_env": "holdfast.environments.config.providers",

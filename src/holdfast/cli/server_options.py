@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 import holdfast
 from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.loading import load
-from holdfast.cli.token import bearer_token
 from holdfast.environments.config.home import holdfast_home, is_configured
 from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import (
@@ -119,7 +118,7 @@ def _environment_of(options: argparse.Namespace) -> "RemoteEnvironment":
     # Loaded on first use: a local command does without a client.
     environment_class: type[RemoteEnvironment] = load("RemoteEnvironment")
     if options.url is not None:
-        target = load("Target").of(options.url, bearer_token=bearer_token(options))
+        target = load("Target").of(options.url, bearer_token=load("bearer_token")(options))
         return environment_class(options.url, target)
     return environment_class(options.cmd, load("program_target")(split_command(options.cmd)))
 

@@ -6,7 +6,6 @@ A server as an environment: its processes, files and HTTP calls share one connec
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import CommandTarget, Target, TargetOptions, target_of_url
@@ -14,17 +13,13 @@ from holdfast.environments.commands.starter import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.lazy_client import SharedClient
-from holdfast.environments.ssh.address import SshAddress, SshCommand
-from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget, program_target
+from holdfast.environments.ssh.target import program_target
 from holdfast.errors import HoldfastError
 from holdfast.process.variable_marks import FirstCommand
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
 
-if TYPE_CHECKING:
-    from holdfast.environments.ssh.installer import Consent
-
-__all__ = ["RemoteEnvironment", "ssh_environment"]
+__all__ = ["RemoteEnvironment"]
 
 
 class RemoteEnvironment(Environment):
@@ -146,37 +141,6 @@ class RemoteEnvironment(Environment):
         """Close the connection; the server ends all processes, and a serving command is ended."""
         self.closed = True
         await self._shared.aclose()
-
-
-def ssh_environment(
-    url: str,
-    *,
-    ssh: Sequence[str] = ("ssh",),
-    install: "Consent" = False,
-    environment_id: str | None = None,
-    connect_timeout: float = CONNECT_TIMEOUT,
-    initialize_timeout: float = 10.0,
-) -> RemoteEnvironment:
-    """
-    Return a host as an environment.
-
-    Args:
-        url: `ssh://[user@]host[:port]`.
-        ssh: The program, and options for it.
-        install: True to install Holdfast on a host that lacks it, or a function that is asked
-            with the `Offer`.
-        environment_id: Its id; by default the host's name.
-        connect_timeout: Seconds that ssh may take.
-        initialize_timeout: Seconds that the server may take to answer.
-
-    Raises:
-        ConnectFailed: It is no URL of a host.
-    """
-    address = SshAddress.of_url(url, ssh=ssh)
-    target = SshTarget(SshCommand(address), install=install, timeout=connect_timeout)
-    return RemoteEnvironment(
-        environment_id or address.destination, target, initialize_timeout=initialize_timeout
-    )
 
 
 def _target(where: str | Sequence[str], bearer_token: str | None, connect_timeout: float) -> Target:

@@ -1,19 +1,22 @@
 """This machine as a place: always ready, and made of what is in this process."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.environments.environment import Status
 from holdfast.environments.local import LocalEnvironment
-from holdfast.errors import EnvironmentClosed
+from holdfast.errors import EnvironmentClosed, SpawnFailed
 from holdfast.events import Reason
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.http.local import LocalHttpClient
 from holdfast.process.backend import LocalBackend
+from holdfast.process.variable_marks import MARK_VARIABLE
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
+from holdfast.protocol.process import OutputChunk, StartParams
 
 
 def test_nothing_is_made_before_it_is_used() -> None:
@@ -29,6 +32,47 @@ async def test_each_seam_is_made_once() -> None:
         assert isinstance(environment.http, LocalHttpClient)
         assert environment.backend is environment.backend
         assert environment.fail_fast_filesystem is environment.filesystem
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_a_launched_process_is_followed_by_its_events(guarded: bool) -> None:
+    """It has a mark, by which its daemons are found, unless a guardian finds them."""
+    show = f'echo "$WHO, ${{{MARK_VARIABLE}:+marked}}"; cat; exit 3'
+    async with LocalEnvironment(guarded=guarded) as environment:
+        process = await environment.launch(show, env={"WHO": "me", MARK_VARIABLE: ""})
+        await process.write(b"in")
+        await process.close_stdin()
+        output = [event.chunk async for event in process.events() if type(event) is OutputChunk]
+        assert b"".join(output) == (b"me, \nin" if guarded else b"me, marked\nin")
+        assert (await process.wait()).exit_code == 3
+        with pytest.raises(SpawnFailed, match=r"^cannot run `.*true` in `/no`: there is no such"):
+            await environment.launch(["true"], cwd="/no")
+        with pytest.raises(TypeError, match="limits is a `Limits`, not int"):
+            await environment.launch("true", limits=3)  # type: ignore[arg-type]
+    with pytest.raises(EnvironmentClosed):
+        await environment.launch("true")
+
+
+def test_a_process_of_this_machine_needs_little_of_the_package() -> None:
+    """`holdfast run` pays for each module with every command."""
+    program = """if True:
+        import asyncio, sys
+        from holdfast.environments.local import LocalEnvironment
+
+        async def main():
+            async with LocalEnvironment(guarded=True) as here:
+                await (await here.launch(["true"])).wait()
+
+        asyncio.run(main())
+        print(*sys.modules)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    loaded = set(done.stdout.split())
+    heavy = {"tempfile", "shutil", "hashlib", "json", "tomllib", "uvloop", "picows", "difflib"}
+    assert not loaded & heavy
+    assert not {name for name in loaded if name.startswith(("holdfast.client", "holdfast.server"))}
 
 
 @pytest.mark.requirement("environments.status")
