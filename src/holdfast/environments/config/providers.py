@@ -14,8 +14,6 @@ from holdfast.environments.config.home import (
     NOISE_VARIABLES,
     TOKEN_VARIABLE,
     URL_VARIABLES,
-    codex_home,
-    holdfast_home,
 )
 from holdfast.environments.config.snapshot import (
     REMOTE,
@@ -28,13 +26,9 @@ from holdfast.environments.config.urls import check_token
 from holdfast.errors import InvalidConfig
 
 __all__ = [
-    "NOISE_VARIABLES",
-    "URL_VARIABLES",
     "FileProvider",
     "GivenProvider",
     "UrlProvider",
-    "codex_home",
-    "holdfast_home",
     "provider_from_env",
 ]
 
