@@ -11,7 +11,8 @@ import pytest
 
 from holdfast.environments.config import edit
 from holdfast.environments.config import file as config
-from holdfast.environments.config.providers import NOISE_VARIABLES, provider_from_env
+from holdfast.environments.config.home import NOISE_VARIABLES
+from holdfast.environments.config.providers import provider_from_env
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.errors import InvalidConfig
 from tests.e2e.wire import LIMIT

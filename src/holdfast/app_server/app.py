@@ -18,7 +18,7 @@ from holdfast.app_server.handlers import add_command_methods
 from holdfast.app_server.process_family import add_process_methods
 from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.command_exec.manager import Compat
-from holdfast.environments.config.providers import codex_home
+from holdfast.environments.config.home import codex_home
 from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.protocol.command_exec import AppClientInfo, AppInitializeResponse

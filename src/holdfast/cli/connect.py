@@ -16,7 +16,7 @@ from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
 from holdfast.environments.config import edit
 from holdfast.environments.config import file as config
-from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.environments.paths import folder_of_server
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand

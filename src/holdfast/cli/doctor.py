@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from holdfast._version import __version__
 from holdfast.cli.table import aligned
 from holdfast.environments.config.file import FILE_NAME
-from holdfast.environments.config.providers import FileProvider, holdfast_home
+from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.config.providers import FileProvider
 from holdfast.errors import InvalidConfig
 from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.limits.cgroup_discovery import CgroupLocation, find_cgroup_location

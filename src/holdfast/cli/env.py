@@ -19,7 +19,8 @@ from holdfast.cli.table import aligned
 from holdfast.cli.token import read_token
 from holdfast.environments.config import edit
 from holdfast.environments.config import file as config
-from holdfast.environments.config.providers import FileProvider, holdfast_home, provider_from_env
+from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.config.providers import FileProvider, provider_from_env
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,

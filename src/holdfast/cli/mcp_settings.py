@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.home import holdfast_home
 from holdfast.errors import InvalidConfig
 from holdfast.mcp_server.options import KEEP, MAX_WAIT, PROFILES
 

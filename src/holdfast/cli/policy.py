@@ -12,7 +12,7 @@ from holdfast.approvals.explain import explanation, explanation_json
 from holdfast.approvals.layers import load_rules
 from holdfast.approvals.policies import UNTRUSTED, parse_policy
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
-from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
 from holdfast.protocol.paths import PathUri
 

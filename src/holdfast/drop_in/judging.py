@@ -24,7 +24,7 @@ from holdfast.drop_in.asking import approver_on
 from holdfast.drop_in.caller import Caller
 from holdfast.drop_in.invocation import read_invocation
 from holdfast.drop_in.settings import ShellSettings
-from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.home import holdfast_home
 from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.protocol.sandbox import SandboxContext
 

@@ -26,7 +26,7 @@ from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
-from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, place_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module

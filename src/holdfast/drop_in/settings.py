@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.limits import Limits
 from holdfast.errors import InvalidParams
 from holdfast.protocol.limits import LIMITS

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from holdfast.environments.config.providers import codex_home, holdfast_home, provider_from_env
+from holdfast.environments.config.home import codex_home, holdfast_home
+from holdfast.environments.config.providers import provider_from_env
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
     LOCAL,

@@ -18,7 +18,7 @@ from holdfast.approvals.layers import load_rules
 from holdfast.approvals.options import Approvals
 from holdfast.approvals.question import Decision, DecisionKind, Question
 from holdfast.approvals.rules import RuleSet
-from holdfast.environments.config.providers import holdfast_home
+from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment

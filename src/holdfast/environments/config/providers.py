@@ -14,8 +14,6 @@ from holdfast.environments.config.home import (
     NOISE_VARIABLES,
     TOKEN_VARIABLE,
     URL_VARIABLES,
-    codex_home,
-    holdfast_home,
 )
 from holdfast.environments.config.snapshot import (
     REMOTE,
@@ -29,13 +27,9 @@ from holdfast.errors import InvalidConfig
 from holdfast.url_schemes import scheme_of
 
 __all__ = [
-    "NOISE_VARIABLES",
-    "URL_VARIABLES",
     "FileProvider",
     "GivenProvider",
     "UrlProvider",
-    "codex_home",
-    "holdfast_home",
     "provider_from_env",
 ]
 

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.environments.config.home import NOISE_VARIABLES, codex_home, holdfast_home
 from holdfast.environments.config.providers import (
-    NOISE_VARIABLES,
     FileProvider,
     GivenProvider,
     UrlProvider,
-    codex_home,
-    holdfast_home,
     provider_from_env,
 )
 from holdfast.environments.config.snapshot import ConfiguredEnvironments, Entry, ServerUrl
