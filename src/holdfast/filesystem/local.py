@@ -11,23 +11,18 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.errno_mapping import about, native_path
 from holdfast.filesystem.handle import LocalFileHandle, OpenFile
 from holdfast.filesystem.inotify import Inotify
 from holdfast.filesystem.nowait import cached_content, cached_metadata
-from holdfast.filesystem.operations import Operations
-from holdfast.filesystem.sandboxed.sandbox_operations import (
-    operations,
-    reading_operations,
-    reads_everything,
-    shows_secrets,
-)
+from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.threads import FileThreads, Threads, ThreadShare
 from holdfast.filesystem.walk import Walked, check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing
+from holdfast.late_import import late_module
 from holdfast.protocol.fs import (
     DirectoryEntry,
     FileMetadata,
@@ -37,6 +32,12 @@ from holdfast.protocol.fs import (
 )
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
+
+if TYPE_CHECKING:
+    from holdfast.filesystem.sandboxed import sandbox_operations
+else:
+    # Most clients of a server send no sandbox, and what a policy needs takes a mebibyte of memory.
+    sandbox_operations = late_module("holdfast.filesystem.sandboxed.sandbox_operations")
 
 __all__ = ["LocalFileSystem"]
 
@@ -114,7 +115,7 @@ class LocalFileSystem:
             return found
         native = native_path(path)
         return await self._operate(
-            reading_operations,
+            _reading_operations,
             sandbox,
             native,
             lambda files: files.read_file(native, follow_symlinks=follow_symlinks),
@@ -148,7 +149,7 @@ class LocalFileSystem:
     ) -> LocalFileHandle:
         """Return a handle at once, which opens in a thread; see `LocalFileHandle.opened`."""
         native = native_path(path)
-        find = reading_operations if mode == "read" else operations
+        find = _reading_operations if mode == "read" else _operations
 
         def opener() -> OpenFile:
             files = find(sandbox)
@@ -184,7 +185,7 @@ class LocalFileSystem:
         """Write a file from pieces, which are produced in the thread; see `write_file`."""
         native = native_path(path)
         await self._operate(
-            operations,
+            _operations,
             sandbox,
             native,
             lambda files: files.write_file(native, pieces, follow_symlinks=follow_symlinks),
@@ -201,7 +202,7 @@ class LocalFileSystem:
         """Make a directory, with `recursive` also its parents."""
         native = native_path(path)
         await self._operate(
-            operations,
+            _operations,
             sandbox,
             native,
             lambda files: files.create_directory(
@@ -227,7 +228,7 @@ class LocalFileSystem:
             return found
         native = native_path(path)
         return await self._operate(
-            reading_operations,
+            _reading_operations,
             sandbox,
             native,
             lambda files: files.get_metadata(native, follow_symlinks=follow_symlinks),
@@ -239,7 +240,7 @@ class LocalFileSystem:
         """Return the real path of an existing file."""
         native = native_path(path)
         found = await self._operate(
-            reading_operations, sandbox, native, lambda files: files.canonicalize(native)
+            _reading_operations, sandbox, native, lambda files: files.canonicalize(native)
         )
         return PathUri.from_path(found)
 
@@ -249,7 +250,7 @@ class LocalFileSystem:
         """Return the entries of a directory, in no order."""
         native = native_path(path)
         return await self._operate(
-            reading_operations, sandbox, native, lambda files: files.read_directory(native)
+            _reading_operations, sandbox, native, lambda files: files.read_directory(native)
         )
 
     async def walk(
@@ -271,7 +272,7 @@ class LocalFileSystem:
         check_limits(options)
         native = native_path(path)
         return await self._operate(
-            reading_operations,
+            _reading_operations,
             sandbox,
             native,
             lambda files: finish(files.walk(native, path, options)),
@@ -289,7 +290,7 @@ class LocalFileSystem:
         """Remove a file or a directory; with `force`, a missing path is no error."""
         native = native_path(path)
         await self._operate(
-            operations,
+            _operations,
             sandbox,
             native,
             lambda files: files.remove(
@@ -309,7 +310,7 @@ class LocalFileSystem:
         origin, target = native_path(source), native_path(destination)
         # No path for errors: the operation knows whether source or destination is at fault.
         await self._operate(
-            operations,
+            _operations,
             sandbox,
             None,
             lambda files: files.copy(origin, target, recursive=recursive),
@@ -377,11 +378,40 @@ def _cancel_watch(watch: LocalMissingWatch | None) -> None:
         watch.cancel()
 
 
+# True once `sandbox_operations` is loaded.
+_has_policies = False
+
+
+def _operations(sandbox: SandboxContext | None) -> Operations:
+    """Return the operations that a sandbox allows; called in a thread."""
+    if sandbox is None:
+        return DIRECT
+    found = sandbox_operations.operations(sandbox)
+    _note_policies()
+    return found
+
+
+def _reading_operations(sandbox: SandboxContext | None) -> Operations:
+    """Return operations for reading only, which need less of a policy; called in a thread."""
+    if sandbox is None:
+        return DIRECT
+    found = sandbox_operations.reading_operations(sandbox)
+    _note_policies()
+    return found
+
+
+def _note_policies() -> None:
+    global _has_policies
+    _has_policies = True
+
+
 def _is_plain(path: str, sandbox: SandboxContext | None) -> bool:
     """Return True if the sandbox, if any, does not change what a path without links shows."""
     return sandbox is None or (
-        reads_everything(sandbox)
+        # Not loaded yet: this is the event loop, and a thread will load it.
+        _has_policies
+        and sandbox_operations.reads_everything(sandbox)
         # A sandbox has its own of these.
         and not path.startswith(("/dev", "/proc", "/sys"))
-        and not shows_secrets(path)
+        and not sandbox_operations.shows_secrets(path)
     )
