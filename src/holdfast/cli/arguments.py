@@ -1,6 +1,8 @@
 """A parser of arguments that says what somebody may have meant who made a typo."""
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -26,6 +28,13 @@ class SuggestingParser(argparse.ArgumentParser):
             self._refuse(rest)
         return options, rest
 
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        # Without a width, `argparse` loads `shutil` with its archives to find one out, and it makes
+        # a formatter for each option that is added.
+        make: Any = self.formatter_class
+        formatter: argparse.HelpFormatter = make(prog=self.prog, width=_columns() - 2)
+        return formatter
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
@@ -46,3 +55,17 @@ class SuggestingParser(argparse.ArgumentParser):
             known = [option for option in self._option_string_actions if option.startswith("--")]
             self.error(f"there is no option {name}{did_you_mean(name, known)}")
         self.error(f"too many arguments: {' '.join(rest)}")
+
+
+def _columns() -> int:
+    """Return the width of the terminal, as `shutil.get_terminal_size` does."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        # The original one: `sys.stdout` may be replaced.
+        output = sys.__stdout__
+        return 80 if output is None else os.get_terminal_size(output.fileno()).columns or 80
+    except (ValueError, OSError):
+        # It is closed, or no terminal.
+        return 80

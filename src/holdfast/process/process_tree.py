@@ -10,7 +10,6 @@ exited is reparented, and is not found.
 import os
 import signal
 from contextlib import suppress
-from pathlib import Path
 
 __all__ = ["kill_tree"]
 
@@ -63,8 +62,9 @@ def _below(pid: int) -> set[int]:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found.extend(map(int, (task / "children").read_text().split()))
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as children:
+                found.extend(map(int, children.read().split()))
     except OSError:
         # The process is gone, or the kernel has no `children` file (CONFIG_PROC_CHILDREN).
         # Then only the group is killed.

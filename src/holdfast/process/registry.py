@@ -14,6 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +26,7 @@ from holdfast.errors import (
     SpawnFailed,
 )
 from holdfast.events import Reason, Verdict
+from holdfast.late_import import late_module
 from holdfast.process import limits
 from holdfast.process.admission import (
     NO_PROXY,
@@ -55,8 +57,6 @@ from holdfast.process.process_table import MakeLog, ProcessTable, TableSettings,
 from holdfast.process.pty import DEFAULT_SIZE
 from holdfast.process.reachable import call_after_stat, can_start_without_waiting, paths_to_check
 from holdfast.process.sandbox import CommandSandbox, SandboxSource, default_source
-from holdfast.process.snapshots.cache import Snapshots
-from holdfast.process.snapshots.script import applies, check_scope, wrap
 from holdfast.process.spawn import needs_descriptor_limit
 from holdfast.process.start_threads import StartThreads
 from holdfast.protocol.process import (
@@ -67,6 +67,13 @@ from holdfast.protocol.process import (
     StreamsAtEnd,
 )
 from holdfast.system_text import system_text
+
+if TYPE_CHECKING:
+    from holdfast.process.snapshots import cache, script
+else:
+    # Few starts come with a snapshot of a shell.
+    cache = late_module("holdfast.process.snapshots.cache")
+    script = late_module("holdfast.process.snapshots.script")
 
 __all__ = ["ProcessRegistry"]
 
@@ -113,7 +120,8 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         self._shell = shell
         self._input_budget = InputBudget() if input_budget is None else input_budget
         self._sandboxes = sandboxes
-        self._snapshots = Snapshots(self._loop)
+        # Made with the first start that wants one.
+        self._snapshots: cache.Snapshots | None = None
         self._threads = StartThreads()
 
     def terminate(
@@ -156,12 +164,14 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         refuse_unsupported(params)
         snapshot = params.shell_snapshot
         if snapshot is not None:
-            check_scope(snapshot)
+            script.check_scope(snapshot)
         if not params.argv:
             raise InvalidParams("argv must not be empty")
         if params.process_id in self._processes or params.process_id in self._starting:
             raise DuplicateProcess(params.process_id)
-        snapshot = snapshot if snapshot is not None and applies(params.argv, snapshot) else None
+        snapshot = (
+            snapshot if snapshot is not None and script.applies(params.argv, snapshot) else None
+        )
         env = self._environment(params)
         # Most programs and directories are cached. Such a start is made in the loop, without a
         # switch to a thread and back.
@@ -253,11 +263,13 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
                 env = without_tokens(env)
             argv: Sequence[str] = params.argv
             if request is not None and not isinstance(sandbox, CannotEnforce):
+                if self._snapshots is None:
+                    self._snapshots = cache.Snapshots(self._loop)
                 snapshot = await self._snapshots.get(params, request, env, sandbox)
                 if snapshot is not None:
                     given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
                     given.update(params.unset or ())
-                    argv, env = wrap(argv, snapshot, env=env, given=given)
+                    argv, env = script.wrap(argv, snapshot, env=env, given=given)
             pending.check()
             if isinstance(sandbox, CannotEnforce):
                 # The real server starts its launcher, which fails [sandbox.launcher-fails].

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
 from holdfast.errors import Overloaded, Refused
 from holdfast.events import Reason
+from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.process.observers import ProcessObserver
 from holdfast.process.process_table import (
@@ -26,7 +27,6 @@ from holdfast.process.served import ServedProcess
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.rpc.router import Router
 from holdfast.server.auth import Check
-from holdfast.server.backend_processes import BackendSessions
 from holdfast.server.connection import ServerConnection
 from holdfast.server.discovery import add_discovery_methods
 from holdfast.server.environment import add_environment_methods
@@ -46,9 +46,13 @@ from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 from holdfast.transports.http_head import Response
 
 if TYPE_CHECKING:
+    from holdfast.server import backend_processes
     from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
     from holdfast.transports.tls import ServerTls
+else:
+    # A server of this machine's processes stays smaller without it.
+    backend_processes = late_module("holdfast.server.backend_processes")
 
 __all__ = ["Server"]
 
@@ -159,7 +163,7 @@ class Server:
             return LocalSessions(login_shell())
         if isinstance(self._processes, OpensSessions):
             return self._processes
-        shared = BackendSessions(self._processes)
+        shared = backend_processes.BackendSessions(self._processes)
         self._stack.push_async_callback(shared.aclose)
         return shared
 

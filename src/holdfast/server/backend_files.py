@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from holdfast.backends import FileHandle, FileSystem, MissingWatch
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.filesystem.client_files import ClientFiles, ServesClients
 from holdfast.filesystem.handle import check_read_length, check_write_range
 from holdfast.filesystem.walk import Walked
 from holdfast.protocol.fs import (
@@ -24,16 +23,9 @@ from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.server.backend_errors import backend_errors
 
-__all__ = ["BackendFiles", "files_for_client"]
+__all__ = ["BackendFiles"]
 
 T = TypeVar("T")
-
-
-def files_for_client(filesystem: FileSystem) -> ClientFiles:
-    """Return the files of a server for one of its clients, by the fast paths if it has them."""
-    if isinstance(filesystem, ServesClients):
-        return filesystem.for_client()
-    return BackendFiles(filesystem)
 
 
 class BackendFiles:

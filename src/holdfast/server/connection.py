@@ -4,9 +4,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
+from holdfast.backends import FileSystem
 from holdfast.connection import Connection
 from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
+from holdfast.filesystem.client_files import ClientFiles, ServesClients
+from holdfast.late_import import late_module
 from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty
@@ -16,7 +20,6 @@ from holdfast.protocol.methods import INITIALIZED, PROCESS_ACK, SERVER_STOPPING
 from holdfast.protocol.process import AckParams
 from holdfast.rpc.params import decode_params
 from holdfast.rpc.router import Route, Router
-from holdfast.server.backend_files import files_for_client
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.http_streams import ConnectionBodies
 from holdfast.server.journal import SessionJournal
@@ -25,6 +28,12 @@ from holdfast.server.response_slots import ResponseSlots
 from holdfast.server.sessions import Session, short_session
 from holdfast.server.state import ServerState
 from holdfast.transports.base import Transport
+
+if TYPE_CHECKING:
+    from holdfast.server import backend_files
+else:
+    # A server of this machine's files stays smaller without it.
+    backend_files = late_module("holdfast.server.backend_files")
 
 __all__ = ["ServerConnection"]
 
@@ -57,7 +66,7 @@ class ServerConnection:
         self.response_slots = ResponseSlots()
         self.bodies = ConnectionBodies(self.connection, tasks)
         # With threads of its own: a client whose files are on a dead mount blocks only itself.
-        self.filesystem = files_for_client(state.filesystem)
+        self.filesystem = _files_for_client(state.filesystem)
         self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
         self._opened_at = monotonic()
         self._session: Session | None = None
@@ -224,3 +233,10 @@ class ServerConnection:
         self.bodies.resume()
         if self._session is not None:
             self._session.owner_paused(False)
+
+
+def _files_for_client(filesystem: FileSystem) -> ClientFiles:
+    """Return the files of a server for one of its clients, by the fast paths if it has them."""
+    if isinstance(filesystem, ServesClients):
+        return filesystem.for_client()
+    return backend_files.BackendFiles(filesystem)

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.handover import END, listen_for_handovers, peer_is_own_user, take_over
@@ -32,8 +32,7 @@ _SILENT_LIMIT = 5.0
 _ACCEPT_PAUSE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(NamedTuple):
     """The directory of the socket that takes streams, and its token."""
 
     folder: PrivateFolder

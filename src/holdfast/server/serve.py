@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.late_import import late_module
 from holdfast.local_servers import UnusableRuntimeFolder, hide
 from holdfast.process.child import owned_pids
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.bubblewrap.binary import note_launchers
-from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
 from holdfast.server.auth import AuthOptions, Check
 from holdfast.server.entrance import (
     BadEntrance,
@@ -44,9 +44,13 @@ from holdfast.transports.base import Receiver, Transport
 
 # Loaded late: this module also runs other kinds of servers, which need no exec-server.
 if TYPE_CHECKING:
+    from holdfast.server import audit as audit_log
     from holdfast.server.app import Server
     from holdfast.server.kept import Keeping
     from holdfast.transports.tls import ServerTls
+else:
+    # Only with `--audit-log`.
+    audit_log = late_module("holdfast.server.audit")
 
 __all__ = [
     "ListenFailed",
@@ -251,7 +255,7 @@ def _refuse_open_sockets(addresses: Sequence[ListenUrl]) -> None:
             )
 
 
-def _open_audit_log(options: ServeOptions) -> AuditLog | None:
+def _open_audit_log(options: ServeOptions) -> "audit_log.AuditLog | None":
     """
     Open the audit log, if the options name one.
 
@@ -261,15 +265,15 @@ def _open_audit_log(options: ServeOptions) -> AuditLog | None:
     if options.audit_log is None:
         return None
     try:
-        file = AuditFile(
+        file = audit_log.AuditFile(
             options.audit_log, max_bytes=options.audit_log_max_size, kept=options.audit_log_keep
         )
-    except AuditUnusable as error:
+    except audit_log.AuditUnusable as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
-    return AuditLog(file)
+    return audit_log.AuditLog(file)
 
 
-def _exec_server_maker(options: ServeOptions, audit: AuditLog | None) -> ServiceMaker:
+def _exec_server_maker(options: ServeOptions, audit: "audit_log.AuditLog | None") -> ServiceMaker:
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
         # Imported late: other kinds of servers never load the exec-server.
         from holdfast.server.app import Server

@@ -40,7 +40,6 @@ import re
 import shlex
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -271,8 +270,7 @@ def capture_command(shell: ShellSnapshotShell) -> list[str]:
     return [shell.path, "-lc", _CAPTURES[shell.name]]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The state of a shell after its profile."""
 
     kind: str

@@ -8,8 +8,7 @@ never in a path that came with a request [sandbox.launcher].
 import os
 import stat
 import subprocess
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -96,17 +95,24 @@ def _belongs_to_user(path: str) -> bool:
 def _fault(path: str) -> str | None:
     """Return the reason why another user could replace the file, or None."""
     trusted = (_ROOT, os.geteuid())
-    file = Path(path)
     # Whoever may write to a directory above could replace the whole path.
-    for place in (file, *file.parents):
-        status = place.stat()
+    for name in _with_parents(path):
+        status = os.stat(name)
         if status.st_uid not in trusted:
-            return f"is not used: {place} belongs to another user"
+            return f"is not used: {name} belongs to another user"
         # In a sticky directory such as /tmp nobody can replace files of others.
         shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared:
-            return f"is not used: others may write to {place}"
+            return f"is not used: others may write to {name}"
     return None
+
+
+def _with_parents(path: str) -> Iterator[str]:
+    """Yield a path and all directories above it."""
+    yield path
+    while (above := os.path.dirname(path)) != path:
+        yield above
+        path = above
 
 
 def _ask(path: str) -> Launcher | str:
