@@ -64,7 +64,7 @@ def _import_everything() -> None:
     import_module(_DRIVER)
     # It does not depend on the arguments, and takes half of the time of a short command.
     parser = make_parser()
-    vars(command_line)["make_parser"] = lambda: parser
+    vars(command_line)["make_parser"] = lambda only=None: parser
     gc.collect()
     gc.freeze()
 
