@@ -95,6 +95,24 @@ def test_every_command_explains_itself(
     assert "usage: holdfast" in capsys.readouterr().out
 
 
+def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (found,) = (action for action in parser._actions if isinstance(action.choices, dict))
+    assert isinstance(found.choices, dict)
+    return found.choices
+
+
+@pytest.mark.parametrize("name", sorted(_commands(make_parser())))
+def test_a_command_that_is_known_is_the_only_one_that_is_made(name: str) -> None:
+    alone, among_all = _commands(make_parser(name)), _commands(make_parser())
+    assert set(alone) == {name}
+    assert alone[name].format_help() == among_all[name].format_help()
+
+
+@pytest.mark.parametrize("first", ["rnu", "--version", "--help"])
+def test_all_commands_are_made_for_anything_else(first: str) -> None:
+    assert set(_commands(make_parser(first))) == set(_commands(make_parser()))
+
+
 def test_the_parser_imports_no_more_than_it_needs() -> None:
     program = (
         "import sys; from holdfast.cli.parser import make_parser; make_parser();"
