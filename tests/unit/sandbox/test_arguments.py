@@ -292,7 +292,8 @@ def test_everything_but_one_directory_can_be_written(place: Place) -> None:
         "EACCES",
         "EBUSY",
     ]
-    assert plan(policy).targets == ()
+    # Nothing has to be made for it. What this machine has in its root may be a mount point.
+    assert [target for target in plan(policy).targets if not target.existed] == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="all of these run as an ordinary user already")
