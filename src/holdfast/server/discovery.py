@@ -3,8 +3,10 @@
 import os
 import pwd
 from functools import partial
+from typing import TYPE_CHECKING
 
 from holdfast.errors import OperationFailed
+from holdfast.late_import import late_module
 from holdfast.protocol.discovery import (
     DiscoverInstalledParams,
     DiscoverInstalledResponse,
@@ -14,6 +16,15 @@ from holdfast.protocol.discovery import (
 from holdfast.protocol.methods import CAPABILITIES_DISCOVER, CAPABILITY_ROOTS_DISCOVER
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
+
+if TYPE_CHECKING:
+    from holdfast.discovery import installed, roots
+    from holdfast.server import executor_config
+else:
+    # Few clients call these methods, and the imports take up to 50 ms.
+    executor_config = late_module("holdfast.server.executor_config")
+    installed = late_module("holdfast.discovery.installed")
+    roots = late_module("holdfast.discovery.roots")
 
 __all__ = ["add_discovery_methods"]
 
@@ -27,31 +38,24 @@ def add_discovery_methods(router: Router[ServerConnection]) -> None:
 async def _discover_roots(
     client: ServerConnection, params: DiscoverRootsParams
 ) -> DiscoverRootsResponse:
-    # Imported late: few clients call it, and the import takes 4 ms.
-    from holdfast.discovery.roots import discover_roots
-
-    return DiscoverRootsResponse(roots=await discover_roots(client.filesystem, params.roots))
+    return DiscoverRootsResponse(roots=await roots.discover_roots(client.filesystem, params.roots))
 
 
 async def _discover_installed(
     client: ServerConnection, params: DiscoverInstalledParams
 ) -> DiscoverInstalledResponse:
-    # Imported late: few clients call it, and the imports take 50 ms.
-    from holdfast.discovery.installed import discover_installed
-    from holdfast.server.executor_config import SYSTEM_FOLDER, codex_home
-
     # In threads: the user database may be a directory service, the home a network mount.
     home = os.environ.get("HOME") or await client.filesystem.run(_home_of_user)
     try:
-        codex = await client.filesystem.run(partial(codex_home, os.environ, home))
+        codex = await client.filesystem.run(partial(executor_config.codex_home, os.environ, home))
     except OperationFailed:
         # Without a home there is nothing to discover, which is no error.
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
-    return await discover_installed(
+    return await installed.discover_installed(
         client.filesystem,
         codex_home=codex,
         user_home=home if home and os.path.isabs(home) else None,
-        system_folder=SYSTEM_FOLDER,
+        system_folder=executor_config.SYSTEM_FOLDER,
         sandbox=params.sandbox,
     )
 

@@ -3,8 +3,10 @@
 import os
 import pwd
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidParams
+from holdfast.late_import import late_module
 from holdfast.protocol.base import Empty
 from holdfast.protocol.environment import (
     ConfigReadParams,
@@ -25,6 +27,12 @@ from holdfast.protocol.methods import (
 from holdfast.protocol.paths import ForeignPathUri
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
+
+if TYPE_CHECKING:
+    from holdfast.server import executor_config
+else:
+    # Few clients ask for it, and `tomllib` takes 20 ms.
+    executor_config = late_module("holdfast.server.executor_config")
 
 __all__ = ["add_environment_methods"]
 
@@ -54,14 +62,7 @@ def _status(client: ServerConnection, params: Empty) -> EnvironmentStatus:
 def _read_config(
     client: ServerConnection, params: ConfigReadParams
 ) -> Awaitable[ConfigReadResponse]:
-    # Imported late: few clients call it, and `tomllib` takes 20 ms.
-    from holdfast.server.executor_config import (
-        check_selectors,
-        executor_hostname,
-        read_executor_config,
-    )
-
-    check_selectors(params.config_paths, params.requirements_paths)
+    executor_config.check_selectors(params.config_paths, params.requirements_paths)
     try:
         cwd = params.cwd.native
     except ForeignPathUri as error:
@@ -73,13 +74,13 @@ def _read_config(
             home = pwd.getpwuid(os.getuid()).pw_dir
         except KeyError:
             home = None
-        return read_executor_config(
+        return executor_config.read_executor_config(
             cwd,
             params.config_paths,
             params.requirements_paths,
             environ=os.environ,
             home=home,
-            hostname=executor_hostname(),
+            hostname=executor_config.executor_hostname(),
         )
 
     return client.filesystem.run(load)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from holdfast.errors import HoldfastError, Overloaded
+from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
 from holdfast.transports.base import LOCAL_PRINCIPAL, Receiver, Transport
@@ -20,8 +21,13 @@ from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
 # Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
 if TYPE_CHECKING:
+    from holdfast.transports import unix, websocket
     from holdfast.transports.tls import ServerTls, TlsListener
     from holdfast.transports.websocket import Gate
+else:
+    # Each server needs one of them, and WebSocket takes 90 ms.
+    unix = late_module("holdfast.transports.unix")
+    websocket = late_module("holdfast.transports.websocket")
 
 __all__ = [
     "BadListenUrl",
@@ -183,10 +189,7 @@ async def listen(
     """
     if where.kind == "unix":
         return await _listen_unix(where, accept, unix_frames=unix_frames)
-    # Imported late: each server needs one transport, and WebSocket takes 90 ms.
-    from holdfast.transports.websocket import listen_websocket
-
-    listener = await listen_websocket(
+    listener = await websocket.listen_websocket(
         where.host,
         where.port,
         gate=make_gate(check, admit=admit, refused=refused, pages=pages),
@@ -205,19 +208,13 @@ async def _listen_unix(
     where: ListenUrl, accept: Callable[[Transport], Receiver], *, unix_frames: bool
 ) -> Listening:
     if unix_frames:
-        # Imported late, as in `listen`.
-        from holdfast.transports.websocket import listen_websocket_unix
-
         # No token: the mode of the socket file decides who may connect, as without frames.
         gate = make_gate(_only_own_user)
-        server = await listen_websocket_unix(
+        server = await websocket.listen_websocket_unix(
             where.path, gate=gate, accept=accept, listening=_inherited(where)
         )
     else:
-        # Imported late, as in `listen`.
-        from holdfast.transports.unix import listen_unix
-
-        server = await listen_unix(where.path, accept, listening=_inherited(where))
+        server = await unix.listen_unix(where.path, accept, listening=_inherited(where))
     return Listening(
         f"unix://{where.path}",
         server,

@@ -44,13 +44,20 @@ from holdfast.transports.base import Receiver, Transport
 
 # Loaded late: this module also runs other kinds of servers, which need no exec-server.
 if TYPE_CHECKING:
+    from holdfast.server import app, state
     from holdfast.server import audit as audit_log
     from holdfast.server.app import Server
     from holdfast.server.kept import Keeping
+    from holdfast.transports import stdio
     from holdfast.transports.tls import ServerTls
 else:
     # Only with `--audit-log`.
     audit_log = late_module("holdfast.server.audit")
+    # Other kinds of servers never load the exec-server.
+    app = late_module("holdfast.server.app")
+    state = late_module("holdfast.server.state")
+    # A listener does not need it, and it takes 6 ms.
+    stdio = late_module("holdfast.transports.stdio")
 
 __all__ = [
     "ListenFailed",
@@ -275,12 +282,8 @@ def _open_audit_log(options: ServeOptions) -> "audit_log.AuditLog | None":
 
 def _exec_server_maker(options: ServeOptions, audit: "audit_log.AuditLog | None") -> ServiceMaker:
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "Server":
-        # Imported late: other kinds of servers never load the exec-server.
-        from holdfast.server.app import Server
-        from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
-
-        return Server(
-            concurrent_requests=options.concurrent_requests or DEFAULT_CONCURRENT_REQUESTS,
+        return app.Server(
+            concurrent_requests=options.concurrent_requests or state.DEFAULT_CONCURRENT_REQUESTS,
             telemetry=telemetry,
             resumable=where.kind != "stdio" or options.keeping is not None,
             limits=options.limits,
@@ -472,13 +475,10 @@ def _probe_sandboxes() -> None:
 
 
 async def _serve_stdio(server: Service, stopped: asyncio.Event) -> None:
-    # Imported late: a listener does not need it, and it takes 6 ms.
-    from holdfast.transports.stdio import serve_stdio
-
     def accept(transport: Transport) -> Receiver:
         return _StopAtEnd(server.accept(transport), stopped)
 
-    await serve_stdio(accept)
+    await stdio.serve_stdio(accept)
 
 
 class _StopAtEnd:
