@@ -383,10 +383,15 @@ def count_rare(data: bytes, byte: bytes, limit: int) -> int:
 
 def _ends_key(data: bytes, colon: int) -> bool:
     """Return True if a quote stands before the colon, with nothing but blanks between."""
-    before = colon - 1
-    while data[before] in b" \t\r\n":
-        before -= 1
-    return data[before] == _QUOTE
+    # In pieces: a text may have a megabyte of blanks, and most keys have none.
+    size = 1
+    while colon > 0:
+        before = data[max(colon - size, 0) : colon].rstrip(b" \t\r\n")
+        if before:
+            return before[-1] == _QUOTE
+        colon -= size
+        size = 1 << 16
+    return False
 
 
 def _check_doubled_keys(data: bytes) -> None:

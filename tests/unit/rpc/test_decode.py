@@ -511,3 +511,11 @@ def test_values_are_counted_across_the_slices_of_a_message(
         patch.setattr(decode, "_SLICE", size)
         data = json.dumps(value, indent=indent).encode()
         assert decode._count_values(data) == count_plainly(value)
+
+
+@pytest.mark.parametrize("blanks", [0, 1, 2, 1 << 16, (1 << 16) + 1, 1 << 18])
+def test_a_doubled_key_is_found_however_many_blanks_are_before_its_colon(blanks: int) -> None:
+    end = b'"a"' + b" " * blanks + b":1}}"
+    head = b'{"id":1,"method":"' + b"m" * 5000 + b'","params":{'
+    assert isinstance(decode_message(head + end), Request)
+    assert fault(head + b'"a":0,' + end).startswith("duplicate JSON object key `a`")
