@@ -38,7 +38,6 @@ __all__ = ["LocalProcess"]
 logger = logging.getLogger(__name__)
 
 
-
 class LocalProcess(ServedProcess):
     """A running or exited child, its log, and the ways to act on it."""
 
