@@ -7,6 +7,7 @@ and notifications, and what happens to an unreadable message.
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,10 @@ def _decoding_thread() -> ThreadPoolExecutor:
     event loop would have to wait for each of them.
     """
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-decode")
+
+
+# The child of a fork has no threads, and would wait for this one for ever.
+os.register_at_fork(after_in_child=_decoding_thread.cache_clear)
 
 
 class ConnectionHandler(Protocol):

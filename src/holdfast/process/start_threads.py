@@ -11,6 +11,7 @@ set that signal for themselves. So these threads never end, and wait for the nex
 """
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -37,6 +38,10 @@ class _Pool:
     """Pool of daemon threads that never end. Each has a queue of its own."""
 
     def __init__(self) -> None:
+        self.forget_threads()
+
+    def forget_threads(self) -> None:
+        """Begin anew, without threads; in the child of a fork none of them is there."""
         self._lock = threading.Lock()
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
         self._waiting: deque[Callable[[], None]] = deque()
@@ -86,6 +91,7 @@ class _Pool:
 
 
 _pool = _Pool()
+os.register_at_fork(after_in_child=_pool.forget_threads)
 
 
 class StartThreads:

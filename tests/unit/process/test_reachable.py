@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import connection
 from holdfast.errors import SpawnFailed
 from holdfast.process import interpreter, reachable, registry, spawn, start_threads
 from holdfast.process.backend import LocalBackend
@@ -286,3 +288,24 @@ async def test_threads_that_could_not_start_are_not_counted(
     go_on.set()
     async with asyncio.timeout(LIMIT):
         assert (await first, await second) == (True, 2)
+
+
+def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
+    async def use_both() -> None:
+        async with asyncio.timeout(LIMIT):
+            await call_in_daemon(int)
+            await asyncio.wrap_future(connection._decoding_thread().submit(int))
+
+    asyncio.run(use_both())
+    with warnings.catch_warnings():
+        # Newer versions of Python warn about a fork beside threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            asyncio.run(use_both())
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
