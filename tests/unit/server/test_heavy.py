@@ -139,3 +139,15 @@ async def test_without_a_thread_it_is_decoded_all_the_same(
     later = client.ask("environment/status")
     assert await client.transport.answer(later) == {"status": "ready"}
     assert list(client.transport.answers)[-2:] == [1000, later]
+
+
+async def test_the_values_of_a_refused_message_do_not_outlive_it(client: Client) -> None:
+    count = 12_345
+    gc.disable()
+    try:
+        client.connection.received(heavy("process/start", processId=7, argv=["x" * 20] * count))
+        assert (await client.transport.answer(1000))[0] == -32602
+        left = [one for one in gc.get_objects() if type(one) is list and len(one) == count]
+    finally:
+        gc.enable()
+    assert left == []
