@@ -7,6 +7,7 @@ and notifications, and what happens to an unreadable message.
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,10 @@ def _decoding_thread() -> ThreadPoolExecutor:
     event loop would have to wait for each of them.
     """
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-decode")
+
+
+# The child of a fork has no threads, and would wait for this one for ever.
+os.register_at_fork(after_in_child=_decoding_thread.cache_clear)
 
 
 class ConnectionHandler(Protocol):
@@ -136,7 +141,7 @@ class Connection:
         # True after `MAX_UNREAD`; messages of the same read are then kept in `_postponed`. So are
         # those behind a message that is decoded in a thread.
         self._choked = False
-        self._decoding = False
+        self._decoding: asyncio.Future[Message] | None = None
         self._postponed: deque[bytes] = deque()
         # Reasons for which the transport is not read; it is read again when the set is empty.
         self._holding: set[str] = set()
@@ -227,7 +232,7 @@ class Connection:
     # -- what the transport says
 
     def received(self, message: bytes) -> None:
-        if self._choked or self._decoding:
+        if self._choked or self._decoding is not None:
             # The transport had read it together with the one that the rest has to wait for.
             self._postponed.append(message)
         elif self._take_raw is None or not self._take_raw(message):
@@ -256,13 +261,21 @@ class Connection:
             event = self._peer.decode_patiently(message)
             return prepare(event, len(message)) if type(event) is Request else event
 
-        self._decoding = True
         self.hold_receiving("decoding")
         loop = asyncio.get_running_loop()
-        loop.run_in_executor(_decoding_thread(), decode).add_done_callback(self._decoded)
+        try:
+            self._decoding = loop.run_in_executor(_decoding_thread(), decode)
+        except RuntimeError:
+            # The system cannot start a thread now, so everybody waits for this message.
+            self._decoding = loop.create_future()
+            try:
+                self._decoding.set_result(decode())
+            except Exception as error:  # noqa: BLE001 - `_decoded` handles it
+                self._decoding.set_exception(error)
+        self._decoding.add_done_callback(self._decoded)
 
     def _decoded(self, decoded: asyncio.Future[Message]) -> None:
-        self._decoding = False
+        self._decoding = None
         if decoded.cancelled() or self._ended is not None:
             return
         try:
@@ -280,11 +293,11 @@ class Connection:
         else:
             self._handle(event)
         self._receive_postponed()
-        if not self._decoding:
+        if self._decoding is None:
             self.release_receiving("decoding")
 
     def _receive_postponed(self) -> None:
-        while self._postponed and not self._choked and not self._decoding:
+        while self._postponed and not self._choked and self._decoding is None:
             message = self._postponed.popleft()
             if self._take_raw is None or not self._take_raw(message):
                 self._receive(message)
@@ -305,6 +318,10 @@ class Connection:
             return
         self._ended = reason
         self._postponed.clear()
+        if self._decoding is not None:
+            # It may still wait for the thread, behind the messages of others. Nobody wants it any
+            # more, and the end of the program would wait for it.
+            self._decoding.cancel()
         # Swapped first: a callback of a future may make another call.
         calls, self._calls = self._calls, {}
         for future in calls.values():

@@ -202,6 +202,22 @@ async def test_what_was_sent_before_the_end_arrives(ends: Pair) -> None:
     assert receiver.messages == sent
 
 
+async def test_nothing_that_is_sent_after_a_close_arrives(ends: Pair) -> None:
+    sender, receiver = ends
+    receiver.transport.pause_receiving()
+    sent = [message(64 << 10, number) for number in range(256)]
+    for text in sent:
+        sender.transport.send(text)
+    sender.transport.close()
+    # Large and small ones alike: a peer must not get the last message without the one before.
+    sender.transport.send(b"{}")
+    sender.transport.send(message(64 << 10))
+    sender.transport.send_parts([b'"', b"a" * 100_000, b'"'])
+    receiver.transport.resume_receiving()
+    await receiver.until(lambda: bool(receiver.lost_reasons))
+    assert receiver.messages == sent
+
+
 async def test_what_was_sent_before_the_end_waits_for_a_receiver_that_pauses(ends: Pair) -> None:
     sender, receiver = ends
     receiver.transport.pause_receiving()

@@ -174,11 +174,12 @@ class FileThreads:
             # A file may still have to be closed after the end. All threads have been told to
             # end, so one more runs this job and ends, too.
             self._tokens.put(None)
-            self._start_thread()
+            self._start_last_thread()
+            return future
         # Threads start when they are needed: most clients never use files.
-        elif self._threads < CORE and self._threads < len(self._jobs):
-            self._start_thread()
-        elif self._timer is None and len(self._jobs) > self._threads:
+        wanted = self._threads < CORE and self._threads < len(self._jobs)
+        started = wanted and self._start_thread()
+        if not started and self._timer is None and len(self._jobs) > self._threads:
             self._timer = self._loop.call_later(STUCK, self._look_after)
         return future
 
@@ -197,9 +198,19 @@ class FileThreads:
 
     # -- the loop's side
 
-    def _start_thread(self) -> None:
+    def _start_thread(self) -> bool:
+        """Start a thread; return False if the system cannot, as `_look_after` tries again."""
+        try:
+            threading.Thread(target=self._work, name="holdfast-files", daemon=True).start()
+        except RuntimeError:
+            return False
         self._threads += 1
-        threading.Thread(target=self._work, name="holdfast-files", daemon=True).start()
+        return True
+
+    def _start_last_thread(self) -> None:
+        """Start a thread for a job that came after the end, as soon as the system can."""
+        if not self._start_thread():
+            self._loop.call_later(STUCK, self._start_last_thread)
 
     def _look_after(self) -> None:
         """Mark stuck jobs, and start threads in their place while jobs are waiting."""
@@ -214,7 +225,8 @@ class FileThreads:
         # Without withheld jobs, which no thread may start.
         waiting = self._tokens.qsize()
         for _ in range(min(waiting, LIMIT - self._threads, CORE + slow - self._threads)):
-            self._start_thread()
+            if not self._start_thread():
+                break
         # Look again, until a thread is free or all are replaced.
         if waiting:
             self._timer = self._loop.call_later(STUCK, self._look_after)

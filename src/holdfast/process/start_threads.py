@@ -11,6 +11,7 @@ set that signal for themselves. So these threads never end, and wait for the nex
 """
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -37,27 +38,44 @@ class _Pool:
     """Pool of daemon threads that never end. Each has a queue of its own."""
 
     def __init__(self) -> None:
+        self.forget_threads()
+
+    def forget_threads(self) -> None:
+        """Begin anew, without threads; in the child of a fork none of them is there."""
         self._lock = threading.Lock()
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
         self._waiting: deque[Callable[[], None]] = deque()
         self._count = 0
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread; it must not raise."""
+        """
+        Run `work` in a thread; it must not raise.
+
+        Raises:
+            RuntimeError: There is no thread, and the system cannot start one now.
+        """
         with self._lock:
             if self._idle:
-                queue = self._idle.pop()
-            elif self._count < MAX_THREADS:
-                self._count += 1
-                # A queue per thread: each one in `_idle` belongs to a thread that waits.
-                queue = SimpleQueue()
-                threading.Thread(
-                    target=self._run, args=(queue,), name="holdfast-start", daemon=True
-                ).start()
-            else:
+                self._idle.pop().put(work)
+            elif self._count >= MAX_THREADS or not self._start(work):
                 self._waiting.append(work)
-                return
+
+    def _start(self, work: Callable[[], None]) -> bool:
+        """Start a thread with `work`; return False if the system cannot, but others exist."""
+        # A queue per thread: each one in `_idle` belongs to a thread that waits.
+        queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        try:
+            threading.Thread(
+                target=self._run, args=(queue,), name="holdfast-start", daemon=True
+            ).start()
+        except RuntimeError:
+            if not self._count:
+                raise
+            return False
+        # Only now: a thread that did not start must not be counted for ever.
+        self._count += 1
         queue.put(work)
+        return True
 
     def _run(self, queue: "SimpleQueue[Callable[[], None]]") -> None:
         while True:
@@ -73,6 +91,7 @@ class _Pool:
 
 
 _pool = _Pool()
+os.register_at_fork(after_in_child=_pool.forget_threads)
 
 
 class StartThreads:
@@ -92,6 +111,7 @@ class StartThreads:
 
         Raises:
             TimeoutError: `work`, or the calls before it, took longer than `CALL_LIMIT`.
+            RuntimeError: The system cannot start a thread.
         """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
@@ -126,7 +146,11 @@ class StartThreads:
 
         async with asyncio.timeout(CALL_LIMIT):
             await self._free.acquire()
-            _pool.submit(run)
+            try:
+                _pool.submit(run)
+            except RuntimeError:
+                self._free.release()
+                raise
             return await done
 
 

@@ -40,8 +40,6 @@ class DecodedParams:
 
 def is_heavy(message: bytes) -> bool:
     """Return True if a message may have many values; one large text has few."""
-    return len(message) > NEVER_HEAVY and (
-        count_rare(message, b",") > _MANY_VALUES
-        or count_rare(message, b"[") > _MANY_VALUES
-        or count_rare(message, b"{") > _MANY_VALUES
+    return len(message) > NEVER_HEAVY and any(
+        count_rare(message, byte, _MANY_VALUES) > _MANY_VALUES for byte in (b",", b"[", b"{")
     )

@@ -103,7 +103,10 @@ class Router(Generic[C]):
         try:
             params = DecodedParams(route.decode(request.params), None, size)
         except Refused as error:
-            params = DecodedParams(None, error, size)
+            # The frames of a traceback hold the values of the message. The error is raised again
+            # where the request is handled, which makes a cycle: they would stay for minutes.
+            error.__cause__ = error.__context__ = None
+            params = DecodedParams(None, error.with_traceback(None), size)
         return Request(request.id, request.method, params, request.trace)
 
 

@@ -251,24 +251,27 @@ class Dispatcher(Generic[C]):
                 if usage.requests and request.method not in self._dialect.control:
                     usage.check("requests")
             result = route.handler(self._context, params)
+            # On the path of every request: `isinstance(result, Awaitable)` takes three times as
+            # long.
+            if not hasattr(result, "__await__"):
+                # Inside: a backend may return what cannot be encoded, and the requests behind
+                # this one are answered all the same.
+                connection.reply(request.id, result)
+                if record is not None:
+                    record.finish("success")
+                return
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
             self._fail(request, error)
             if record is not None:
                 record.finish("error")
             return
-        # On the path of every request: `isinstance(result, Awaitable)` takes three times as long.
-        if hasattr(result, "__await__"):
-            task = self._task_group.create_task(self._finish(request, result, record))
-            size = _size(request)
-            self._running[task] = _Wait(result, record, size)
-            self._count_bytes(size)
-            if usage is not None:
-                usage.requests += 1
-            task.add_done_callback(self._done)
-            return
-        connection.reply(request.id, result)
-        if record is not None:
-            record.finish("success")
+        task = self._task_group.create_task(self._finish(request, result, record))
+        size = _size(request)
+        self._running[task] = _Wait(result, record, size)
+        self._count_bytes(size)
+        if usage is not None:
+            usage.requests += 1
+        task.add_done_callback(self._done)
 
     async def _finish(
         self, request: Request, waiting: Awaitable[Any], record: RequestRecord | None

@@ -180,13 +180,23 @@ class LineWriter(Generic[T]):
             size = len(lines[0])
         while self._queue and size < CHUNK:
             record, weight = self._queue[0]
-            line = self._encode(record)
+            try:
+                line = self._encode(record)
+            except Exception as error:  # noqa: BLE001 - one odd record must not end the thread
+                self._queue.popleft()
+                self._taken_bytes += weight
+                self._failed += 1
+                self._reason = f"one could not be formatted: {type(error).__name__}"
+                self._warn_now_and_then()
+                continue
             if lines and size + len(line) > CHUNK:
                 break
             self._queue.popleft()
             self._taken_bytes += weight
             lines.append(line)
             size += len(line)
+        if not lines:
+            return
         self._in_hand = len(lines) - (1 if lost else 0)
         try:
             self._write(b"".join(lines))

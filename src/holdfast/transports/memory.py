@@ -32,6 +32,8 @@ class MemoryTransport:
         self._paused = False
         self._scheduled = False
         self._full = False
+        # Closed from here: nothing more is sent, though nobody was told of the end yet.
+        self._closing = False
         # The other side has said its last; it ends once that was taken.
         self._ending = False
         self._ended = False
@@ -39,7 +41,7 @@ class MemoryTransport:
 
     def send(self, message: bytes) -> None:
         other = self._other
-        if self._ended or other._ended:
+        if self._closing or self._ended or other._ended:
             return
         other._inbox.append(message)
         other._waiting += len(message)
@@ -65,6 +67,7 @@ class MemoryTransport:
         """Do nothing, as silence is not judged."""
 
     def close(self) -> None:
+        self._closing = True
         # Both ends hear of it from the loop, never inside of the call.
         self._loop.call_soon(self._end)
         self._loop.call_soon(self._other._end_after_inbox)

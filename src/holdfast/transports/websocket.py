@@ -335,7 +335,9 @@ class WebSocketTransport(WSListener):
     def _write_frame(self, size: int, parts: Sequence[bytes]) -> None:
         """Send a large message of a server, not kept back: who sends too much is to know."""
         self._uncork()
-        if not self._lost:
+        # After `close`, as with small messages: the peer must not get some of the last ones only.
+        # asyncio would also watch the socket on, whose number the next one gets.
+        if not self._lost and not self._ws.underlying_transport.is_closing():
             # picows would hand the transport a view of a buffer that it uses
             # again at once; uvloop keeps what it is given until the socket takes it.
             self._ws.underlying_transport.writelines((_frame_head(size), *parts))

@@ -4,12 +4,14 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from holdfast.errors import NotFound
 from holdfast.filesystem import threads as module
 from holdfast.filesystem.threads import CORE, SHARE, FileThreads, SerialQueue
+from tests.unit.fakes import LIMIT
 
 
 @pytest.fixture
@@ -212,3 +214,22 @@ async def test_nothing_is_kept_of_clients_that_left_but_their_stuck_calls(
             assert await threads.share().run(lambda: "served") == "served"
     finally:
         let_go.set()
+
+
+async def test_calls_wait_while_the_system_can_start_no_thread(
+    threads: FileThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = 0
+
+    def refuse(thread: threading.Thread) -> None:
+        nonlocal failed
+        failed += 1
+        if failed == 5:
+            monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    calls = [threads.run(partial(int, number)) for number in range(3)]
+    async with asyncio.timeout(LIMIT):
+        assert await asyncio.gather(*calls) == [0, 1, 2]
+    assert failed == 5

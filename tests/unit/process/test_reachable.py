@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import connection
 from holdfast.errors import SpawnFailed
 from holdfast.process import interpreter, reachable, registry, spawn, start_threads
 from holdfast.process.backend import LocalBackend
@@ -25,6 +27,7 @@ from holdfast.process.reachable import (
 from holdfast.process.start_threads import MAX_CALLS, StartThreads, call_in_daemon
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
+from tests.unit.fakes import LIMIT
 
 
 @pytest.fixture
@@ -256,3 +259,53 @@ async def test_what_is_found_cached_is_looked_up_again_soon(
     assert not at_hand("/bin")
     assert not at_hand("/bin" * reachable._MAX_KEY)
     assert all(len(start[2] or "") < reachable._MAX_KEY for start in reachable._ready)
+
+
+async def test_threads_that_could_not_start_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(start_threads, "_pool", start_threads._Pool())
+    monkeypatch.setattr(start_threads, "MAX_THREADS", 2)
+    threads = StartThreads()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(MAX_CALLS):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await threads.call(int)
+    async with asyncio.timeout(LIMIT):
+        assert await threads.call(lambda: 1) == 1
+    # A thread that is there takes what another one cannot be started for.
+    go_on = threading.Event()
+    first = asyncio.ensure_future(threads.call(go_on.wait))
+    await asyncio.sleep(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        second = asyncio.ensure_future(threads.call(lambda: 2))
+        await asyncio.sleep(0)
+    go_on.set()
+    async with asyncio.timeout(LIMIT):
+        assert (await first, await second) == (True, 2)
+
+
+def test_the_child_of_a_fork_has_threads_of_its_own() -> None:
+    async def use_both() -> None:
+        async with asyncio.timeout(LIMIT):
+            await call_in_daemon(int)
+            await asyncio.wrap_future(connection._decoding_thread().submit(int))
+
+    asyncio.run(use_both())
+    with warnings.catch_warnings():
+        # Newer versions of Python warn about a fork beside threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            asyncio.run(use_both())
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0

@@ -1,7 +1,9 @@
 """Bytes to messages: kinds, limits, and agreement with a slow and simple reading."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import MalformedMessage
 from holdfast.protocol.envelope import ErrorReply, Message, Notification, Reply, Request, Trace
+from holdfast.rpc import decode
 from holdfast.rpc.decode import MAX_DEPTH, MAX_VALUES, decode_message, decode_patiently
 
 
@@ -449,3 +452,65 @@ def test_too_many_values_are_refused_before_they_are_made(
     data = b'{"id":1,"method":"m","params":[%s0]}' % (b"0," * MAX_VALUES)
     with pytest.raises(MalformedMessage, match="exceeds the limit of 262144 JSON values"):
         decode_patiently(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        pytest.param(b",", b'"}', id="commas"),
+        pytest.param(b'\\":', b'"}', id="ends of keys"),
+        pytest.param(b"a", b'"', id="a message without its end"),
+    ],
+)
+@pytest.mark.parametrize("read", [decode_message, decode_patiently])
+def test_a_large_text_takes_little_memory_besides_its_own(
+    read: Callable[[bytes], Message], text: bytes, end: bytes
+) -> None:
+    # A pattern that can go back one character at a time remembers all of them: 100 times the
+    # size of the text, and a minute of the largest one.
+    data = b'{"id":1,"method":"m","params":"' + text * ((1 << 20) // len(text)) + end
+    tracemalloc.start()
+    try:
+        with suppress(MalformedMessage):
+            read(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(data)
+
+
+def count_plainly(value: object) -> int:
+    if isinstance(value, list):
+        return 1 + sum(map(count_plainly, value))
+    if isinstance(value, dict):
+        return 1 + sum(map(count_plainly, value.values()))
+    return 1
+
+
+@given(
+    st.recursive(
+        st.text('a,"\\\\[]{}:', max_size=6) | st.integers(0, 9),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.text('k,"[', max_size=2), inner, max_size=3)
+        ),
+        max_leaves=12,
+    ),
+    st.sampled_from([None, 1]),
+    st.sampled_from([1, 2, 3, 7]),
+)
+def test_values_are_counted_across_the_slices_of_a_message(
+    value: object, indent: int | None, size: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "_SLICE", size)
+        data = json.dumps(value, indent=indent).encode()
+        assert decode._count_values(data) == count_plainly(value)
+
+
+@pytest.mark.parametrize("blanks", [0, 1, 2, 1 << 16, (1 << 16) + 1, 1 << 18])
+def test_a_doubled_key_is_found_however_many_blanks_are_before_its_colon(blanks: int) -> None:
+    end = b'"a"' + b" " * blanks + b":1}}"
+    head = b'{"id":1,"method":"' + b"m" * 5000 + b'","params":{'
+    assert isinstance(decode_message(head + end), Request)
+    assert fault(head + b'"a":0,' + end).startswith("duplicate JSON object key `a`")

@@ -23,6 +23,7 @@ QUICK = Method("quick", Empty, Empty)
 BREAK = Method("break", Empty, Empty)
 BREAK_LATER = Method("break/later", Empty, Empty)
 STATUS = Method("environment/status", Empty, EnvironmentStatus)
+UNFIT = Method("unfit", Empty, EnvironmentStatus)
 
 
 class Nobody:
@@ -55,6 +56,7 @@ class Desk:
         router.add(BREAK, Desk.break_now)
         router.add(BREAK_LATER, Desk.break_later)
         router.add(STATUS, Desk.status)
+        router.add(UNFIT, Desk.unfit)
         self.dispatcher = Dispatcher(
             Connection(self.transport, Nobody()),
             router,
@@ -88,6 +90,9 @@ class Desk:
 
     def status(self, params: Empty) -> EnvironmentStatus:
         return EnvironmentStatus(status="ready")
+
+    def unfit(self, params: Empty) -> EnvironmentStatus:
+        return EnvironmentStatus(status="a lone \udcff")
 
     def break_now(self, params: Empty) -> Empty:
         raise KeyError("secret")
@@ -444,6 +449,20 @@ async def test_who_asks_for_much_at_once_lets_others_in_between(
                 await asyncio.sleep(0)
         assert busy.answered == [*range(1000), -1]
         assert busy.transport.calls == ["pause", "resume"]
+
+
+async def test_a_result_that_cannot_be_encoded_is_an_error_and_holds_up_nobody(
+    free: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "TURN", -1.0)  # each has a turn of its own
+    monkeypatch.setattr(dispatch, "_GAP", 3600.0)
+    free.dispatcher.takes_turns = True
+    free.ask((1, "quick"), (2, "unfit"), (3, "quick"), (4, "quick"))
+    await free.transport.answer(4)
+    assert list(free.transport.answers) == [1, 2, 3, 4]
+    refusal = free.transport.answers[2]
+    assert isinstance(refusal, tuple)
+    assert refusal[0] == -32603
 
 
 async def test_what_was_left_for_later_goes_with_its_connection(

@@ -1,11 +1,19 @@
 """Messages with thousands of values, which are decoded in a thread."""
 
 import asyncio
+import gc
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from holdfast import connection
+from holdfast.errors import InvalidParams
+from holdfast.protocol.envelope import Request
 from holdfast.rpc.heavy import is_heavy
+from tests.unit.fakes import FakeTransport
 from tests.unit.server.serving import Client
 
 WORDS = ["x" * 20] * 10_000
@@ -71,3 +79,78 @@ async def test_nobody_is_told_after_the_end(client: Client) -> None:
     client.connection.lost("gone")
     await asyncio.sleep(0.05)
     assert client.transport.answers == answers
+
+
+class Preparing:
+    """A connection whose heavy requests are prepared when the test says so, and refused then."""
+
+    def __init__(self, handler: Any) -> None:
+        self.prepared = 0
+        self.began = threading.Event()
+        self.go_on = threading.Event()
+        self.connection = connection.Connection(FakeTransport(), handler, prepare=self.prepare)
+        self.connection.received(heavy("process/start", words=WORDS))
+
+    def prepare(self, request: Request, size: int) -> Request:
+        self.prepared += 1
+        self.began.set()
+        self.go_on.wait(10)
+        raise InvalidParams("no")
+
+    def lose(self) -> None:
+        self.connection.lost("gone")
+        self.go_on.set()
+
+
+class Ignoring:
+    def lost(self, reason: str) -> None: ...
+
+
+async def test_a_message_that_waits_for_the_thread_is_dropped_with_its_connection() -> None:
+    first, second = Preparing(Ignoring()), Preparing(Ignoring())
+    await asyncio.to_thread(first.began.wait, 10)
+    second.lose()
+    # asyncio cancels the work itself in its next turn.
+    await asyncio.sleep(0)
+    first.lose()
+    # The thread takes one after the other.
+    await asyncio.wrap_future(connection._decoding_thread().submit(int))
+    assert (first.prepared, second.prepared) == (1, 0)
+
+
+async def test_an_error_of_a_lost_connection_is_no_complaint() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    one = Preparing(Ignoring())
+    await asyncio.to_thread(one.began.wait, 10)
+    one.lose()
+    await asyncio.wrap_future(connection._decoding_thread().submit(int))
+    await asyncio.sleep(0)
+    del one
+    gc.collect()
+    assert complaints == []
+
+
+async def test_without_a_thread_it_is_decoded_all_the_same(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = ThreadPoolExecutor()
+    ended.shutdown()
+    monkeypatch.setattr(connection, "_decoding_thread", lambda: ended)
+    client.connection.received(heavy("nope", words=WORDS))
+    later = client.ask("environment/status")
+    assert await client.transport.answer(later) == {"status": "ready"}
+    assert list(client.transport.answers)[-2:] == [1000, later]
+
+
+async def test_the_values_of_a_refused_message_do_not_outlive_it(client: Client) -> None:
+    count = 12_345
+    gc.disable()
+    try:
+        client.connection.received(heavy("process/start", processId=7, argv=["x" * 20] * count))
+        error = "invalid type: number, expected a string"
+        assert await client.transport.answer(1000) == (-32602, error)
+        left = [one for one in gc.get_objects() if type(one) is list and len(one) == count]
+    finally:
+        gc.enable()
+    assert left == []

@@ -153,3 +153,14 @@ def test_a_descriptor_that_takes_a_part_is_written_to_the_end() -> None:
 def test_a_device_without_room_says_so() -> None:
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space"):
         write_all(full.fileno(), b"x\n")
+
+
+def test_a_record_that_cannot_be_formatted_is_lost_alone() -> None:
+    target = Target()
+    writer = target.writer()
+    for line in ("one", "a lone \udcff", "two"):
+        writer.put(line, 10)
+    assert writer.close()
+    assert target.lines == ["one", "two"]
+    assert writer.lost == 1
+    assert target.warnings == [(1, "one could not be formatted: UnicodeEncodeError")]
