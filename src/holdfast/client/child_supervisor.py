@@ -30,6 +30,22 @@ class _Stopped(Exception):
     """Raised by the signal handler; treated like the end of the socket."""
 
 
+def _start(program: str, arguments: list[str]) -> int:
+    """Start the command in a process group of its own, and return its pid."""
+    return os.posix_spawn(
+        program,
+        arguments,
+        _environment(),
+        # The command must not hold the control socket: its end would then not be seen by
+        # the client.
+        file_actions=[(os.POSIX_SPAWN_CLOSE, _SOCKET)],
+        setpgroup=0,
+        setsigmask=[],
+        # Python ignores these two, and an ignored signal is inherited by exec.
+        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+    )
+
+
 def main(argv: list[str]) -> int:
     """Start the command, wait until it or the client ends, and kill what is left."""
     # Without the site's packages, and without asking where they might be.
@@ -48,18 +64,7 @@ def main(argv: list[str]) -> int:
         if os.getppid() != int(client):
             # The client died before the pidfd was open, and nothing has been started yet.
             return 0
-        command = os.posix_spawn(
-            program,
-            arguments,
-            _environment(),
-            # The command must not hold the control socket: its end would then not be seen by
-            # the client.
-            file_actions=[(os.POSIX_SPAWN_CLOSE, _SOCKET)],
-            setpgroup=0,
-            setsigmask=[],
-            # Python ignores these two, and an ignored signal is inherited by exec.
-            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-        )
+        command = _start(program, arguments)
     except OSError as error:
         _tell(b"failed %d\n" % (error.errno or 0))
         return 0
