@@ -19,7 +19,7 @@ from holdfast.unified_exec.hooks import Attempt, DeniedAttempt, Hooks, StartRequ
 from holdfast.unified_exec.sessions.events import CommandBegan, CommandEnded
 from tests.depth import times
 
-REPETITIONS = times(40)
+REPETITIONS = times(200)
 
 GRACE = 0.15
 SHORTEST = 0.25
