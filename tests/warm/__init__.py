@@ -84,7 +84,8 @@ def is_warm_server(pid: int) -> bool:
 def pid_behind(pid: int) -> int:
     """Return the pid of the process that a launcher stands for; of any other, its own."""
     try:
-        return int((_FOLDER / str(pid)).read_text())
+        # Empty for a moment, before the pid is written in one piece.
+        return int((_FOLDER / str(pid)).read_text() or pid)
     except FileNotFoundError:
         return pid
 
