@@ -30,7 +30,7 @@ _is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
 class LogEvent:
     """A message: constant words, and named fields."""
 
-    __slots__ = ("fields", "text")
+    __slots__ = ("_fields", "text")
 
     # Set by a server that writes its own log: records cost too much at one message per process.
     direct: ClassVar["Callable[[str, LogEvent], None] | None"] = None
@@ -39,7 +39,12 @@ class LogEvent:
     def __init__(self, text: str, **fields: str | int | float | None) -> None:
         """Fields that are None are left out. Pass texts of clients through `clip` first."""
         self.text = text
-        self.fields = fields
+        self._fields = fields
+
+    @property
+    def fields(self) -> dict[str, str | int | float | None]:
+        """The named fields, in order; a subclass may make them when they are written."""
+        return self._fields
 
     def __str__(self) -> str:
         parts = [self.text]

@@ -10,7 +10,6 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.log_event import LogEvent, clip
@@ -22,15 +21,6 @@ from holdfast.system_text import system_text
 __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
 
 logger = logging.getLogger(__name__)
-
-# Characters of one argument or path; longer ones are cut.
-_LONGEST_TEXT = 1024
-
-# Arguments of one command that are shown; further ones are only counted.
-_MOST_ARGUMENTS = 64
-
-# Characters of all arguments of one command together.
-_MOST_COMMAND = 16 << 10
 
 # Bytes counted for a line, besides texts that can be long.
 _LINE = 512
@@ -184,23 +174,6 @@ class AuditLog:
         """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""
         if self._writer.close():
             self._file.close()
-
-    @staticmethod
-    def bounded(argv: Sequence[str]) -> tuple[Sequence[str], int, int | None]:
-        """Return the arguments that fit into a line, their size, and their number if cut."""
-        # The usual case is quick: nothing is cut, and nothing is copied.
-        size = sum(map(len, argv))
-        if size <= _LONGEST_TEXT and len(argv) <= _MOST_ARGUMENTS:
-            return argv, size, None
-        shown: list[str] = []
-        room = _MOST_COMMAND
-        for argument in argv[:_MOST_ARGUMENTS]:
-            text = clip(argument, _LONGEST_TEXT)
-            if len(text) > room:
-                break
-            room -= len(text)
-            shown.append(text)
-        return shown, _MOST_COMMAND - room, len(argv)
 
 
 def _encode(item: tuple[float, AuditLine]) -> bytes:

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-__all__ = ["AuditLine", "CallLine", "CommandLine", "DenialLine", "ExitLine", "FileLine", "LostLine"]
+from holdfast.log_event import clip
+
+__all__ = [
+    "AuditLine",
+    "CallLine",
+    "CommandLine",
+    "DenialLine",
+    "ExitLine",
+    "FileLine",
+    "LostLine",
+    "bounded",
+]
 
 
 class AuditLine(
@@ -91,3 +102,30 @@ class FileLine(_SessionLine, kw_only=True, tag="file"):
     bytes: int | None = None
     sandboxed: bool
     error: str | None = None
+
+
+# Characters of one argument or path; longer ones are cut.
+_LONGEST_TEXT = 1024
+
+# Arguments of one command that are shown; further ones are only counted.
+_MOST_ARGUMENTS = 64
+
+# Characters of all arguments of one command together.
+_MOST_COMMAND = 16 << 10
+
+
+def bounded(argv: Sequence[str]) -> tuple[Sequence[str], int, int | None]:
+    """Return the arguments that fit into a line, their size, and their number if cut."""
+    # The usual case is quick: nothing is cut, and nothing is copied.
+    size = sum(map(len, argv))
+    if size <= _LONGEST_TEXT and len(argv) <= _MOST_ARGUMENTS:
+        return argv, size, None
+    shown: list[str] = []
+    room = _MOST_COMMAND
+    for argument in argv[:_MOST_ARGUMENTS]:
+        text = clip(argument, _LONGEST_TEXT)
+        if len(text) > room:
+            break
+        room -= len(text)
+        shown.append(text)
+    return shown, _MOST_COMMAND - room, len(argv)

@@ -17,7 +17,7 @@ from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.served import ServedProcess
 from holdfast.protocol.process import StartParams
 from holdfast.protocol.sandbox import ExternalProfile, ManagedProfile
-from holdfast.server.audit_lines import CommandLine, DenialLine, ExitLine
+from holdfast.server.audit_lines import CommandLine, DenialLine, ExitLine, bounded
 from holdfast.server.sessions import Session, short_session
 
 if TYPE_CHECKING:
@@ -43,23 +43,13 @@ class SessionJournal(ProcessObserver):
             return
         params = start.params
         here = self._session.processes.on_this_machine
-        sandbox = _sandbox(params, process, on_this_machine=here)
+        line, size = self._command_line(
+            params, pid=process.pid, sandbox=_sandbox(params, process, on_this_machine=here)
+        )
         if informs:
-            inform(
-                logger,
-                LogEvent(
-                    "process started",
-                    process=clip(params.process_id),
-                    program=clip(params.argv[0]),
-                    cwd=path_text(params.cwd, 256),
-                    sandbox=sandbox,
-                    pid=process.pid,
-                    session=self._short_id,
-                    principal=self._session.principal,
-                ),
-            )
+            inform(logger, _StartEvent(line))
         if self._audit is not None:
-            self._write_command(self._audit, params, pid=process.pid, sandbox=sandbox)
+            self._audit.write(line, size)
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         params = start.params
@@ -77,37 +67,30 @@ class SessionJournal(ProcessObserver):
             )
         )
         if self._audit is not None:
-            self._write_command(self._audit, params, error=reason)
+            self._audit.write(*self._command_line(params, error=reason))
 
     def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         informs = logger.isEnabledFor(logging.INFO)
         if self._audit is None and not informs:
             return
-        duration = round(monotonic() - process.started, 3)
-        written = process.log.total_bytes
-        limit = None if verdict.limit is None else verdict.limit.value
-        denial = None if verdict.denial is None else verdict.denial.kind.value
+        name = clip(process.process_id)
+        line = ExitLine(
+            principal=self._session.principal,
+            session=self._short_id,
+            process=name,
+            pid=process.pid,
+            verdict=verdict.reason.value,
+            exit_code=verdict.exit_code,
+            signal=verdict.signal,
+            limit=None if verdict.limit is None else verdict.limit.value,
+            denied=None if verdict.denial is None else verdict.denial.kind.value,
+            seconds=round(monotonic() - process.started, 3),
+            output_bytes=process.log.total_bytes,
+        )
         if informs:
-            inform(
-                logger,
-                LogEvent(
-                    "process ended",
-                    process=clip(process.process_id),
-                    program=clip(process.argv[0]),
-                    verdict=verdict.reason.value,
-                    exit_code=verdict.exit_code,
-                    signal=verdict.signal,
-                    limit=limit,
-                    denied=denial,
-                    seconds=duration,
-                    output_bytes=written,
-                    pid=process.pid,
-                    session=self._short_id,
-                ),
-            )
+            inform(logger, _ExitEvent(line, clip(process.argv[0])))
         if self._audit is None:
             return
-        name = clip(process.process_id)
         # One line for each attempt, before the line of the exit that ends the story.
         for attempt in verdict.network_attempts:
             self._audit.write(
@@ -122,32 +105,18 @@ class SessionJournal(ProcessObserver):
                     kind=attempt.kind,
                 )
             )
-        self._audit.write(
-            ExitLine(
-                principal=self._session.principal,
-                session=self._short_id,
-                process=name,
-                pid=process.pid,
-                verdict=verdict.reason.value,
-                exit_code=verdict.exit_code,
-                signal=verdict.signal,
-                limit=limit,
-                denied=denial,
-                seconds=duration,
-                output_bytes=written,
-            )
-        )
+        self._audit.write(line)
 
-    def _write_command(
+    def _command_line(
         self,
-        audit: "AuditLog",
         params: StartParams,
         *,
         pid: int | None = None,
         sandbox: str | None = None,
         error: str | None = None,
-    ) -> None:
-        argv, size, count = audit.bounded(params.argv)
+    ) -> tuple[CommandLine, int]:
+        """Return the line about a start, and the characters of its arguments."""
+        argv, size, count = bounded(params.argv)
         line = CommandLine(
             principal=self._session.principal,
             session=self._short_id,
@@ -162,7 +131,61 @@ class SessionJournal(ProcessObserver):
             network=_network(params),
             error=error,
         )
-        audit.write(line, size)
+        return line, size
+
+
+# The event loop only makes the lines. The thread that writes the log asks for their fields.
+
+
+class _StartEvent(LogEvent):
+    """The message about a start."""
+
+    __slots__ = ("_line",)
+
+    def __init__(self, line: CommandLine) -> None:
+        self.text = "process started"
+        self._line = line
+
+    @property
+    def fields(self) -> dict[str, str | int | float | None]:
+        line = self._line
+        return {
+            "process": line.process,
+            "program": clip(line.argv[0]),
+            "cwd": clip(line.cwd),
+            "sandbox": line.sandbox,
+            "pid": line.pid,
+            "session": line.session,
+            "principal": line.principal,
+        }
+
+
+class _ExitEvent(LogEvent):
+    """The message about an exit."""
+
+    __slots__ = ("_line", "_program")
+
+    def __init__(self, line: ExitLine, program: str) -> None:
+        self.text = "process ended"
+        self._line = line
+        self._program = program
+
+    @property
+    def fields(self) -> dict[str, str | int | float | None]:
+        line = self._line
+        return {
+            "process": line.process,
+            "program": self._program,
+            "verdict": line.verdict,
+            "exit_code": line.exit_code,
+            "signal": line.signal,
+            "limit": line.limit,
+            "denied": line.denied,
+            "seconds": line.seconds,
+            "output_bytes": line.output_bytes,
+            "pid": line.pid,
+            "session": line.session,
+        }
 
 
 def _sandbox(params: StartParams, process: ServedProcess, *, on_this_machine: bool) -> str:
