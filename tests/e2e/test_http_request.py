@@ -178,6 +178,9 @@ async def test_a_large_body_comes_whole(http: Deltas, web: Origin) -> None:
 async def test_a_call_without_a_limit_holds_up_nothing(http: Deltas, web: Origin) -> None:
     web.answer(hang)
     await http.ask(web.url)
+    # Else the second call might reach the origin first, and be the one that hangs.
+    async with asyncio.timeout(LIMIT):
+        await web.was_asked.wait()
     assert await http.client.is_ready()
     assert (await http.call(web.url))["status"] == 200
 

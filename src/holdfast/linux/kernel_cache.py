@@ -124,7 +124,11 @@ def open_cached(name: bytes, how: CachedLookup) -> int | None:
 
     Raises:
         FileNotFoundError: The kernel remembers that there is no such file.
+        ValueError: The path has a NUL.
     """
+    if b"\0" in name:
+        # ctypes would pass on what is before the NUL, which is another file.
+        raise ValueError("embedded null byte")
     descriptor: int = _openat2_at_once(OPENAT2, AT_FDCWD, name, how.reference, OPEN_HOW_BYTES)
     if descriptor >= 0:
         return descriptor
@@ -141,6 +145,7 @@ def recall(name: bytes, how: CachedLookup) -> StatxFields | None:
 
     Raises:
         FileNotFoundError: The kernel has cached that there is no such file.
+        ValueError: The path has a NUL.
     """
     descriptor = open_cached(name, how)
     if descriptor is None:

@@ -23,6 +23,8 @@ __all__ = [
     "HIGH_WATER",
     "LOW_EVENTS",
     "LOW_WATER",
+    "MOST_BYTES",
+    "MOST_EVENTS",
     "READER_TIME",
     "TURN_BYTES",
     "TURN_EVENTS",
@@ -41,6 +43,13 @@ HIGH_EVENTS = 4096
 
 # Events left in the queue at which the writer may go on.
 LOW_EVENTS = 1024
+
+# Bytes and events a reader that accepts gaps may fall behind while its writer does not wait.
+#
+# A connection is read in spite of a slow reader while a call waits for its answer, which comes
+# behind the output. Without this limit the queue would grow until then.
+MOST_BYTES = 4 * HIGH_WATER
+MOST_EVENTS = 4 * HIGH_EVENTS
 
 # Bytes a stream returns before it lets the event loop run other tasks.
 TURN_BYTES = 64 << 10
@@ -152,7 +161,7 @@ class EventReaders:
             # `Closed` ends the iteration of a stream. The log leaves it out if `after_seq`
             # is at or behind the close.
             entries.append(Closed(self._log.next_seq - 1))
-        queue = _Queue(entries, self._behind, self._release, gaps=gaps)
+        queue = _Queue(entries, self._behind, self._too_far_behind, self._release, gaps=gaps)
         if self._failure is not None:
             queue.fail(self._failure)
         self._open.add(queue)
@@ -182,6 +191,10 @@ class EventReaders:
         self._hold(queue)
         self._start_claim_timer()
         return True
+
+    def _too_far_behind(self, queue: "_Queue") -> bool:
+        """Return True if a queue should drop events, although the writer was made to wait."""
+        return queue.gaps and not self._can_hold()
 
     def _wait_for_reader(self, queue: "_Queue") -> None:
         """Check every `READER_TIME` that a reader still reads, and give up on it if not."""
@@ -226,6 +239,7 @@ class _Queue(LogListener):
         self,
         entries: list[ProcessEvent],
         behind: Callable[["_Queue"], bool],
+        too_far_behind: Callable[["_Queue"], bool],
         caught_up: Hold,
         *,
         gaps: bool,
@@ -235,6 +249,7 @@ class _Queue(LogListener):
         self.entries: deque[ProcessEvent] = deque(entries)
         """The events, oldest first."""
         self._behind = behind
+        self._too_far_behind = too_far_behind
         self._caught_up = caught_up
         self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
         self.holding = False
@@ -329,7 +344,12 @@ class _Queue(LogListener):
             self._woken.set()
         entries.append(chunk)
         self._size += len(chunk.chunk)
-        if self.holding or (self._size <= HIGH_WATER and len(entries) <= HIGH_EVENTS):
+        if self._size <= HIGH_WATER and len(entries) <= HIGH_EVENTS:
+            return
+        if self.holding:
+            too_many = self._size > MOST_BYTES or len(entries) > MOST_EVENTS
+            if too_many and self._too_far_behind(self):
+                self._drop_oldest()
             return
         # Set first: `_behind` starts timers that look at it.
         self.holding = True

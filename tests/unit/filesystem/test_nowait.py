@@ -128,3 +128,10 @@ def test_what_is_neither_file_nor_folder_is_neither(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "socket"))
         found = metadata(str(tmp_path / "socket"))
     assert (found.is_file, found.is_directory) == (False, False)
+
+
+def test_a_nul_never_stands_for_the_file_before_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    for lookup in (cached_metadata, cached_content):
+        with pytest.raises(ValueError, match="null byte"):
+            lookup(f"{tmp_path}/file\0.txt")

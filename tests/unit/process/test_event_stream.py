@@ -11,6 +11,8 @@ from holdfast.events import Closed, Exited, Gap, ProcessEvent, Reason, Verdict
 from holdfast.process.event_stream import (
     HIGH_WATER,
     LOW_WATER,
+    MOST_BYTES,
+    MOST_EVENTS,
     READER_TIME,
     EventReaders,
     LogEventStream,
@@ -261,6 +263,35 @@ async def test_a_first_reader_that_takes_gaps_holds_nobody_where_others_would_wa
     assert first.first_seq == 1
     second = (await take(stream, 1))[0]
     assert (type(second), second.seq) == (OutputChunk, first.last_seq + 1)
+
+
+async def test_a_reader_that_takes_gaps_is_bounded_while_the_writer_cannot_wait() -> None:
+    """A connection is read in spite of a reader while a call waits for its answer."""
+    writer = Writer(can_hold=False)
+    stream = writer.readers.stream(gaps=True)
+    for _ in range(3 * MOST_BYTES // PIECE):
+        writer.write(bytes(PIECE))
+        assert sum(len(text.chunk) for text in chunks(stream)) <= MOST_BYTES
+    for _ in range(3 * MOST_EVENTS):
+        writer.write(b"x")
+        assert len(stream._queue.entries) <= MOST_EVENTS
+    writer.end()
+    events = await all_of(stream)
+    assert isinstance(events[0], Gap)
+    assert events[0].last_seq + 1 == events[1].seq
+    assert [type(event) for event in events[-2:]] == [Exited, Closed]
+
+
+async def test_a_lossless_reader_keeps_all_that_comes_while_the_writer_cannot_wait() -> None:
+    writer = Writer(can_hold=False)
+    stream = writer.readers.stream()
+    for _ in range(2 * MOST_BYTES // PIECE):
+        writer.write(bytes(PIECE))
+    assert len(chunks(stream)) == 2 * MOST_BYTES // PIECE
+
+
+def chunks(stream: LogEventStream) -> list[OutputChunk]:
+    return [entry for entry in stream._queue.entries if isinstance(entry, OutputChunk)]
 
 
 @pytest.mark.parametrize("end", ["closed", "failed"])

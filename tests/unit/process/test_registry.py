@@ -35,6 +35,7 @@ from tests.unit.process.starting import (
     output,
     program,
     shell,
+    started,
 )
 
 # Starting.
@@ -127,14 +128,15 @@ async def test_a_missing_folder_is_refused_on_pipes_and_replaced_on_a_terminal(
     processes: ProcessRegistry,
 ) -> None:
     with pytest.raises(SpawnFailed, match=r"^No such file or directory \(os error 2\)$"):
-        processes.launch(program("/bin/pwd", cwd="/no/such"))
+        await started(processes, program("/bin/pwd", cwd="/no/such"))
     env = {"HOME": "/usr"}
     process = launch(processes, program("/bin/pwd", cwd="/no/such", env=env, tty=True))
     await closed(process)
     assert output(process) == b"/usr\r\n"
     with pytest.raises(SpawnFailed, match=r"^No such file or directory \(os error 2\)$"):
-        processes.launch(
-            program("/bin/pwd", process_id="q", cwd="/no/such", env={"HOME": ""}, tty=True)
+        await started(
+            processes,
+            program("/bin/pwd", process_id="q", cwd="/no/such", env={"HOME": ""}, tty=True),
         )
 
 
@@ -153,7 +155,7 @@ async def test_a_script_sees_how_it_was_found(
 @pytest.mark.requirement("start.program.nul")
 async def test_a_nul_in_a_bare_name_is_refused(processes: ProcessRegistry) -> None:
     with pytest.raises(SpawnFailed, match=r"^nul byte found in provided data$"):
-        processes.launch(program("x\0"))
+        await started(processes, program("x\0"))
 
 
 async def test_no_descriptors_left_is_a_refusal_and_not_the_end(
@@ -167,7 +169,7 @@ async def test_no_descriptors_left_is_a_refusal_and_not_the_end(
         patch.setattr(os, "openpty", refuse)
         for tty in (False, True):
             with pytest.raises(SpawnFailed, match=r"^Too many open files \(os error 24\)$"):
-                processes.launch(program("/bin/true", tty=tty))
+                await started(processes, program("/bin/true", tty=tty))
     await closed(launch(processes, program("/bin/true")))
 
 
@@ -260,7 +262,7 @@ async def test_a_folder_of_another_machine_is_refused(processes: ProcessRegistry
 
 @pytest.mark.requirement("start.check-order", "start.program.empty")
 async def test_the_checks_have_an_order(processes: ProcessRegistry) -> None:
-    def refusal(**changes: object) -> Refused:
+    async def refusal(**changes: object) -> Refused:
         params = msgspec.structs.replace(
             program(
                 "/no/such",
@@ -274,22 +276,22 @@ async def test_the_checks_have_an_order(processes: ProcessRegistry) -> None:
             argv=[],
         )
         with pytest.raises(Refused) as caught:
-            processes.launch(msgspec.structs.replace(params, **changes))
+            await started(processes, msgspec.structs.replace(params, **changes))
         return caught.value
 
     launch(processes, program("/bin/cat", pipe_stdin=True))
     changes: dict[str, object] = {}
-    assert str(refusal(**changes)).startswith("network proxies")
+    assert str(await refusal(**changes)).startswith("network proxies")
     changes["network_proxy"] = None
-    assert str(refusal(**changes)).startswith("cwd URI")
+    assert str(await refusal(**changes)).startswith("cwd URI")
     changes["cwd"] = PathUri.parse("file:///no/such")
-    assert str(refusal(**changes)).startswith("shell snapshot scope")
+    assert str(await refusal(**changes)).startswith("shell snapshot scope")
     changes["shell_snapshot"] = None
-    assert str(refusal(**changes)) == "argv must not be empty"
+    assert str(await refusal(**changes)) == "argv must not be empty"
     changes["argv"] = ["/no/such"]
-    assert isinstance(refusal(**changes), DuplicateProcess)
+    assert isinstance(await refusal(**changes), DuplicateProcess)
     changes["process_id"] = "other"
-    assert isinstance(refusal(**changes), SpawnFailed)
+    assert isinstance(await refusal(**changes), SpawnFailed)
 
 
 # The table.
@@ -311,7 +313,7 @@ async def test_an_id_is_taken_once(processes: ProcessRegistry) -> None:
 @pytest.mark.requirement("start.failure-leaves-no-trace")
 async def test_a_failed_start_leaves_no_trace(processes: ProcessRegistry) -> None:
     with pytest.raises(SpawnFailed):
-        processes.launch(program("/no/such"))
+        await started(processes, program("/no/such"))
     assert processes.find("p") is None
     assert len(processes) == 0
     await closed(launch(processes, program("/bin/true")))

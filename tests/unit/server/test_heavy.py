@@ -33,8 +33,9 @@ def test_only_many_values_are_heavy() -> None:
 
 
 async def test_what_comes_after_it_waits(client: Client) -> None:
+    # Refused without a look at the disk, so in the same turn in which it is decoded.
     client.connection.received(
-        heavy("process/start", processId="p", argv=WORDS, cwd="file:///", env={}, tty=False)
+        heavy("process/start", processId="p", argv=WORDS, cwd="file:///C:/x", env={}, tty=False)
     )
     later = client.ask("environment/status")
     assert client.transport.calls == ["pause"]
@@ -42,7 +43,11 @@ async def test_what_comes_after_it_waits(client: Client) -> None:
     assert await client.transport.answer(later) == {"status": "ready"}
     assert list(client.transport.answers)[-2:] == [1000, later]
     assert client.transport.calls == ["pause", "resume"]
-    assert client.transport.answers[1000] == (-32603, "No such file or directory (os error 2)")
+    assert client.transport.answers[1000] == (
+        -32602,
+        "cwd URI `file:///C:/x` is not valid on this exec-server host:"
+        " 'file:///C:/x' is invalid on 'linux'",
+    )
 
 
 @pytest.mark.parametrize(
