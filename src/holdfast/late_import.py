@@ -12,6 +12,7 @@ the same module, so that type checkers and import-linter see it too:
 """
 
 from importlib import import_module
+from types import ModuleType
 
 __all__ = ["late_module"]
 
@@ -21,9 +22,13 @@ class _LateModule:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> object:
-        return getattr(import_module(self._name), name)
+        # Remembered, as some are used in every request. Its names are not: tests replace them.
+        if self._module is None:
+            self._module = import_module(self._name)
+        return getattr(self._module, name)
 
 
 def late_module(name: str) -> object:
