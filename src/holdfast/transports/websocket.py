@@ -142,6 +142,8 @@ class WebSocketTransport(WSListener):
         # Small messages of a server that are sent together. It is a list, empty or not, while
         # frames are received and as long as a call of `_uncork` is due.
         self._corked: list[bytes] | None = None
+        # True while a server handles a frame that came alone and has sent nothing yet.
+        self._lone_frame = False
         self._quick_ack: socket.socket | None = None
         self._life = LifeWatch(loop, send_sign=self._ping, end=self._give_up)
         # Only while receiving is paused.
@@ -178,6 +180,11 @@ class WebSocketTransport(WSListener):
             self._send_now(message)
         elif len(message) > _COPIED:
             self._write_frame(len(message), (message,))
+        elif self._lone_frame:
+            # The answer, and nearly always the only message.
+            self._lone_frame = False
+            self._corked = []
+            self._send_now(message)
         else:
             # There are often several: the last output of a process and its exit, the exits of
             # many, the answers to a batch. A system call for each would cost more than the rest.
@@ -257,7 +264,10 @@ class WebSocketTransport(WSListener):
         if self._aborted:
             return
         if self._corked is None and not self._is_client:
-            self._corked = []
+            if frame.last_in_buffer:
+                self._lone_frame = True
+            else:
+                self._corked = []
         try:
             whole = frame.fin and frame.msg_type is WSMsgType.TEXT and self._fragments is None
             if whole and frame.payload_size <= MAX_FRAME:
@@ -267,7 +277,9 @@ class WebSocketTransport(WSListener):
                 self._frame(transport, frame)
         finally:
             if frame.last_in_buffer:
-                self._uncork()
+                self._lone_frame = False
+                if self._corked is not None:
+                    self._uncork()
                 if self._quick_ack is not None:
                     # Not a lasting option: the kernel falls back by itself. It makes a
                     # server that waits for acknowledgements answer many times faster.
