@@ -1,6 +1,9 @@
 """Turns the errors of a served backend into errors that have a code on the wire."""
 
+import asyncio
+
 from holdfast.errors import HoldfastError, MethodNotFound, OperationFailed, Refused, Unsupported
+from holdfast.tasks import was_cancelled
 
 __all__ = ["backend_errors"]
 
@@ -30,6 +33,10 @@ class _BackendErrors:
             raise MethodNotFound(error.message) from error
         if isinstance(error, HoldfastError):
             raise OperationFailed(str(error), errno=error.errno) from error
+        # A backend that awaits a cancelled task of its own raises this, too. The request then
+        # still has to be answered, or its client would wait for ever.
+        if isinstance(error, asyncio.CancelledError) and not was_cancelled():
+            raise OperationFailed("the backend cancelled the call") from error
 
 
 _BACKEND_ERRORS = _BackendErrors()
