@@ -10,4 +10,4 @@ DISTRIBUTION = "holdfast-exec"
 
 def install_command(extra: str) -> str:
     """Return the command that installs what an extra of the distribution needs."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    return f"pip install '{DISTRIBUTION}[{extra}]', or in a checkout: pip install '.[{extra}]'"

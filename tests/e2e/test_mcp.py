@@ -216,8 +216,8 @@ async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
 @pytest.mark.parametrize(
     ("tool", "arguments", "complaint"),
     [
-        ("read_file", {"path": "absent"}, "cannot read absent: "),
-        ("read_file", {"path": "."}, "cannot read .: "),
+        ("read_file", {"path": "absent"}, "cannot read absent: No such file"),
+        ("read_file", {"path": "."}, "cannot read .: path "),
         ("read_file", {"path": ""}, "path is empty"),
         ("read_file", {"path": 3}, "failed to parse function arguments: "),
         ("read_file", {"path": "a", "offset": 0}, "failed to parse function arguments: "),

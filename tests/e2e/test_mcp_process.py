@@ -229,6 +229,21 @@ def test_what_it_cannot_do_is_told_at_once(
     assert complaint in done.stderr
 
 
+@pytest.mark.parametrize("name", ["absent", "file"])
+def test_a_directory_that_the_environment_lacks_is_named(tmp_path: Path, name: str) -> None:
+    # With such a file the default may be another machine, so it is not checked at once.
+    (tmp_path / "environments.toml").write_text("")
+    (tmp_path / "file").touch()
+    with started(tmp_path, "--cwd", name, env={"HOLDFAST_HOME": str(tmp_path)}) as peer:
+        peer.hello()
+        answer = peer.request("tools/call", name="exec_command", arguments={"cmd": "pwd"})
+        assert answer["result"]["isError"]
+        (content,) = answer["result"]["content"]
+        assert content["text"] == (
+            f"commands cannot be run: --cwd: {name} is no folder of environment `local`"
+        )
+
+
 def test_rules_that_cannot_be_used_run_nothing(tmp_path: Path) -> None:
     (tmp_path / "broken.rules").write_text("prefix_rule(pattern=[])")
     with started(tmp_path, *FULL, "--rules", "broken.rules") as peer:

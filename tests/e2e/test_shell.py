@@ -79,11 +79,22 @@ def test_what_a_model_reads_is_shown_on_request(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told_and_the_next_line_is_read(tmp_path: Path) -> None:
-    lines = [":nothing", ":poll 5", ":kill", ":send x y", ":wait soon", ":read", ":text", "echo on"]
+    lines = [
+        ":nothing",
+        ":poll 5",
+        ":attach 5",
+        ":kill",
+        ":send x y",
+        ":wait soon",
+        ":read",
+        ":text",
+        "echo on",
+    ]
     done = script("\n".join(lines), cwd=tmp_path)
     assert done.returncode == 0
     assert "there is no `:nothing`" in done.stdout
     assert "Unknown process id 5" in done.stdout
+    assert "there is no command 5; :list shows those that run" in done.stdout
     assert ":kill takes the number of a command" in done.stdout
     assert "`x` is no number of a command" in done.stdout
     assert "`soon` is no number of seconds" in done.stdout

@@ -32,7 +32,9 @@ def test_the_name_is_written_once() -> None:
 
 
 def test_an_extra_is_installed_by_that_name() -> None:
-    assert install_command("mcp") == "pip install 'holdfast-exec[mcp]'"
+    assert install_command("mcp") == (
+        "pip install 'holdfast-exec[mcp]', or in a checkout: pip install '.[mcp]'"
+    )
     own = [
         one
         for extra in PROJECT["optional-dependencies"].values()

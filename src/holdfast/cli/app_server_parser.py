@@ -31,6 +31,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     parser = commands.add_parser(
         "app-server",
         help="serve command/exec to an editor or another application",
+        usage="%(prog)s [--listen URL] [options]",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -13,15 +13,17 @@ __all__ = ["SuggestingParser"]
 
 class SuggestingParser(argparse.ArgumentParser):
     """
-    `argparse.ArgumentParser` with two differences.
+    `argparse.ArgumentParser` with three differences.
 
     An unknown word or option is answered with the most similar one. The error comes from the
-    subcommand, so its own usage is shown.
+    subcommand, so its own usage is shown. A missing subcommand is answered with all there are.
     """
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
+        if self._subparsers is not None and not (sys.argv[1:] if args is None else args):
+            self._ask_for_subcommand()
         options, rest = super().parse_known_args(args, namespace)
         # Only the innermost parser knows which options exist.
         if rest and not self._has_subcommands:
@@ -43,6 +45,13 @@ class SuggestingParser(argparse.ArgumentParser):
             action,
             f"there is no {value!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}",
         )
+
+    def _ask_for_subcommand(self) -> None:
+        """Exit with the names of the subcommands, if one is required."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and action.required:  # noqa: SLF001 - the only name it has
+                names = ", ".join(action.choices)
+                self.error(f"{action.metavar} is missing; known: {names}")
 
     @property
     def _has_subcommands(self) -> bool:

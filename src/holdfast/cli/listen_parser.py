@@ -110,21 +110,34 @@ class _ListenAction(argparse.Action):
 
 def positive(text: str) -> int:
     """Read an option that is a whole number of at least 1."""
-    value = int(text)
+    value = _whole_number(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected a number of seconds, such as 600, not {text!r}"
+        ) from None
     if not 0 < value <= _LONGEST_IDLE:
         raise argparse.ArgumentTypeError(f"must be more than 0 and at most {_LONGEST_IDLE:g}")
     return value
 
 
 def _not_negative(text: str) -> int:
-    value = int(text)
+    value = _whole_number(text)
     if value < 0:
         raise argparse.ArgumentTypeError("must not be negative")
     return value
+
+
+def _whole_number(text: str) -> int:
+    # argparse would put the name of the function into its text for a `ValueError`.
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None

@@ -39,7 +39,11 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
-        print(f"Error: {error.name} is not installed: {install_command('mcp')}", file=sys.stderr)
+        print(
+            f"Error: the extra `mcp` is not installed ({error.name} is missing):"
+            f" {install_command('mcp')}",
+            file=sys.stderr,
+        )
         return 1
     if settings.listen == "stdio" and sys.stdin.isatty():
         print(

@@ -28,6 +28,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = commands.add_parser(
         "mcp",
         help="serve the tools to an agent, over the Model Context Protocol",
+        usage="%(prog)s [--listen URL] [--cwd DIR] [options]",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

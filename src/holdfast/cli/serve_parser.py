@@ -46,6 +46,7 @@ def _add_server(
     serve = commands.add_parser(
         name,
         help=about,
+        usage="%(prog)s [--listen URL] [options]",
         description="Serve the exec-server protocol. Prints one line, the URL, once it listens.",
     )
     add_listen_options(

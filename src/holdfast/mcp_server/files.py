@@ -102,7 +102,7 @@ async def read_file(files: Environment, wanted: ReadFileArguments) -> dict[str, 
     except FileError:
         raise
     except HoldfastError as error:
-        raise FileError(f"cannot read {wanted.path}: {error}") from error
+        raise _refused("read", wanted.path, error) from error
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -161,7 +161,7 @@ async def write_file(files: Environment, wanted: WriteFile) -> dict[str, Any]:
     try:
         await files.files.write(wanted.path, data, parents=True)
     except HoldfastError as error:
-        raise FileError(f"cannot write {wanted.path}: {error}") from error
+        raise _refused("write", wanted.path, error) from error
     return {"path": wanted.path, "bytes_written": len(data)}
 
 
@@ -170,3 +170,12 @@ def _check_path(path: str) -> None:
         raise FileError("path is empty")
     if "\0" in path:
         raise FileError("path has a NUL character, which no file name has")
+
+
+def _refused(verb: str, path: str, error: HoldfastError) -> FileError:
+    """Return the error for the model, which names the file once."""
+    reason = str(error)
+    for inner in ("look at", "read", "write"):
+        # The environment names it as well, by the operation of its own.
+        reason = reason.removeprefix(f"cannot {inner} {path}: ")
+    return FileError(f"cannot {verb} {path}: {reason}")

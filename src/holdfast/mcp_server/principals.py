@@ -22,7 +22,7 @@ from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidConfig, NotFound
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.calls import ToolCall, Work
 from holdfast.mcp_server.options import ServerOptions
@@ -67,10 +67,12 @@ class Workplace:
         Open the environment and load the rules.
 
         Raises:
-            HoldfastError: The environment cannot be reached, or a rules file cannot be used.
+            HoldfastError: The environment cannot be reached, has no such directory, or a rules
+                file cannot be used.
         """
         environment = connect(options.environment, cwd=options.cwd, sandbox=options.profile)
         async with environment:
+            await _check_cwd(environment, options.cwd)
             yield cls(options, environment, await asyncio.to_thread(_rules, options))
 
     async def prepare(self) -> None:
@@ -80,6 +82,24 @@ class Workplace:
         except HoldfastError as error:
             # The first command meets it as well, and the model reads why.
             logger.warning("a sandbox could not be prepared: %s", error)
+
+
+async def _check_cwd(environment: Environment, cwd: str | None) -> None:
+    """
+    Check the directory of the commands: the error of a command would not name it.
+
+    Raises:
+        InvalidConfig: The environment has no such directory.
+        HoldfastError: The environment cannot be reached.
+    """
+    if cwd is None:
+        return
+    try:
+        is_directory = (await environment.files.stat(".")).is_directory
+    except NotFound:
+        is_directory = False
+    if not is_directory:
+        raise InvalidConfig(f"--cwd: {cwd} is no folder of environment `{environment.id}`")
 
 
 def _rules(options: ServerOptions) -> RuleSet:

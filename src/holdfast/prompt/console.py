@@ -354,6 +354,8 @@ class Console:
         session = self._session(line.words(1))
         found = [one for one in self._tools.sessions() if one.session_id == session]
         if not found:
+            if session not in self._calls:
+                raise LineError(f"there is no command {session}; :list shows those that run")
             raise LineError(f"command {session} has ended; :poll {session} shows how")
         (info,) = found
         process = self._tools.session(session).process

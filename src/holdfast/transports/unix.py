@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.errors import ConnectFailed
+from holdfast.system_text import system_text
 from holdfast.tasks import was_cancelled
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport
@@ -158,6 +159,8 @@ async def connect_unix(
         raise ConnectFailed(f"timed out connecting to unix socket `{path}`", path=path) from None
     except OSError as error:
         raise ConnectFailed(
-            f"failed to connect to unix socket `{path}`: {error}", errno=error.errno, path=path
+            f"failed to connect to unix socket `{path}`: {system_text(error)}",
+            errno=error.errno,
+            path=path,
         ) from error
     return lines

@@ -1,6 +1,7 @@
 """WebSocket at the client: the connection, the handshake, and why one failed."""
 
 import asyncio
+import errno
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -63,17 +64,19 @@ async def connect_websocket(
     except asyncio.CancelledError:
         if was_cancelled():
             raise
-        raise _failed(url, "connection closed") from None
+        raise _hung_up(url) from None
     except TimeoutError:
+        hint = " (a server without TLS has a `ws://` URL)" if url.startswith("wss:") else ""
         raise ConnectFailed(
-            f"timed out connecting to exec-server websocket `{url}` after {codes.duration(timeout)}"
+            f"timed out connecting to exec-server websocket `{url}`"
+            f" after {codes.duration(timeout)}{hint}"
         ) from None
     except (OSError, ValueError, WSError) as error:
         reason, number = _reason(error, has_token="Authorization" in (headers or {}))
         raise _failed(url, reason, errno=number) from error
     if not listener.was_opened:
         # picows does not tell when the other side hangs up instead of answering.
-        raise _failed(url, "connection closed")
+        raise _hung_up(url)
     if not transport.is_secure:
         listener.acknowledge_at_once()
     return listener
@@ -109,6 +112,12 @@ def _failed(url: str, reason: str, *, errno: int | None = None) -> ConnectFailed
     )
 
 
+def _hung_up(url: str) -> ConnectFailed:
+    """Return the error for a server that hung up instead of answering."""
+    hint = "" if url.startswith("wss:") else " (a server with TLS has a `wss://` URL)"
+    return _failed(url, f"connection closed{hint}")
+
+
 def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
     """Return why no connection came about, and the number of the system if it has one."""
     if isinstance(error, WSHandshakeError):
@@ -118,13 +127,19 @@ def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
     # Not imported: most connections do without TLS, and without it there is no such error.
     ssl = sys.modules.get("ssl")
     if ssl is not None and isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS error: certificate verify failed: {error.verify_message}", None
+        return (
+            f"TLS error: certificate verify failed: {error.verify_message}"
+            " (to trust another certificate, name its file in SSL_CERT_FILE)",
+            None,
+        )
     if ssl is not None and isinstance(error, ssl.SSLError):
         # Its errno is one of OpenSSL.
         return f"TLS error: {error.reason}", None
     # The event loop's words are its own; a name that is unknown has no number to tell.
     known = error.errno > 0 and not isinstance(error, socket.gaierror)
     reason = f"IO error: {system_text(error) if known else error.strerror}"
+    if error.errno == errno.ECONNREFUSED:
+        reason += " (nothing listens there: is the server running?)"
     return reason, error.errno if known else None
 
 

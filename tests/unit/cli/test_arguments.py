@@ -51,6 +51,30 @@ def test_a_limit_is_named_by_its_option(
     assert text in said(capsys, "run", option, value, "true")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--idle-exit", "soon", "expected a number of seconds, such as 600, not 'soon'"),
+        ("--max-processes", "many", "expected a whole number, not 'many'"),
+        ("--ws-max-clock-skew-seconds", "1.5", "expected a whole number, not '1.5'"),
+    ],
+)
+def test_what_is_no_number_is_named(
+    capsys: pytest.CaptureFixture[str], option: str, value: str, text: str
+) -> None:
+    assert f"argument {option}: {text}\n" in said(capsys, "serve", option, value)
+
+
+@pytest.mark.parametrize(
+    ("command", "known"),
+    [("env", "list, show, check, add, remove"), ("sandbox", "explain")],
+)
+def test_a_missing_operation_is_answered_with_all_there_are(
+    capsys: pytest.CaptureFixture[str], command: str, known: str
+) -> None:
+    assert f"OPERATION is missing; known: {known}\n" in said(capsys, command)
+
+
 def test_limits_take_units() -> None:
     options = make_parser().parse_args(
         ["run", "--limit-time", "1m", "--limit-cpu", "1500ms", "--limit-output", "10K", "true"]

@@ -101,7 +101,7 @@ def test_every_option_can_be_in_the_file(config: Path) -> None:
         ("concurrent-requests = 0", "concurrent-requests: must be at least 1"),
         (
             'concurrent-requests = "many"',
-            "concurrent-requests: 'many' is not what the option takes",
+            "concurrent-requests: expected a whole number, not 'many'",
         ),
         ("audit-log-max-size = 10", "audit-log-max-size: must be at least 64K"),
         ('audit-log = "a\\u0000b"', "audit-log: a NUL has no place here"),

@@ -79,7 +79,8 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
         InvalidConfig: It is not in the file, or the file cannot be used.
     """
     path = Path(path)
-    old = config.read(path)
+    # Without the file there is no environment in it.
+    old = config.read(path) if os.path.lexists(path) else ""
     tables = _tables(old, path)
     keys = read_keys(old)
     ids = [entry["id"] for entry in keys.get("environments", [])]

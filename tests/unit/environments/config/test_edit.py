@@ -135,6 +135,15 @@ def test_one_that_is_not_there_is_named_with_those_that_are(path: Path) -> None:
     assert path.read_text() == WRITTEN
 
 
+def test_without_a_file_there_is_nothing_to_remove(tmp_path: Path) -> None:
+    path = tmp_path / "environments.toml"
+    with pytest.raises(InvalidConfig) as caught:
+        edit.remove(path, "x")
+    assert str(caught.value) == f"environment `x` is not in `{path}`"
+    assert caught.value.advice == "there: nothing"
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     "text",
     [
