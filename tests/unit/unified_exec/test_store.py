@@ -1,0 +1,108 @@
+"""Which session is ended for another one, and which ids are given."""
+
+import pytest
+
+from holdfast.testing import FakeProcess
+from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.sessions.store import CAPACITY, PROTECTED, SessionStore
+
+pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("unified.11.prune")]
+
+
+def full_store() -> tuple[SessionStore, list[CommandSession]]:
+    """Return a store without room, and its sessions, the one used longest ago first."""
+    store = SessionStore(counted=True)
+    sessions = [
+        CommandSession(
+            FakeProcess(),
+            session_id=store.reserve(),
+            call_id="call",
+            script="x",
+            argv=("sh", "-c", "x"),
+            cwd="/",
+            tty=False,
+            environment_id="local",
+            started=0.0,
+        )
+        for _ in range(CAPACITY)
+    ]
+    for session in sessions:
+        assert store.surplus() is None
+        store.add(session)
+    return store, sessions
+
+
+async def exit_of(*sessions: CommandSession) -> None:
+    for session in sessions:
+        assert isinstance(session.process, FakeProcess)
+        session.process.end(0)
+        await session.read()
+        assert not session.running
+
+
+def test_the_numbers_of_the_contract() -> None:
+    assert (CAPACITY, PROTECTED) == (64, 8)
+
+
+async def test_the_one_used_longest_ago_goes() -> None:
+    store, sessions = full_store()
+    assert store.surplus() is sessions[0]
+    store.touch(sessions[0])
+    assert store.surplus() is sessions[1]
+
+
+async def test_an_exited_one_goes_before_one_that_runs() -> None:
+    store, sessions = full_store()
+    await exit_of(sessions[30], sessions[20])
+    assert store.surplus() is sessions[20]
+    # The last one that may go: the eight behind it were used last.
+    store, sessions = full_store()
+    await exit_of(sessions[-PROTECTED - 1])
+    assert store.surplus() is sessions[-PROTECTED - 1]
+
+
+async def test_those_used_last_never_go_even_if_they_have_exited() -> None:
+    store, sessions = full_store()
+    await exit_of(*sessions[-PROTECTED:])
+    assert store.surplus() is sessions[0]
+
+
+async def test_one_that_a_call_waits_on_is_skipped() -> None:
+    store, sessions = full_store()
+    async with sessions[0].lock:
+        assert store.surplus() is sessions[1]
+    await exit_of(sessions[20], sessions[30])
+    async with sessions[20].lock:
+        assert store.surplus() is sessions[30]
+
+
+async def test_none_that_runs_goes_for_one_whose_end_is_being_reported() -> None:
+    store, sessions = full_store()
+    await exit_of(sessions[20])
+    async with sessions[20].lock:
+        assert store.surplus() is None
+
+
+async def test_while_calls_wait_on_all_of_them_none_goes() -> None:
+    store, sessions = full_store()
+    for session in sessions:
+        await session.lock.acquire()
+    assert store.surplus() is None
+
+
+def test_ids_are_counted_beyond_the_highest_that_is_reserved() -> None:
+    store = SessionStore(counted=True)
+    assert [store.reserve(), store.reserve(), store.reserve()] == [1_000, 1_001, 1_002]
+    store.free(1_001)
+    assert store.reserve() == 1_003
+
+
+def test_an_id_is_given_once_until_it_is_freed() -> None:
+    store = SessionStore()
+    given = [store.reserve() for _ in range(5_000)]
+    assert len(set(given)) == len(given)
+    assert all(1_000 <= number <= 99_999 for number in given)
+    assert store.reserved == set(given)
+    for number in given:
+        store.free(number)
+    assert not store.reserved
