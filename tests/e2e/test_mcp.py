@@ -213,6 +213,9 @@ async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
         assert not (tmp_path / "sub/b.txt").exists()
 
 
+HUGE = "x" * 8_999_999
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "complaint"),
     [
@@ -230,6 +233,16 @@ async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
             "apply_patch",
             {"input": "*** Begin Patch\n*** Add File: ../out\n+x\n*** End Patch\n"},
             "patch rejected: ",
+        ),
+        (
+            "apply_patch",
+            {"input": "*** Begin Patch\n*** Add File: link\n+x\n*** End Patch\n"},
+            "Exit code: 1\nWall time: 0 seconds\nOutput:\nFailed to write file ",
+        ),
+        (
+            "apply_patch",
+            {"input": f"*** Begin Patch\n*** Add File: out\n+{HUGE}\n*** End Patch\n"},
+            "apply_patch verification failed: invalid patch: it has 9000049 bytes",
         ),
         ("kill_session", {"session_id": "1"}, "failed to parse function arguments: "),
         ("kill_session", {}, "failed to parse function arguments: "),
@@ -251,6 +264,7 @@ async def test_bad_calls_are_told_and_do_nothing(
     assert result.is_error
     assert text(result).startswith(complaint), text(result)
     assert not (folder.parent / "out").exists()
+    assert sorted(os.listdir(folder)) == ["bytes", "link"]
 
 
 @ONE_MODE
