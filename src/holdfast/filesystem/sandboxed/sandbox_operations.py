@@ -119,7 +119,7 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
 
 
 class _Hidden(NamedTuple):
-    """What every sandbox hides, and the time until which this is valid."""
+    """Secrets and sockets that every sandbox hides, and the time until which they are valid."""
 
     until: float
     reachable: Reachable
