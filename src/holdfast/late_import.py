@@ -11,6 +11,7 @@ the same module, so that type checkers and import-linter see it too:
         difflib = late_module("difflib")
 """
 
+import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -25,10 +26,12 @@ class _LateModule:
         self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> object:
-        # Remembered, as some are used in every request. Its names are not: tests replace them.
-        if self._module is None:
-            self._module = import_module(self._name)
-        return getattr(self._module, name)
+        # Remembered, as some are used in every request. Its names are not: tests replace them,
+        # and whole modules too.
+        module = self._module
+        if module is None or sys.modules.get(self._name) is not module:
+            module = self._module = import_module(self._name)
+        return getattr(module, name)
 
 
 def late_module(name: str) -> object:
