@@ -7,12 +7,15 @@ is opened in one place and closed in another cannot guarantee.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-__all__ = ["OwnedTasks", "ignoring_stray_cancellation", "was_cancelled"]
+__all__ = ["OwnedTasks", "ignoring_stray_cancellation", "made_in_thread", "was_cancelled"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class OwnedTasks:
@@ -50,6 +53,26 @@ class OwnedTasks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def made_in_thread(make: Callable[[], T], discard: Callable[[T], None]) -> T:
+    """
+    Return what a function makes in a thread, such as an open file.
+
+    A thread cannot be cancelled. If the caller is, `discard` gets the result when it comes:
+    `asyncio.to_thread` would lose it.
+    """
+    making = asyncio.get_running_loop().run_in_executor(None, make)
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+
+        def throw_away(made: asyncio.Future[T]) -> None:
+            if not made.cancelled() and made.exception() is None:
+                discard(made.result())
+
+        making.add_done_callback(throw_away)
+        raise
 
 
 def was_cancelled() -> bool:
