@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Seconds that a cancelled caller waits for its thread, which may be stuck on a dead mount.
+_DISCARD_TIME = 0.5
+
 
 class OwnedTasks:
     """Tasks that end with their owner; a failure is logged, since nobody awaits them."""
@@ -60,7 +63,8 @@ async def made_in_thread(make: Callable[[], T], discard: Callable[[T], None]) ->
     Return what a function makes in a thread, such as an open file.
 
     A thread cannot be cancelled. If the caller is, `discard` gets the result when it comes:
-    `asyncio.to_thread` would lose it.
+    `asyncio.to_thread` would lose it. The caller waits a moment for that, so that nothing is left
+    when it reports its end.
     """
     making = asyncio.get_running_loop().run_in_executor(None, make)
     try:
@@ -72,6 +76,7 @@ async def made_in_thread(make: Callable[[], T], discard: Callable[[T], None]) ->
                 discard(made.result())
 
         making.add_done_callback(throw_away)
+        await asyncio.wait([making], timeout=_DISCARD_TIME)
         raise
 
 

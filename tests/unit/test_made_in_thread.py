@@ -10,7 +10,8 @@ from holdfast.tasks import made_in_thread
 pytestmark = pytest.mark.both_loops
 
 
-async def test_what_a_cancelled_caller_does_not_get_is_discarded() -> None:
+@pytest.mark.parametrize("thread", ["quick", "stuck"])
+async def test_what_a_cancelled_caller_does_not_get_is_discarded(thread: str) -> None:
     begun, discarded = asyncio.Event(), asyncio.Event()
     may_end = threading.Event()
     loop = asyncio.get_running_loop()
@@ -24,9 +25,11 @@ async def test_what_a_cancelled_caller_does_not_get_is_discarded() -> None:
     async with asyncio.timeout(10):
         await begun.wait()
         caller.cancel()
+        if thread == "quick":
+            may_end.set()
         with pytest.raises(asyncio.CancelledError):
             await caller
-        assert not discarded.is_set()
+        assert discarded.is_set() == (thread == "quick")
         may_end.set()
         await discarded.wait()
 
