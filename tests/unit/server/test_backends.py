@@ -21,6 +21,7 @@ from holdfast.server.app import Server
 from holdfast.testing import FakeBackend, FakeFileSystem, FakeProcess
 from holdfast.testing.file_tree import FileTree
 from holdfast.testing.filesystem import FakeWatch
+from tests.unit.process.starting import eventually
 from tests.unit.server.serving import Client
 
 
@@ -299,6 +300,50 @@ async def test_requests_behind_a_start_wait_for_it_and_an_end_calls_it_off() -> 
         assert refused == (-32603, "failed to write to process stdin")
         backend.processes[0].end()
         client.hang_up()
+
+
+async def test_a_start_that_outlives_its_connection_is_found_by_the_next_one() -> None:
+    """The process may run already, so a resumed client must not have to start it again."""
+    backend = FakeBackend()
+    backend.hold_starts()
+    async with Server(processes=backend) as server:
+        first = Client(server)
+        session_id = await first.initialize(acknowledges=True)
+        params = {"argv": ["x"], "cwd": "file:///", "env": {}, "tty": False, "pipeStdin": True}
+        first.ask("process/start", processId="p", **params)
+        await backend.until(lambda: len(backend.starts) == 1)
+        first.hang_up()
+        second = Client(server)
+        await second.initialize(acknowledges=True, resumeSessionId=session_id)
+        assert await second.write(b"", "probe") == {"status": "starting"}
+        assert (await second.start("x"))[0] == -32600
+        backend.let_start()
+        process = await backend.process()
+        await second.settled()
+        assert await second.write(b"", "probe") == {"status": "accepted"}
+        # More than a log keeps for a client that acknowledges nothing.
+        process.output(bytes(3 << 20))
+        found = await second.call("process/read", processId="p", afterSeq=0, waitMs=5000)
+        assert (found["chunks"][0]["seq"], len(backend.starts)) == (1, 1)
+        process.end()
+        assert (await second.hears("process/exited"))["reason"] == Reason.EXITED.value
+        second.hang_up()
+
+
+async def test_the_end_of_a_session_gives_up_a_start_that_hangs() -> None:
+    async with FakeBackend() as backend:
+        backend.hold_starts()
+        async with Server(processes=backend, session_expiry=0.01) as server:
+            client = Client(server)
+            await client.initialize()
+            params = {"argv": ["x"], "cwd": "file:///", "env": {}, "tty": False}
+            client.ask("process/start", processId="p", **params)
+            await backend.until(lambda: len(backend.starts) == 1)
+            client.hang_up()
+            await eventually(lambda: not len(server.state.sessions))
+            backend.let_start()
+            await client.settled()
+        assert not backend.processes
 
 
 class OwnTables:
