@@ -1,8 +1,12 @@
-"""Which session is ended for another one, and which ids are given."""
+"""Which session is ended for another one, how that is told, and which ids are given."""
+
+from contextlib import closing
 
 import pytest
 
-from holdfast.testing import FakeProcess
+from holdfast.testing import FakeEnvironment, FakeProcess
+from holdfast.unified_exec import CommandEnded, Options, UnifiedExec
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.sessions.store import CAPACITY, PROTECTED, SessionStore
 
@@ -88,6 +92,24 @@ async def test_while_calls_wait_on_all_of_them_none_goes() -> None:
     for session in sessions:
         await session.lock.acquire()
     assert store.surplus() is None
+
+
+async def test_the_one_that_goes_is_told_to_the_caller_and_to_listeners() -> None:
+    environment = FakeEnvironment()
+    options = Options(counted_ids=True)
+    async with UnifiedExec(environment, options=options) as tools:
+        arguments = ExecArguments(cmd="x", yield_time_ms=250)
+        for _ in range(CAPACITY):
+            assert (await tools.exec_command(arguments)).pruned_sessions == ()
+        with closing(tools.listen()) as events:
+            assert (await tools.exec_command(arguments)).pruned_sessions == (1_000,)
+            ended = await anext(events)
+            assert isinstance(ended, CommandEnded)
+            assert (ended.session_id, ended.pruned, ended.exit_code) == (1_000, True, -1)
+            tools.terminate(1_001)
+            while not isinstance(ended := await anext(events), CommandEnded):
+                pass
+            assert (ended.session_id, ended.pruned) == (1_001, False)
 
 
 def test_ids_are_counted_beyond_the_highest_that_is_reserved() -> None:
