@@ -1,5 +1,6 @@
 """Which session is ended for another one, how that is told, and which ids are given."""
 
+import asyncio
 from contextlib import closing
 
 import pytest
@@ -110,6 +111,20 @@ async def test_the_one_that_goes_is_told_to_the_caller_and_to_listeners() -> Non
             while not isinstance(ended := await anext(events), CommandEnded):
                 pass
             assert (ended.session_id, ended.pruned) == (1_001, False)
+
+
+@pytest.mark.requirement("unified.11.terminate")
+async def test_one_that_is_terminated_is_kept_for_the_call_that_waits_on_it() -> None:
+    environment = FakeEnvironment()
+    async with UnifiedExec(environment, options=Options(counted_ids=True)) as tools:
+        call = asyncio.create_task(tools.exec_command(ExecArguments(cmd="x")))
+        await asyncio.sleep(1)
+        assert tools.terminate(1_000)
+        # Its number is not given again before the call has reported its end.
+        assert tools._owner.store.reserved == {1_000}
+        assert (await call).exit_code == -1
+        assert not tools._owner.store.reserved
+        assert not tools.terminate(1_000)
 
 
 def test_ids_are_counted_beyond_the_highest_that_is_reserved() -> None:
