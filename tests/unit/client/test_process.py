@@ -493,6 +493,9 @@ async def test_input_after_a_termination_is_not_sent(
     server.answers["process/terminate"] = lambda peer, request: peer.reply(
         request, {"running": True}
     )
+    server.answers["process/write"] = lambda peer, request: peer.reply(
+        request, {"status": "accepted"}
+    )
     assert await process.terminate()
     assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
     methods = [said.method for said in peer.heard if isinstance(said, Request)]

@@ -45,10 +45,6 @@ async def exit_of(*sessions: CommandSession) -> None:
         assert not session.running
 
 
-def test_the_numbers_of_the_contract() -> None:
-    assert (CAPACITY, PROTECTED) == (64, 8)
-
-
 async def test_the_one_used_longest_ago_goes() -> None:
     store, sessions = full_store()
     assert store.surplus() is sessions[0]
