@@ -1,8 +1,13 @@
-"""Which session is ended for another one, and which ids are given."""
+"""Which session is ended for another one, how that is told, and which ids are given."""
+
+import asyncio
+from contextlib import closing
 
 import pytest
 
-from holdfast.testing import FakeProcess
+from holdfast.testing import FakeEnvironment, FakeProcess
+from holdfast.unified_exec import CommandEnded, Options, UnifiedExec
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.sessions.store import CAPACITY, PROTECTED, SessionStore
 
@@ -38,10 +43,6 @@ async def exit_of(*sessions: CommandSession) -> None:
         session.process.end(0)
         await session.read()
         assert not session.running
-
-
-def test_the_numbers_of_the_contract() -> None:
-    assert (CAPACITY, PROTECTED) == (64, 8)
 
 
 async def test_the_one_used_longest_ago_goes() -> None:
@@ -88,6 +89,38 @@ async def test_while_calls_wait_on_all_of_them_none_goes() -> None:
     for session in sessions:
         await session.lock.acquire()
     assert store.surplus() is None
+
+
+async def test_the_one_that_goes_is_told_to_the_caller_and_to_listeners() -> None:
+    environment = FakeEnvironment()
+    options = Options(counted_ids=True)
+    async with UnifiedExec(environment, options=options) as tools:
+        arguments = ExecArguments(cmd="x", yield_time_ms=250)
+        for _ in range(CAPACITY):
+            assert (await tools.exec_command(arguments)).pruned_sessions == ()
+        with closing(tools.listen()) as events:
+            assert (await tools.exec_command(arguments)).pruned_sessions == (1_000,)
+            ended = await anext(events)
+            assert isinstance(ended, CommandEnded)
+            assert (ended.session_id, ended.pruned, ended.exit_code) == (1_000, True, -1)
+            tools.terminate(1_001)
+            while not isinstance(ended := await anext(events), CommandEnded):
+                pass
+            assert (ended.session_id, ended.pruned) == (1_001, False)
+
+
+@pytest.mark.requirement("unified.11.terminate")
+async def test_one_that_is_terminated_is_kept_for_the_call_that_waits_on_it() -> None:
+    environment = FakeEnvironment()
+    async with UnifiedExec(environment, options=Options(counted_ids=True)) as tools:
+        call = asyncio.create_task(tools.exec_command(ExecArguments(cmd="x")))
+        await asyncio.sleep(1)
+        assert tools.terminate(1_000)
+        # Its number is not given again before the call has reported its end.
+        assert tools._owner.store.reserved == {1_000}
+        assert (await call).exit_code == -1
+        assert not tools._owner.store.reserved
+        assert not tools.terminate(1_000)
 
 
 def test_ids_are_counted_beyond_the_highest_that_is_reserved() -> None:
