@@ -121,7 +121,7 @@ async def _session_of(url: str) -> str:
     "url", ["wss://127.0.0.1:0", "http://127.0.0.1:0", "127.0.0.1:0", "", "tcp"]
 )
 def test_another_scheme_is_refused(url: str) -> None:
-    assert _error("--listen", url) == (
+    assert _error("--listen", url, command="exec-server") == (
         f"Error: unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`\n"
     )
 
@@ -144,8 +144,15 @@ def test_another_scheme_is_refused(url: str) -> None:
     ],
 )
 def test_an_address_is_an_ip_literal_and_a_port(url: str) -> None:
-    assert _error("--listen", url) == (
+    assert _error("--listen", url, command="exec-server") == (
         f"Error: invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`\n"
+    )
+
+
+def test_serve_says_what_may_have_been_meant() -> None:
+    assert _error("--listen", "ws://localhost:0") == (
+        "Error: invalid websocket --listen URL `ws://localhost:0`; expected `ws://IP:PORT`"
+        " (did you mean `ws://127.0.0.1:0`?)\n"
     )
 
 

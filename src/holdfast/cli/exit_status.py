@@ -2,6 +2,7 @@
 
 import errno
 import os
+from signal import SIGKILL
 
 from holdfast.errors import HoldfastError, RemoteError, SpawnFailed
 from holdfast.events import Reason, Verdict
@@ -48,6 +49,9 @@ def of_verdict(verdict: Verdict) -> int:
         return FAILED
     if verdict.signal is not None:
         return of_signal(verdict.signal)
+    if verdict.reason is Reason.LIMIT and verdict.exit_code == 0:
+        # It exited before it could be killed. Its output was cut, so it is no success.
+        return of_signal(SIGKILL)
     # The kernel keeps only the lowest eight bits of a status.
     return FAILED if verdict.exit_code is None else verdict.exit_code & 0xFF
 

@@ -44,13 +44,23 @@ def explain_failure(verdict: Verdict) -> str | None:
         by = "a limit" if limit in (None, LimitKind.OTHER) else limit_of(limit).option
         return f"ended by {by}: it {verdict.detail or 'does not say why'}"
     if verdict.denial is not None:
-        return f"denied by the sandbox: {_denied(verdict.denial)}"
+        return f"denied by {_denier(verdict.denial)}: {_denied(verdict.denial)}"
     if verdict.exit_code and verdict.network_attempts:
         return f"there is no network in the sandbox: {verdict.network_attempts[0]}"
     return None
 
 
 _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
+
+
+# The kernel says the same of a file of another user, sandbox or not.
+_AMBIGUOUS = (DenialKind.PERMISSION_DENIED, DenialKind.OPERATION_NOT_PERMITTED)
+
+
+def _denier(denial: Denial) -> str:
+    if denial.kind in _AMBIGUOUS and denial.path is not None:
+        return "the sandbox, or by the owner and mode of the file"
+    return "the sandbox"
 
 
 def _denied(denial: Denial) -> str:

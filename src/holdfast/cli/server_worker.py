@@ -8,6 +8,7 @@ from collections.abc import Callable
 from holdfast.cli.serve import reloads
 from holdfast.server.entrance import EntranceOptions
 from holdfast.server.kept import Keeping
+from holdfast.server.listen import BadListenUrl, meant_listen_url
 from holdfast.server.logs import LogFormat, start_logging
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.serve import (
@@ -58,11 +59,21 @@ def run_server(
         )
     except StartFailed as error:
         # Clients compare the texts of `exec-server` with Codex's; others get a better one.
-        where = ""
-        if isinstance(error, ListenFailed) and getattr(options, "command", "") != "exec-server":
-            where = f"cannot listen on {error.address}: "
-        print(f"Error: {where}{error}", file=sys.stderr)
+        text = str(error)
+        if getattr(options, "command", "") != "exec-server":
+            text = _advised(error)
+        print(f"Error: {text}", file=sys.stderr)
         return 1
+
+
+def _advised(error: StartFailed) -> str:
+    """Return the text of an error with the address that it is about, or what was meant."""
+    if isinstance(error, ListenFailed):
+        return f"cannot listen on {error.address}: {error}"
+    cause = error.__cause__
+    if isinstance(cause, BadListenUrl) and cause.url is not None:
+        return f"{error}{meant_listen_url(cause.url)}"
+    return str(error)
 
 
 def _serve_options(

@@ -93,7 +93,9 @@ def make_private(folder: Path) -> Path:
         # `lstat`, so that a link to a directory of another user is refused.
         about = folder.lstat()
     except OSError as error:
-        raise UnusableShellFolder(f"{folder}: {error.strerror}") from error
+        raise UnusableShellFolder(
+            f"{folder}: {error.strerror}; name another directory in HOLDFAST_SH_HOME"
+        ) from error
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
         raise UnusableShellFolder(f"{folder}: not a folder of this user")
     if about.st_mode & 0o077:

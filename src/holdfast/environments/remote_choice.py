@@ -97,8 +97,10 @@ def by_name(name: str) -> Environment:
     if entry is None:
         # The error lists all names, since a mistyped one is the usual cause.
         known = ", ".join(f"`{known}`" for known in snapshot.ids) or "nothing"
+        # A path or `HOST:PORT` is most often a URL without its scheme.
+        hint = did_you_mean(name, [LOCAL, *snapshot.ids]) or meant_url(name)
         raise InvalidConfig(
-            f"unknown environment id `{name}`" + did_you_mean(name, [LOCAL, *snapshot.ids]),
+            f"unknown environment id `{name}`{hint}",
             f"configured in `{home}` or by a variable: {known}",
         )
     return RemoteEnvironment.of(entry)

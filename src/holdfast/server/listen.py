@@ -36,12 +36,18 @@ __all__ = [
     "Pages",
     "listen",
     "make_gate",
+    "meant_listen_url",
     "parse_listen_url",
 ]
 
 
 class BadListenUrl(HoldfastError):
     """The URL is not an address that a server can listen on."""
+
+    def __init__(self, message: str, *, url: str | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+        """The value that was refused; None if each of several is valid."""
 
 
 class ListenUrl(msgspec.Struct, frozen=True):
@@ -96,12 +102,12 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
         path = url.removeprefix("unix://")
         if not path.startswith("/"):
             raise BadListenUrl(
-                f"invalid unix --listen URL `{url}`; expected `unix:///absolute/path`"
+                f"invalid unix --listen URL `{url}`; expected `unix:///absolute/path`", url=url
             )
         return ListenUrl("unix", path=path)
     if not url.startswith(f"{scheme}://"):
         raise BadListenUrl(
-            f"unsupported --listen URL `{url}`; expected `{scheme}://IP:PORT` or `stdio`"
+            f"unsupported --listen URL `{url}`; expected `{scheme}://IP:PORT` or `stdio`", url=url
         )
     found = _ADDRESS.fullmatch(url.removeprefix(f"{scheme}://"))
     try:
@@ -115,9 +121,27 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
     except ValueError:
         kind = "websocket" if scheme == "ws" else scheme
         raise BadListenUrl(
-            f"invalid {kind} --listen URL `{url}`; expected `{scheme}://IP:PORT`"
+            f"invalid {kind} --listen URL `{url}`; expected `{scheme}://IP:PORT`", url=url
         ) from None
     return ListenUrl(scheme, host, int(found["port"]))
+
+
+def meant_listen_url(url: str) -> str:
+    """Return a hint for a value that `parse_listen_url` refuses, or an empty string."""
+    scheme, separator, rest = url.partition("://")
+    if scheme == "wss" and separator:
+        return " (`--tls-cert` and `--tls-key` make `wss://` of `ws://`)"
+    if url.startswith("/"):
+        return f" (did you mean `unix://{url}`?)"
+    host, _, port = (rest if separator else url).rstrip("/").rpartition(":")
+    if not port.isdecimal() or (separator and scheme not in ("ws", "http")):
+        return ""
+    meant = f"ws://{'127.0.0.1' if host in ('', 'localhost') else host}:{port}"
+    try:
+        parse_listen_url(meant)
+    except BadListenUrl:
+        return ""
+    return f" (did you mean `{meant}`?)"
 
 
 class Listening:

@@ -29,6 +29,8 @@ def told(code: int, message: str, data: object = None) -> HoldfastError:
         (Verdict(reason=Reason.TERMINATED, exit_code=143), 143),
         (Verdict(reason=Reason.EXITED, exit_code=-1), 255),
         (Verdict(reason=Reason.LOST), 125),
+        (Verdict(reason=Reason.LIMIT, exit_code=0), 137),
+        (Verdict(reason=Reason.LIMIT, exit_code=3), 3),
     ],
 )
 def test_a_verdict_becomes_a_status(verdict: Verdict, status: int) -> None:

@@ -84,7 +84,7 @@ def _denied(denial: Denial) -> Verdict:
         ),
         (
             _denied(Denial(kind=DenialKind.PERMISSION_DENIED, path="/root")),
-            "denied by the sandbox: access to /root",
+            "denied by the sandbox, or by the owner and mode of the file: access to /root",
         ),
         (
             _denied(Denial(kind=DenialKind.OPERATION_NOT_PERMITTED, network=True)),

@@ -40,6 +40,12 @@ def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
         find_shell_paths({"HOLDFAST_SH_HOME": "relative"})
 
 
+def test_a_home_that_cannot_be_used_is_told_with_the_variable_for_another(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    with pytest.raises(UnusableShellFolder, match="name another directory in HOLDFAST_SH_HOME"):
+        find_shell_paths({"HOME": str(tmp_path / "home")})
+
+
 @pytest.mark.parametrize("machine", sorted(MACHINES))
 def test_a_launcher_is_small_and_made_for_each_processor(machine: str) -> None:
     image = make_launcher(machine, socket_path="/run/x.sock", starter=["/usr/bin/python3", "-c"])

@@ -109,6 +109,8 @@ def test_a_name_is_looked_up_in_the_file(home: Path) -> None:
     assert isinstance(target_of(connect("build")), WebSocketTarget)
     assert isinstance(target_of(connect("box")), CommandTarget)
     assert connect("box").id == "box"
+    with pytest.raises(InvalidConfig, match=r"unknown environment id `.*:1` .*`ws://h:1`\?"):
+        connect("h:1")
     with pytest.raises(InvalidConfig, match="unknown environment id `other`") as caught:
         connect("other")
     assert "`local`, `build`, `box`" in str(caught.value.advice)

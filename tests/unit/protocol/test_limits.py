@@ -12,7 +12,8 @@ from holdfast.protocol.limits import LIMITS, Limit, LimitKind
 from holdfast.protocol.process import ProcessLimits
 
 PAGE = Path(__file__).parents[3] / "docs/reference/limits.md"
-HEAD = "| what | `Limits` | command line | on the wire | enforced by | beyond it |"
+NAMES = "| what | `Limits` | command line | on the wire |"
+ENFORCERS = "| `Limits` | enforced by | beyond it |"
 VERDICTS = "| `Limits` | on the wire | text |"
 
 
@@ -24,10 +25,13 @@ def enforcer(limit: Limit) -> str:
     return cgroup if limit.rlimit is None else f"{cgroup}; else {rlimit}"
 
 
-def documented(limit: Limit) -> str:
+def named(limit: Limit) -> str:
     least = f", at least {limit.least:,}" if limit.least > 1 else ""
-    names = f"`{limit.name}` | `{limit.option}` | `{limit.wire_name}`"
-    return f"| {limit.about}{least} | {names} | {enforcer(limit)} | {limit.beyond} |"
+    return f"| {limit.about}{least} | `{limit.name}` | `{limit.option}` | `{limit.wire_name}` |"
+
+
+def enforced(limit: Limit) -> str:
+    return f"| `{limit.name}` | {enforcer(limit)} | {limit.beyond} |"
 
 
 def verdict(limit: Limit) -> str:
@@ -36,7 +40,7 @@ def verdict(limit: Limit) -> str:
 
 def test_the_documented_tables_are_those_of_the_code() -> None:
     lines = PAGE.read_text().splitlines()
-    for head, row in ((HEAD, documented), (VERDICTS, verdict)):
+    for head, row in ((NAMES, named), (ENFORCERS, enforced), (VERDICTS, verdict)):
         at = lines.index(head) + 2
         assert lines[at : at + len(LIMITS) + 1] == [*map(row, LIMITS), ""]
 

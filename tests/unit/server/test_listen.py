@@ -3,7 +3,13 @@
 import pytest
 
 from holdfast.server.auth import Unauthorized
-from holdfast.server.listen import BadListenUrl, ListenUrl, make_gate, parse_listen_url
+from holdfast.server.listen import (
+    BadListenUrl,
+    ListenUrl,
+    make_gate,
+    meant_listen_url,
+    parse_listen_url,
+)
 from holdfast.transports.http_head import RequestHead, Response
 
 UPGRADE = {
@@ -73,6 +79,30 @@ def test_another_scheme_is_unsupported(url: str) -> None:
     assert str(caught.value) == (
         f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`"
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("4500", "did you mean `ws://127.0.0.1:4500`?"),
+        (":4500", "did you mean `ws://127.0.0.1:4500`?"),
+        ("10.0.0.1:4500", "did you mean `ws://10.0.0.1:4500`?"),
+        ("localhost:4500", "did you mean `ws://127.0.0.1:4500`?"),
+        ("ws://localhost:4500/", "did you mean `ws://127.0.0.1:4500`?"),
+        ("http://127.0.0.1:4500", "did you mean `ws://127.0.0.1:4500`?"),
+        ("/run/x.sock", "did you mean `unix:///run/x.sock`?"),
+        ("wss://127.0.0.1:4500", "`--tls-cert` and `--tls-key` make `wss://` of `ws://`"),
+    ],
+)
+def test_a_url_that_is_refused_has_a_hint(url: str, meant: str) -> None:
+    assert meant_listen_url(url) == f" ({meant})"
+
+
+@pytest.mark.parametrize(
+    "url", ["", "tcp", "ws://127.0.0.1", "ws://host:80", "1:99999", "ftp://1:2"]
+)
+def test_without_an_idea_there_is_no_hint(url: str) -> None:
+    assert meant_listen_url(url) == ""
 
 
 def test_a_unix_socket_has_an_absolute_path() -> None:
