@@ -1,8 +1,8 @@
 """
 A folder that only its user can enter, for the socket of a server that outlives its connection.
 
-Its name is random, so nobody can make it first. Whoever is told the name later checks
-owner and mode on an open descriptor and goes on from that descriptor, so neither a
+Its name is random, so nobody can make it first. Whoever gets the name later opens the folder,
+and checks owner and mode of the descriptor. All else goes by that descriptor. So neither a
 symbolic link nor an exchange at the wrong moment leads elsewhere.
 
 A server holds a lock on its folder as long as it or its guardian lives. A folder that

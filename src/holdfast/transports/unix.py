@@ -74,8 +74,8 @@ def _alone(folder: str) -> Iterator[None]:
     """
     Keep other servers from making socket files in a folder during the block.
 
-    Otherwise two that find the file of a server that is gone could both remove it, and the
-    second one would remove the file that the first has made by then.
+    Otherwise two servers could both find and remove the file of one that is gone. The second
+    would remove the file that the first has made by then.
 
     Raises:
         OSError: There is no such folder.
