@@ -1,8 +1,8 @@
 """
 Background tasks that belong to an object.
 
-Prefer `asyncio.TaskGroup`. It has to be entered and left by the same task, which an object that
-is opened in one place and closed in another cannot guarantee.
+Prefer `asyncio.TaskGroup`. It has to be entered and left by the same task. An object that is
+opened in one place and closed in another cannot guarantee that.
 """
 
 import asyncio

@@ -15,6 +15,8 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPDeprecationWarning
 
+from holdfast.environments.environment import Environment
+from holdfast.mcp_server.options import ServerOptions
 from tests.e2e.mcp_clients import (
     HANDSHAKE,
     MODERN,
@@ -118,6 +120,26 @@ async def test_a_long_command_tells_its_progress(kind: Kind, mode: str, tmp_path
         seconds = [each for each, _ in told]
         assert seconds == sorted(seconds)
         assert all(later - earlier > 0.2 for earlier, later in itertools.pairwise(seconds))
+
+
+async def test_the_first_sandbox_is_prepared_before_the_first_call(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = asyncio.Event()
+    prepare = Environment.prepare
+
+    async def watched(self: Environment) -> None:
+        await prepare(self)
+        prepared.set()
+
+    monkeypatch.setattr(Environment, "prepare", watched)
+    async with (
+        serving("stdio", MODERN, folder, sandbox="workspace-write") as place,
+        place.client() as client,
+        asyncio.timeout(20),
+    ):
+        await client.list_tools()
+        await prepared.wait()
 
 
 async def test_without_a_token_nothing_is_told(tmp_path: Path) -> None:
@@ -417,6 +439,7 @@ async def test_a_cancelled_poll_ends_the_wait_only(kind: Kind, mode: str, tmp_pa
 
 
 async def test_no_call_lasts_longer_than_the_longest_wait(mode: str, tmp_path: Path) -> None:
+    assert ServerOptions().max_wait == 50.0  # clients give up after 60 s
     async with serving("stdio", mode, tmp_path, max_wait=0.5) as place, place.client() as client:
         began = await run(client, "sleep 100", yield_time_ms=30_000)
         number = session_id(began)

@@ -1,8 +1,8 @@
 """
 Serves the processes of any `ExecBackend`: each session gets a table of its own.
 
-A task per process reads its events, in order, into a log as the local engine has it, so that
-everything above the log is the same. While a session holds a process, its task reads nothing.
+A task per process reads its events, in order, into a log as the local engine has it. Everything
+above the log is the same. While a session holds a process, its task reads nothing.
 The backend then makes the process wait.
 """
 
