@@ -44,8 +44,8 @@ __all__ = [
 class BadListenUrl(HoldfastError):
     """The URL is not an address that a server can listen on."""
 
-    def __init__(self, message: str, *, url: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, url: str | None = None, errno: int | None = None) -> None:
+        super().__init__(message, errno=errno)
         self.url = url
         """The value that was refused; None if each of several is valid."""
 
