@@ -75,9 +75,9 @@ class Gone(Exception):
 # -- what is sent
 
 
-def _requests(folder: str) -> list[dict[str, Any]]:
+def right_requests(folder: str) -> list[dict[str, Any]]:
     """Requests of every kind that a server knows, all of them right."""
-    path, uri = f"{folder}/f", f"file://{folder}/f"
+    uri = f"file://{folder}/f"
     start = {
         "processId": "p",
         "argv": ["/bin/echo", "hi"],
@@ -88,22 +88,32 @@ def _requests(folder: str) -> list[dict[str, Any]]:
         "arg0": None,
     }
     data = base64.b64encode(b"some bytes").decode()
+    walk = {
+        "maxDepth": 3,
+        "maxDirectories": 10,
+        "maxEntries": 10,
+        "followDirectorySymlinks": False,
+    }
     calls: list[tuple[str, Any]] = [
         ("environment/info", {}),
         ("environment/status", None),
-        ("environmentConfig/read", {"cwd": path}),
+        (
+            "environmentConfig/read",
+            {"cwd": f"file://{folder}", "configPaths": [["f"]], "requirementsPaths": []},
+        ),
         ("process/start", start),
         ("process/start", start | {"tty": True, "terminalSize": {"rows": 24, "cols": 80}}),
-        ("process/start", start | {"limits": {"timeMs": 1000, "outputBytes": 1000}}),
+        ("process/start", start | {"limits": {"wallTimeMs": 1000, "outputBytes": 1000}}),
         ("process/read", {"processId": "p", "afterSeq": 0, "maxBytes": 100, "waitMs": 0}),
         ("process/write", {"processId": "p", "chunk": data, "writeId": "w"}),
         ("process/signal", {"processId": "p", "signal": "interrupt"}),
-        ("process/resize", {"processId": "p", "size": {"rows": 1, "cols": 1}}),
+        ("process/resize", {"processId": "p", "rows": 1, "cols": 1}),
         ("process/closeStdin", {"processId": "p"}),
-        ("process/hold", {"processId": "p", "hold": True}),
+        ("process/hold", {"processId": "p", "held": True}),
         ("process/ack", {"processId": "p", "seq": 1}),
         ("process/list", {}),
         ("process/waitingFor", {"processId": "p"}),
+        ("process/endMarked", {"mark": "0123456789abcdef"}),
         ("process/terminate", {"processId": "p", "tree": True, "left": True}),
         ("fs/readFile", {"path": uri, "sandbox": None}),
         ("fs/writeFile", {"path": uri, "dataBase64": data}),
@@ -112,15 +122,17 @@ def _requests(folder: str) -> list[dict[str, Any]]:
         ("fs/readDirectory", {"path": f"file://{folder}"}),
         ("fs/remove", {"path": uri, "recursive": False, "force": True}),
         ("fs/copy", {"sourcePath": uri, "destinationPath": uri + "2", "recursive": False}),
+        ("fs/rename", {"sourcePath": uri + "2", "destinationPath": uri + "3"}),
         ("fs/canonicalize", {"path": uri}),
-        ("fs/walk", {"path": f"file://{folder}", "options": {"maxEntries": 10}}),
-        ("fs/open", {"path": uri}),
-        ("fs/readBlock", {"handle": "1", "offset": 0, "length": 10}),
-        ("fs/writeBlock", {"handle": "1", "offset": 0, "dataBase64": data}),
-        ("fs/close", {"handle": "1"}),
-        ("fs/watchMissing", {"paths": [uri]}),
+        ("fs/walk", {"path": f"file://{folder}", "options": walk}),
+        ("fs/open", {"handleId": "1", "path": uri}),
+        ("fs/readBlock", {"handleId": "1", "offset": 0, "len": 10}),
+        ("fs/writeBlock", {"handleId": "1", "offset": 0, "chunk": data}),
+        ("fs/close", {"handleId": "1"}),
+        ("fs/watchMissing", {"watchId": 1, "missing": [uri + "x"], "present": uri}),
         ("http/request", {"requestId": "h", "method": "GET", "url": "http://127.0.0.1:1/"}),
         ("capabilityRoots/discoverV1", {"roots": []}),
+        ("capabilities/discoverV2", {"cwd": f"file://{folder}"}),
         ("initialize", {"clientName": "again"}),
     ]
     return [
@@ -160,7 +172,7 @@ class Mutator:
 
     def __init__(self, seed: int, folder: str) -> None:
         self._random = random.Random(seed)
-        self._requests = _requests(folder)
+        self._requests = right_requests(folder)
         self._plain = [json.dumps(request).encode() for request in self._requests]
 
     def message(self, *, ends: bool) -> bytes:

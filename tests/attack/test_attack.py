@@ -5,13 +5,27 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.protocol.methods import METHODS
+from holdfast.rpc.params import decode_params
 from holdfast.server.auth import Unauthorized, check_tokens
 from holdfast.token_file import NamedToken
 from tests.attack.authentication import attack_authentication
 from tests.attack.exhaustion import ATTACKS, attack_exhaustion
-from tests.attack.fuzz import TRANSPORTS, fuzz
+from tests.attack.fuzz import TRANSPORTS, fuzz, right_requests
 from tests.attack.kills import kill_servers
 from tests.attack.races import attack_races
+
+
+def test_what_is_made_wrong_was_right_and_every_method_is_among_it() -> None:
+    """A request that is wrong from the start never gets beyond the decoding of its parameters."""
+    methods = {method.name: method for method in METHODS}
+    asked = set()
+    for request in right_requests("/"):
+        method = methods.get(request["method"])
+        if method is not None:
+            decode_params(request.get("params"), method.params)
+            asked.add(method.name)
+    assert asked == set(methods)
 
 
 @pytest.mark.timeout(120)

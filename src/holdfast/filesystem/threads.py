@@ -401,6 +401,9 @@ class SerialQueue:
                 future.set_result(ended.result())
             else:
                 future.set_exception(error)
+                # Whoever asked may be gone. Then nobody retrieves the exception, and asyncio
+                # would log that.
+                future.exception()
         self._next()
 
 

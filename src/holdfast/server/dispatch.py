@@ -52,22 +52,28 @@ _GAP = 0.0002
 
 class AnswerAfter(Awaitable[R], Generic[V, R]):
     """
-    Awaitable that waits for a future and returns the answer made of its result.
+    Awaitable that waits for another one and returns the answer made of its result.
 
-    For a handler whose future has to be cancelled as soon as the connection is gone. To cancel
-    a task is not enough: one that has not begun yet does not cancel its future.
+    For a handler whose work has to end as soon as the connection is gone. To cancel a task is
+    not enough: one that has not begun yet neither cancels a future nor closes a coroutine.
     """
 
-    def __init__(self, future: asyncio.Future[V], answer: Callable[[V], R]) -> None:
-        self._future = future
+    def __init__(self, work: Awaitable[V], answer: Callable[[V], R]) -> None:
+        self._work = work
         self._answer = answer
 
     def __await__(self) -> Generator[object, None, R]:
-        return self._answer((yield from self._future))
+        return self._answer((yield from self._work.__await__()))
 
     def cancel(self) -> None:
-        """Cancel the future; harmless if it is done."""
-        self._future.cancel()
+        """Cancel a future; harmless if it is done."""
+        if isinstance(self._work, asyncio.Future):
+            self._work.cancel()
+
+    def close(self) -> None:
+        """Close a coroutine that is not awaited any more, and perhaps never was."""
+        if isinstance(self._work, Coroutine):
+            self._work.close()
 
 
 class _Wait:
@@ -321,7 +327,7 @@ class Dispatcher(Generic[C]):
         if self._leave(wait):
             # Perhaps before its first step: then its coroutine was never awaited, and Python
             # would warn about that.
-            if isinstance(wait.waiting, Coroutine):
+            if isinstance(wait.waiting, Coroutine | AnswerAfter):
                 wait.waiting.close()
             if wait.record is not None:
                 wait.record.finish("disconnected")

@@ -154,16 +154,7 @@ def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaita
         return found
     if isinstance(found, ReadResponse):
         return _complete(client, process, after_seq, found)
-    return _read_later(client, process, after_seq, found)
-
-
-async def _read_later(
-    client: ServerConnection,
-    process: ServedProcess,
-    after_seq: int,
-    reading: Awaitable[ReadResponse],
-) -> ReadResponse:
-    return _complete(client, process, after_seq, await reading)
+    return AnswerAfter(found, lambda found: _complete(client, process, after_seq, found))
 
 
 def _complete(
@@ -220,12 +211,7 @@ def _signal(client: ServerConnection, params: SignalParams) -> Empty | Awaitable
 
 def _empty_after(work: Awaitable[None] | None) -> Empty | Awaitable[Empty]:
     """Return the empty answer, at once unless there is something to wait for."""
-    return _EMPTY if work is None else _empty_later(work)
-
-
-async def _empty_later(work: Awaitable[None]) -> Empty:
-    await work
-    return _EMPTY
+    return _EMPTY if work is None else AnswerAfter(work, lambda nothing: _EMPTY)
 
 
 def _terminate(
@@ -236,11 +222,7 @@ def _terminate(
     )
     if isinstance(running, bool):
         return TerminateResponse(running=running)
-    return _terminated_later(running)
-
-
-async def _terminated_later(killing: Awaitable[bool]) -> TerminateResponse:
-    return TerminateResponse(running=await killing)
+    return AnswerAfter(running, lambda running: TerminateResponse(running=running))
 
 
 def _resize(client: ServerConnection, params: ResizeParams) -> Empty | Awaitable[Empty]:
@@ -258,11 +240,7 @@ def _waiting_for(
     found = client.session.processes.get(params.process_id).waiting_for()
     if isinstance(found, WaitingFor):
         return WaitingForResponse(waiting_for=found.value)
-    return _waiting_for_later(found)
-
-
-async def _waiting_for_later(looking: Awaitable[WaitingFor]) -> WaitingForResponse:
-    return WaitingForResponse(waiting_for=(await looking).value)
+    return AnswerAfter(found, lambda found: WaitingForResponse(waiting_for=found.value))
 
 
 def _list(client: ServerConnection, params: Empty) -> ListResponse:

@@ -1,6 +1,7 @@
 """Work in threads: in order where it has to be, and nothing waits for what never ends."""
 
 import asyncio
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -104,6 +105,17 @@ async def test_a_piece_that_nobody_waits_for_still_ends_before_the_next(
     let_go.set()
     await last
     assert done == ["slow", "last"]
+
+
+async def test_an_error_that_nobody_waits_for_is_not_logged(
+    threads: FileThreads, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is that of a request whose client has gone."""
+    lane = SerialQueue(threads)
+    lane.run(lambda: 1 // 0)
+    await lane.run(lambda: None)
+    gc.collect()
+    assert not caplog.records
 
 
 async def test_an_error_in_a_lane_does_not_end_it(threads: FileThreads) -> None:

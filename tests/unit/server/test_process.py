@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import gc
 import os
 import select
 from pathlib import Path
@@ -480,3 +481,26 @@ async def test_requests_about_a_start_that_waits_for_files_come_after_it(
     assert answers[7] == {"status": "unknownProcess"}
     await client.hears("process/closed")
     assert client.output() == b"abc"
+
+
+# -- clients that go
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("process/waitingFor", {}),
+        ("process/read", {"afterSeq": 1000, "waitMs": 60_000}),
+    ],
+)
+async def test_a_client_that_goes_right_after_a_request_leaves_nothing_to_await(
+    server: Server, method: str, params: dict[str, Any]
+) -> None:
+    """Python warns of a coroutine that is never awaited, which is an error in these tests."""
+    client = Client(server)
+    await client.initialize(acknowledges=True)
+    await client.start("/bin/cat", tty=True)
+    client.ask(method, processId="p", **params)
+    client.hang_up()
+    await client.settled()
+    gc.collect()
