@@ -141,6 +141,7 @@ class Connection:
         # True after `MAX_UNREAD`; messages of the same read are then kept in `_postponed`. So are
         # those behind a message that is decoded in a thread.
         self._choked = False
+        self._when_read: list[Callable[[], None]] = []
         self._decoding: asyncio.Future[Message] | None = None
         self._postponed: deque[bytes] = deque()
         # Reasons for which the transport is not read; it is read again when the set is empty.
@@ -341,10 +342,22 @@ class Connection:
         self._choked = False
         self._paused = False
         self._handler.resume_sending()
+        calls, self._when_read = self._when_read, []
+        for call in calls:
+            call()
         # Handling one may choke the connection again.
         self._receive_postponed()
         if not self._choked:
             self.release_receiving("unread")
+
+    @property
+    def is_choked(self) -> bool:
+        """True while requests have to wait, since the peer does not read their answers."""
+        return self._choked
+
+    def call_when_read(self, call: Callable[[], None]) -> None:
+        """Call back, once, when the peer reads again; for a connection that is choked."""
+        self._when_read.append(call)
 
     def hold_receiving(self, why: str) -> None:
         """Stop reading the transport until every reason to do so is released."""

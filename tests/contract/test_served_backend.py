@@ -312,3 +312,32 @@ async def test_a_client_that_goes_leaves_no_half_written_file(served: Served) ->
         handle = await client.files.open(uri("/data/a"), "replace")
         await handle.write_block(0, b"half")
     assert served.files.path("/data/a").read_text() == "alpha"
+
+
+async def test_a_replacement_that_is_given_up_frees_its_handle(served: Served) -> None:
+    """On the way through two servers as well, whose connection to each other does not end."""
+    far = served.client.files
+    async with Server(files=far) as server:
+        url = await server.listen("ws://127.0.0.1:0")
+        # More than one connection may have open at once.
+        for _ in range(13):
+            async with await ExecServerClient.connect(url) as client:
+                for _ in range(10):
+                    handle = await client.files.open(uri("/data/a"), "replace")
+                    await handle.write_block(0, b"half")
+        last = await far.open(uri("/data/a"), "replace")
+        last.discard()
+        last.discard()
+    assert served.files.path("/data/a").read_text() == "alpha"
+
+
+async def test_an_opening_that_is_given_up_frees_its_handle(served: Served) -> None:
+    files = served.client.files
+    served.files.hold("open")
+    for number in range(130):
+        opening = asyncio.create_task(files.open(uri("/data/a"), "replace"))
+        await served.files.until(lambda: len(served.files.asked) == 2 * number + 1)  # noqa: B023
+        opening.cancel()
+        served.files.let(1)
+        await served.files.until(lambda: len(served.files.asked) == 2 * number + 2)  # noqa: B023
+    assert served.files.path("/data/a").read_text() == "alpha"

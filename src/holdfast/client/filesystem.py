@@ -164,12 +164,21 @@ class RemoteFileHandle:
 
     def discard(self) -> None:
         """Give up the file without completing it."""
-        # The wire has no method for this, and `fs/close` would complete a replacement. So such
-        # a handle stays open until the connection ends, which makes the server discard it.
+        if self._closed:
+            return
         if self._mode == "read":
             self._session.start_task(self._close_quietly())
         else:
             self._closed = True
+            self._session.start_task(self._break())
+
+    async def _break(self) -> None:
+        """Free a handle that replaces a file, on the server, without completing it."""
+        # The wire has no method for this, and `fs/close` would complete the replacement. But the
+        # handle cannot be read, and a server closes a handle whose read fails.
+        params = ReadBlockParams(handle_id=self._handle_id, offset=0, len=1)
+        with suppress(HoldfastError):
+            await self._link.call(_READ_BLOCK, params)
 
     async def _close_quietly(self) -> None:
         with suppress(HoldfastError):

@@ -305,14 +305,16 @@ class Server:
     async def ask_to_end(self, grace: float) -> None:
         """Send SIGTERM to all processes, and wait `grace` seconds for them at most."""
         processes = self.state.sessions.processes()
+        asked = []
+        for process in processes:
+            # A process of another user, as of `sudo`, cannot be asked.
+            with suppress(Refused):
+                asked.append(process.ask_to_end(Reason.SERVER_STOPPING))
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                for process in processes:
-                    # A process of another user, as of `sudo`, cannot be asked.
-                    with suppress(Refused):
-                        asked = process.ask_to_end(Reason.SERVER_STOPPING)
-                        if asked is not None:
-                            await asked
+                # All at once: a backend may take its time for one, or fail on it.
+                pending = [one for one in asked if one is not None]
+                await asyncio.gather(*pending, return_exceptions=True)
                 for process in processes:
                     await process.wait_closed()
 

@@ -193,13 +193,21 @@ class Dispatcher(Generic[C]):
 
     def _leave_for_later(self, message: Request | MalformedMessage) -> None:
         if not self._later:
-            self._loop.call_soon(self._next_turn)
+            self._begin_turn()
         self._later.append(message)
         if len(self._later) == MAX_QUEUED:
             self._connection.hold_receiving("turn")
 
+    def _begin_turn(self) -> None:
+        # Not at once: others have their turn first.
+        self._loop.call_soon(self._next_turn)
+
     def _next_turn(self) -> None:
         """Run the messages that were left, now that others have had their turn."""
+        if self._connection.is_choked:
+            # Their answers would fill our memory, like those of requests that come later.
+            self._connection.call_when_read(self._begin_turn)
+            return
         self._turn_end = monotonic() + TURN
         while self._later:
             message = self._later.popleft()
@@ -209,10 +217,10 @@ class Dispatcher(Generic[C]):
                 self._enqueue(message)
             else:
                 self._report(message)
-            if monotonic() > self._turn_end:
+            if monotonic() > self._turn_end or self._connection.is_choked:
                 break
         if self._later:
-            self._loop.call_soon(self._next_turn)
+            self._begin_turn()
         # What arrives in this turn of the event loop belongs to the turn that ended here.
         self._ran_until = monotonic()
         if len(self._later) < MAX_QUEUED:

@@ -2,12 +2,19 @@
 
 from typing import Self
 
-from holdfast.backends import EventStream, ExecBackend, ExecProcess, FileSystem, HttpClient
+from holdfast.backends import (
+    EventStream,
+    ExecBackend,
+    ExecProcess,
+    FileSystem,
+    HttpClient,
+    TellsCapabilities,
+)
 from holdfast.environments.environment import Environment, Status
 from holdfast.errors import HoldfastError
 from holdfast.events import Gap, ProcessEvent, StreamEnded, Verdict, WaitingFor
 from holdfast.process.variable_marks import FirstCommand
-from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.protocol.handshake import Capabilities, EnvironmentInfo
 from holdfast.protocol.process import (
     Enforcement,
     OutputChunk,
@@ -18,7 +25,7 @@ from holdfast.protocol.process import (
     WriteStatus,
 )
 from holdfast.tasks import OwnedTasks
-from holdfast.testing.calls import Asked
+from holdfast.testing.calls import HOLDFAST, Asked
 from holdfast.testing.recording import Recording
 
 __all__ = ["RecordedEnvironment", "RecordedProcess", "RecordedStream", "Recorder"]
@@ -51,6 +58,12 @@ class Recorder:
     async def aclose(self) -> None:
         """Stop recording."""
         await self._tasks.aclose()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the other backend, so that a server announces no more than it can do."""
+        backend = self._backend
+        return backend.capabilities if isinstance(backend, TellsCapabilities) else HOLDFAST
 
     async def start(self, params: StartParams) -> "RecordedProcess":
         # Before the start: one that fails, or never returns, is recorded, too.

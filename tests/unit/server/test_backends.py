@@ -346,6 +346,40 @@ async def test_the_end_of_a_session_gives_up_a_start_that_hangs() -> None:
         assert not backend.processes
 
 
+class DeafProcess(FakeProcess):
+    """A process whose signals hang or fail."""
+
+    async def signal(self, name: str) -> None:
+        await super().signal(name)
+        if self.process_id == "hangs":
+            await asyncio.Event().wait()
+        elif self.process_id == "fails":
+            raise RuntimeError("a bug of the backend")
+
+
+class DeafBackend:
+    """Starts those, and has a list of them."""
+
+    def __init__(self) -> None:
+        self.processes: list[DeafProcess] = []
+
+    async def start(self, params: StartParams) -> DeafProcess:
+        self.processes.append(DeafProcess(params))
+        return self.processes[-1]
+
+
+async def test_every_process_is_asked_to_end_whatever_the_others_do() -> None:
+    backend = DeafBackend()
+    async with Server(processes=backend) as server:
+        client = Client(server)
+        await client.initialize()
+        for process_id in ("hangs", "fails", "last"):
+            await client.start("x", process_id=process_id)
+        await server.ask_to_end(0.05)
+        assert [process.signals for process in backend.processes] == [["SIGTERM"]] * 3
+        client.hang_up()
+
+
 class OwnTables:
     """A backend that makes the table of each session itself."""
 

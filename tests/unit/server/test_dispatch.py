@@ -57,8 +57,9 @@ class Desk:
         router.add(BREAK_LATER, Desk.break_later)
         router.add(STATUS, Desk.status)
         router.add(UNFIT, Desk.unfit)
+        self.connection = Connection(self.transport, Nobody())
         self.dispatcher = Dispatcher(
-            Connection(self.transport, Nobody()),
+            self.connection,
             router,
             self,
             limit=limit,
@@ -463,6 +464,26 @@ async def test_a_result_that_cannot_be_encoded_is_an_error_and_holds_up_nobody(
     refusal = free.transport.answers[2]
     assert isinstance(refusal, tuple)
     assert refusal[0] == -32603
+
+
+async def test_what_was_left_for_later_waits_for_a_client_that_does_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "TURN", 0.0)
+    monkeypatch.setattr("holdfast.connection.MAX_UNREAD", 100)
+    async with desk_of(limit=1024) as desk:
+        desk.dispatcher.takes_turns = True
+        desk.connection.pause_sending()
+        desk.ask(*[(number, "quick") for number in range(30)])
+        async with asyncio.timeout(5):
+            while not desk.connection.is_choked:  # noqa: ASYNC110 - one turn after the other
+                await asyncio.sleep(0)
+        before = len(desk.answered)
+        await desk.settled()
+        assert len(desk.answered) == before < 30
+        desk.connection.resume_sending()
+        await desk.transport.answer(29)
+        assert desk.answered == [*range(30)]
 
 
 async def test_what_was_left_for_later_goes_with_its_connection(

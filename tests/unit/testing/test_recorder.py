@@ -12,6 +12,8 @@ from holdfast.process.backend import LocalBackend
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.testing import (
+    CODEX,
+    HOLDFAST,
     Asked,
     FakeBackend,
     RecordedEnvironment,
@@ -123,3 +125,12 @@ async def test_a_recording_is_bounded_and_a_failed_call_is_in_it() -> None:
     assert (recording.output("p"), recording.truncated) == (b"123456789", True)
     assert Asked("signal", ("SIGHUP",)) in recording.calls("p")
     assert sum(isinstance(entry.what, Exited) for entry in recording) == 1
+
+
+def test_a_recorder_offers_what_its_backend_does() -> None:
+    class Plain:
+        start = FakeBackend().start
+
+    assert Recorder(FakeBackend.codex()).capabilities == CODEX
+    # A server takes a backend that does not tell for one that can do everything.
+    assert Recorder(Plain()).capabilities == HOLDFAST
