@@ -3,24 +3,47 @@ Checks names and sizes in the source: `python -m scripts.checks.source`.
 
 A class name means one thing, so a search for it finds one class. A function fits on a screen.
 A docstring begins with a verb or with the thing itself, not with a question. An import inside of
-a function has a comment above it that says why.
+a function has a comment above it that says why, and there are few. A module has one idea, and
+somebody who imports it. Comments say why often enough, most of all where Linux is difficult. The
+server stands on the seams, so it names an engine of this machine in one file only.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["LONGEST_FUNCTION", "doubled_classes", "late_imports", "main", "problems"]
+__all__ = [
+    *("COMMENTS", "LATE_IMPORTS", "LONGEST_FUNCTION", "LONGEST_MODULE"),
+    *("doubled_classes", "engines_in_the_server", "late_imports", "long_modules", "main"),
+    *("problems", "too_few_comments", "unused_modules"),
+]
 
 ROOT = Path(__file__).parents[2]
 
 LONGEST_FUNCTION = 60
 """Lines of a function, its signature included; its docstring may be as long as it has to be."""
+
+LONGEST_MODULE = 600
+"""Lines of a module; one that needs more has its reason in `LONG_FOR_A_REASON`."""
+
+LONG_FOR_A_REASON: Mapping[str, str] = {}
+"""Modules that may be longer, by their path, each with the reason."""
+
+LATE_IMPORTS = 10
+"""Imports inside of functions, in all."""
+
+COMMENTS: Mapping[str, float] = {"": 5.0, "process": 8.0, "sandbox": 8.0, "client": 8.0}
+"""Least share of comments, in per cent of the lines that are not empty; of all, and of folders."""
+
+_PACKAGE = "src/holdfast/"
+_LOCAL_ENGINE = re.compile(r"\bLocal(?:Process|Processes|FileSystem|FileHandle|HttpClient)\b")
 
 _QUESTION = re.compile(r"\s*(What|Whether|How|Who|Whose|Whom|Those|Where|Why)\b")
 
@@ -48,13 +71,7 @@ def _height(node: ast.stmt) -> int:
 def late_imports(path: str, text: str, tree: ast.Module) -> Iterator[str]:
     """Yield the imports inside of functions without a reason above them."""
     lines = text.splitlines()
-    late = {
-        node.lineno
-        for function in ast.walk(tree)
-        if isinstance(function, _Function)
-        for node in ast.walk(function)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    }
+    late = _late_lines(tree)
     for line in sorted(late):
         above = line - 1
         # The reason of the first import of a block is that of the others.
@@ -64,7 +81,78 @@ def late_imports(path: str, text: str, tree: ast.Module) -> Iterator[str]:
             yield f"{path}:{line}: an import inside of a function needs its reason above it"
 
 
-def doubled_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
+def _late_lines(tree: ast.Module) -> set[int]:
+    return {
+        node.lineno
+        for function in ast.walk(tree)
+        if isinstance(function, _Function)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+
+
+def long_modules(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the modules that are too long without a reason."""
+    for path, text in texts.items():
+        lines = len(text.splitlines())
+        if lines > LONGEST_MODULE and path not in LONG_FOR_A_REASON:
+            yield f"{path}: {lines} lines: look for the second idea inside"
+
+
+def unused_modules(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Yield the modules that no other one imports."""
+    imported: set[str] = set()
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                imported |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+            elif isinstance(node, ast.Import):
+                imported |= {name.name for name in node.names}
+    for path in trees:
+        name = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+        # A folder is imported with what is in it; `python -m` and the build run the others.
+        if not name.endswith((".__init__", ".__main__", "._version")) and name not in imported:
+            yield f"{path}: nothing imports it"
+
+
+def too_few_comments(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the folders whose comments say why too rarely."""
+    comments: Counter[str] = Counter()
+    lines: Counter[str] = Counter()
+    for path, text in texts.items():
+        folder = path.removeprefix(_PACKAGE).partition("/")[0]
+        found, filled = _comments(text), sum(bool(line.strip()) for line in text.splitlines())
+        for key in ("", folder):
+            comments[key] += found
+            lines[key] += filled
+    for key, least in COMMENTS.items():
+        share = 100 * comments[key] / max(lines[key], 1)
+        if round(share, 1) < least:
+            yield f"{_PACKAGE}{key}: {share:.2f} % comments, fewer than {least:.0f} %: say why"
+
+
+def _comments(text: str) -> int:
+    """Count the lines that are comments; a heading inside of a module tells no reason."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return sum(
+        token.type == tokenize.COMMENT
+        and token.line.lstrip().startswith("#")
+        and not token.string.startswith("# -- ")
+        for token in tokens
+    )
+
+
+def engines_in_the_server(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of the server that name an engine of this machine."""
+    for path, text in texts.items():
+        if not path.startswith(f"{_PACKAGE}server/") or path.endswith("/local_engines.py"):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if _LOCAL_ENGINE.search(line):
+                yield f"{path}:{number}: the server knows seams only; see server/local_engines.py"
+
+
+def doubled_classes(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Yield the class names that mean several things."""
     places: dict[str, list[str]] = defaultdict(list)
     for path, tree in trees.items():
@@ -83,10 +171,15 @@ def main() -> int:
         for path in sorted(ROOT.glob("src/holdfast/**/*.py"))
     }
     trees = {path: ast.parse(text) for path, text in texts.items()}
-    wrong = [*doubled_classes(trees)]
+    wrong = [*doubled_classes(trees), *unused_modules(trees)]
+    wrong += [*long_modules(texts), *too_few_comments(texts), *engines_in_the_server(texts)]
+    late = 0
     for path, tree in trees.items():
         wrong += problems(path, tree)
         wrong += late_imports(path, texts[path], tree)
+        late += len(_late_lines(tree))
+    if late > LATE_IMPORTS:
+        wrong.append(f"{late} imports inside of functions, more than {LATE_IMPORTS}")
     print(*(wrong or ["every name and size in the source is in form"]), sep="\n")
     return 1 if wrong else 0
 

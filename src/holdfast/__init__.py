@@ -1,8 +1,8 @@
 """
 Holdfast: the process runtime for agents.
 
-Names are loaded when they are first used, so that `import holdfast` costs nothing
-and a program pays only for the side of the wire it is on.
+Names are loaded when they are first used. So `import holdfast` costs nothing, and a
+program pays only for the side of the wire it is on.
 """
 
 from importlib import import_module

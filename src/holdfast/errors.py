@@ -1,10 +1,15 @@
 """
 Every exception that Holdfast raises, as one tree.
 
-A caller can tell apart: the line broke (`ConnectionLost`), the other side
-refused (`RemoteError`), one side broke the protocol (`ProtocolError`), what was
-asked for cannot be had here (`Refused`), or what a person wrote down cannot be
-used (`InvalidConfig`). The module imports nothing of Holdfast.
+A caller can tell these apart:
+
+- `ConnectionLost`: the connection broke.
+- `RemoteError`: the other side refused.
+- `ProtocolError`: one side broke the protocol.
+- `Refused`: what was asked for is not available here.
+- `InvalidConfig`: what a person wrote down cannot be used.
+
+The module imports nothing of Holdfast.
 """
 
 import os

@@ -11,7 +11,9 @@ the same module, so that type checkers and import-linter see it too:
         difflib = late_module("difflib")
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 
 __all__ = ["late_module"]
 
@@ -21,9 +23,15 @@ class _LateModule:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> object:
-        return getattr(import_module(self._name), name)
+        # Remembered, as some are used in every request. Its names are not: tests replace them,
+        # and whole modules too.
+        module = self._module
+        if module is None or sys.modules.get(self._name) is not module:
+            module = self._module = import_module(self._name)
+        return getattr(module, name)
 
 
 def late_module(name: str) -> object:

@@ -1,18 +1,24 @@
 """
 Background tasks that belong to an object.
 
-Prefer `asyncio.TaskGroup`. It has to be entered and left by the same task, which an object that
-is opened in one place and closed in another cannot guarantee.
+Prefer `asyncio.TaskGroup`. It has to be entered and left by the same task. An object that is
+opened in one place and closed in another cannot guarantee that.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-__all__ = ["OwnedTasks", "ignoring_stray_cancellation", "was_cancelled"]
+__all__ = ["OwnedTasks", "ignoring_stray_cancellation", "made_in_thread", "was_cancelled"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Seconds that a cancelled caller waits for its thread, which may be stuck on a dead mount.
+_DISCARD_TIME = 0.5
 
 
 class OwnedTasks:
@@ -50,6 +56,28 @@ class OwnedTasks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def made_in_thread(make: Callable[[], T], discard: Callable[[T], None]) -> T:
+    """
+    Return what a function makes in a thread, such as an open file.
+
+    A thread cannot be cancelled. If the caller is, `discard` gets the result when it comes:
+    `asyncio.to_thread` would lose it. The caller waits a moment for that, so that nothing is left
+    when it reports its end.
+    """
+    making = asyncio.get_running_loop().run_in_executor(None, make)
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+
+        def throw_away(made: asyncio.Future[T]) -> None:
+            if not made.cancelled() and made.exception() is None:
+                discard(made.result())
+
+        making.add_done_callback(throw_away)
+        await asyncio.wait([making], timeout=_DISCARD_TIME)
+        raise
 
 
 def was_cancelled() -> bool:

@@ -21,8 +21,8 @@ from holdfast.transports.lines import LineTransport
 from holdfast.transports.memory import connect_memory
 from holdfast.transports.stdio import connect_pipes
 from holdfast.transports.unix import connect_unix, listen_unix
-from holdfast.transports.websocket import listen_websocket
 from holdfast.transports.websocket_client import connect_websocket
+from holdfast.transports.websocket_listener import listen_websocket
 from tests.contract.test_message_stream import End, Pair, message
 from tests.e2e.cutting import CuttingProxy, cutting
 from tests.e2e.wire import LIMIT

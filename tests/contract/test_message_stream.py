@@ -13,8 +13,9 @@ from holdfast.transports.base import MAX_MESSAGE, Receiver, Transport
 from holdfast.transports.lines import LineTransport
 from holdfast.transports.memory import connect_memory
 from holdfast.transports.unix import connect_unix, listen_unix
-from holdfast.transports.websocket import MAX_FRAME, listen_websocket
+from holdfast.transports.websocket import MAX_FRAME
 from holdfast.transports.websocket_client import connect_websocket
+from holdfast.transports.websocket_listener import listen_websocket
 from tests.e2e.wire import LIMIT
 
 

@@ -14,7 +14,7 @@ import sys
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.server.app import Server
 from holdfast.server.listen import parse_listen_url
-from holdfast.transports import websocket
+from holdfast.transports import websocket_listener
 
 
 def _measure(server: Server) -> dict[str, int]:
@@ -39,7 +39,7 @@ def _tell(line: str) -> None:
 
 
 async def _main(retention: float, ping_interval: float) -> None:
-    websocket.PING_INTERVAL = ping_interval
+    websocket_listener.PING_INTERVAL = ping_interval
     stopped = asyncio.Event()
 
     def asked() -> None:

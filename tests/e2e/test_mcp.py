@@ -15,6 +15,8 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPDeprecationWarning
 
+from holdfast.environments.environment import Environment
+from holdfast.mcp_server.options import ServerOptions
 from tests.e2e.mcp_clients import (
     HANDSHAKE,
     MODERN,
@@ -120,6 +122,26 @@ async def test_a_long_command_tells_its_progress(kind: Kind, mode: str, tmp_path
         assert all(later - earlier > 0.2 for earlier, later in itertools.pairwise(seconds))
 
 
+async def test_the_first_sandbox_is_prepared_before_the_first_call(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = asyncio.Event()
+    prepare = Environment.prepare
+
+    async def watched(self: Environment) -> None:
+        await prepare(self)
+        prepared.set()
+
+    monkeypatch.setattr(Environment, "prepare", watched)
+    async with (
+        serving("stdio", MODERN, folder, sandbox="workspace-write") as place,
+        place.client() as client,
+        asyncio.timeout(20),
+    ):
+        await client.list_tools()
+        await prepared.wait()
+
+
 async def test_without_a_token_nothing_is_told(tmp_path: Path) -> None:
     heard: list[object] = []
 
@@ -213,6 +235,9 @@ async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
         assert not (tmp_path / "sub/b.txt").exists()
 
 
+HUGE = "x" * 8_999_999
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "complaint"),
     [
@@ -230,6 +255,16 @@ async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
             "apply_patch",
             {"input": "*** Begin Patch\n*** Add File: ../out\n+x\n*** End Patch\n"},
             "patch rejected: ",
+        ),
+        (
+            "apply_patch",
+            {"input": "*** Begin Patch\n*** Add File: link\n+x\n*** End Patch\n"},
+            "Exit code: 1\nWall time: 0 seconds\nOutput:\nFailed to write file ",
+        ),
+        (
+            "apply_patch",
+            {"input": f"*** Begin Patch\n*** Add File: out\n+{HUGE}\n*** End Patch\n"},
+            "apply_patch verification failed: invalid patch: it has 9000049 bytes",
         ),
         ("kill_session", {"session_id": "1"}, "failed to parse function arguments: "),
         ("kill_session", {}, "failed to parse function arguments: "),
@@ -251,6 +286,7 @@ async def test_bad_calls_are_told_and_do_nothing(
     assert result.is_error
     assert text(result).startswith(complaint), text(result)
     assert not (folder.parent / "out").exists()
+    assert sorted(os.listdir(folder)) == ["bytes", "link"]
 
 
 @ONE_MODE
@@ -403,6 +439,7 @@ async def test_a_cancelled_poll_ends_the_wait_only(kind: Kind, mode: str, tmp_pa
 
 
 async def test_no_call_lasts_longer_than_the_longest_wait(mode: str, tmp_path: Path) -> None:
+    assert ServerOptions().max_wait == 50.0  # clients give up after 60 s
     async with serving("stdio", mode, tmp_path, max_wait=0.5) as place, place.client() as client:
         began = await run(client, "sleep 100", yield_time_ms=30_000)
         number = session_id(began)

@@ -44,6 +44,22 @@ def install_sandbox(programs: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_the_image_is_skipped_with_a_line_where_no_engine_answers(machine: Path) -> None:
+    give(machine, "podman", FAILS)  # is installed, and its service does not run
+    (machine / "timeout").symlink_to(shutil.which("timeout") or "timeout")
+    done = subprocess.run(
+        ["bash", ROOT / "scripts/test-docker"],
+        env={"PATH": str(machine)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.count("\n") == 1
+    assert "skipped: neither docker nor podman has an engine that answers here" in done.stderr
+
+
 def test_serve_says_what_to_install_where_it_may_not(machine: Path) -> None:
     done = install_sandbox(machine)
     assert (done.returncode, done.stdout) == (0, "")

@@ -15,7 +15,7 @@ from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
 from holdfast.server.auth import check_tokens
 from holdfast.token_file import NamedToken
-from holdfast.transports import tls, websocket
+from holdfast.transports import tls, websocket_listener
 from holdfast.transports.tls import BadCertificate, ServerTls
 from tests.unit.process.starting import shell
 
@@ -144,7 +144,7 @@ def test_a_key_for_everybody_or_behind_a_password_is_refused(pem: Path) -> None:
 async def test_clients_that_never_finish_the_handshake_hold_up_nobody(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket, "HEAD_TIMEOUT", 1.0)  # for the listener made below
+    monkeypatch.setattr(websocket_listener, "HEAD_TIMEOUT", 1.0)  # for the listener made below
     check = check_tokens([NamedToken("default", TOKEN)])
     url = await place.server.listen("ws://127.0.0.1:0", check, tls=place.tls)
     port = int(url.rpartition(":")[2])

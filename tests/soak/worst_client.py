@@ -170,6 +170,22 @@ async def thousand_starts(url: str, folder: Path) -> None:
             await asyncio.sleep(0.5)
 
 
+async def endless_output(url: str, folder: Path) -> None:
+    """Leave programs behind that write for ever, under limits that end them."""
+    number = 0
+    while True:
+        async with connect(url) as client:
+            for _ in range(20):
+                number += 1
+                script = "(yes) & setsid yes & exit 0"
+                limits = {"outputBytes": 10_000}
+                params = start_params(str(number), ["sh", "-c", script], limits=limits)
+                await client.request("process/start", params)
+            await client.is_ready()
+            await asyncio.sleep(0.5)
+            await client.vanish()
+
+
 async def nothing(url: str, folder: Path) -> None:
     """Do no harm, for comparison."""
     await asyncio.sleep(3600)
@@ -185,6 +201,7 @@ ATTACKS: dict[str, Attack] = {
     "open handles": open_handles,
     "huge profiles": huge_profiles,
     "thousand starts": thousand_starts,
+    "endless output": endless_output,
 }
 
 NEEDS_DEAD_MOUNT = frozenset({"stuck starts", "stuck files"})

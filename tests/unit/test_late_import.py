@@ -19,3 +19,11 @@ def test_a_module_that_is_not_there_is_told_at_its_first_use() -> None:
     late = late_module("holdfast.no_such_module")
     with pytest.raises(ImportError, match="no_such_module"):
         _ = late.anything  # type: ignore[attr-defined]
+
+
+def test_a_module_that_is_taken_away_is_missed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = late_module("colorsys")
+    _ = late.rgb_to_hsv  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "colorsys", None)
+    with pytest.raises(ImportError, match="colorsys"):
+        _ = late.rgb_to_hsv  # type: ignore[attr-defined]

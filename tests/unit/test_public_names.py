@@ -1,10 +1,12 @@
 """Every module says what it offers, and offers what it says."""
 
+import ast
 import importlib
 import pkgutil
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -68,6 +70,16 @@ def test_a_module_says_what_it_is(modules: dict[str, ModuleType]) -> None:
 
 def test_what_the_package_offers_is_there() -> None:
     assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+
+
+def test_what_type_checkers_see_is_what_the_package_loads() -> None:
+    tree = ast.parse(Path(holdfast.__file__).read_text())
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names}
+    assert homes.pop("sync") == "holdfast"  # a module, which is loaded by its name
+    assert homes == holdfast._HOME_OF
+    assert {*homes, "sync", "__version__"} == set(holdfast.__all__)
 
 
 def test_what_approvals_offer_is_there() -> None:

@@ -1,9 +1,14 @@
 """
 Finds the rules files of all layers and joins their rules.
 
-From the lowest to the highest precedence: rules that the program brings along, the files
-`rules/*.rules` in the home of Holdfast, those in `.holdfast/rules` of the project, and files
-that are named explicitly. The files of a directory are sorted by name.
+From the lowest to the highest precedence:
+
+1. rules that the program brings along
+2. `rules/*.rules` in the home of Holdfast
+3. `.holdfast/rules/*.rules` of the project
+4. files that are named explicitly
+
+The files of a directory are sorted by name.
 
 All rules count together, and the strictest decides, so precedence only matters for
 `host_executable`. A broken file disables itself only; `RuleSet.broken` names it.

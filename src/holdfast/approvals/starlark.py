@@ -1,8 +1,8 @@
 """
 Reads rules files, which are programs in Starlark.
 
-A file is evaluated in a short-lived child process (`evaluator`), because nothing else bounds
-the memory and the time of a single operation such as `[0] * 1000000000`. The interpreter
+A file is evaluated in a short-lived child process (`evaluator`). Nothing else bounds the memory
+and the time of a single operation such as `[0] * 1000000000`. The interpreter
 `starlark-pyo3` of the extra `approvals` is imported in the child only.
 """
 

@@ -3,12 +3,41 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from holdfast.suggestions import did_you_mean
 
-__all__ = ["SuggestingParser"]
+__all__ = ["SuggestingParser", "add_command"]
+
+
+def add_command(
+    parser: argparse.ArgumentParser,
+    verb: str,
+    *,
+    run: Callable[[argparse.Namespace], int],
+    metavar: str = "ARGV",
+) -> None:
+    """
+    Add the command that all other words make, and run `run` only if there is one.
+
+    Args:
+        parser: Of the subcommand.
+        verb: What is done with the command, for the error without one.
+        run: Called with the options; `argv` of these is the command.
+        metavar: What help calls it.
+    """
+    parser.add_argument("argv", metavar=metavar, nargs=argparse.REMAINDER, help="the command")
+
+    def start(options: argparse.Namespace) -> int:
+        # argparse leaves the separator in a REMAINDER.
+        if options.argv[:1] == ["--"]:
+            del options.argv[0]
+        if not options.argv:
+            parser.error(f"there is no command to {verb}")
+        return run(options)
+
+    parser.set_defaults(run=start)
 
 
 class SuggestingParser(argparse.ArgumentParser):

@@ -7,8 +7,8 @@ lost, another such process hands over the streams of the next connection.
 
     ssh --- streams ---> this process --- hands them over ---> server, with its guardian
 
-The line that this process prints tells the client where the server is, and the token
-that it must send, as a first line, to come back.
+The line that this process prints tells the client where the server is. It also has the token
+that the client must send, as a first line, to come back.
 """
 
 import os

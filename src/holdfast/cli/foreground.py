@@ -1,7 +1,7 @@
 """
 One command in the foreground: it shares our streams, signals and terminal.
 
-It uses the protocols of `holdfast.backends` only, so a command of a server is in the foreground
+It uses the protocols of `holdfast.backends` only. So a command of a server is in the foreground
 in the same way, as far as the server supports it.
 """
 

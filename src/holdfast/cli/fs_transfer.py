@@ -23,6 +23,7 @@ from holdfast.errors import ConnectionLost, InvalidRequest, OperationFailed
 from holdfast.filesystem.transfer import read_blocks
 from holdfast.filesystem.trees import (
     local_folders,
+    open_in_thread,
     permissions_of,
     run_together,
     send_file,
@@ -234,7 +235,7 @@ async def _put_folder(place: FilePlace, source: str, target: PathUri, outcome: O
 
 
 async def _put_file(place: FilePlace, source: str, target: PathUri, progress: Progress) -> None:
-    with await asyncio.to_thread(open, source, "rb") as file:
+    with await open_in_thread(lambda: open(source, "rb")) as file:
         await _send(place, file, target, progress, permissions_of(file))
 
 

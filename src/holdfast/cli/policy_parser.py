@@ -3,6 +3,7 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.cli.arguments import add_command
 from holdfast.cli.loading import load
 
 __all__ = ["add_policy", "add_rules_option"]
@@ -82,17 +83,7 @@ def _add_check(operations: _Commands) -> None:
         help="look up paths of programs by their base name, where host_executable permits it",
     )
     check.add_argument("--pretty", action="store_true", help="indent the JSON")
-    check.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
-
-    def start(options: argparse.Namespace) -> int:
-        if options.argv[:1] == ["--"]:
-            del options.argv[0]
-        if not options.argv:
-            check.error("there is no command to check")
-        status: int = load("check")(options)
-        return status
-
-    check.set_defaults(run=start)
+    add_command(check, "check", run=lambda options: int(load("check")(options)))
 
 
 def _add_explain(operations: _Commands) -> None:
@@ -130,14 +121,6 @@ def _add_explain(operations: _Commands) -> None:
         "--shell", metavar="PATH", default="/bin/bash", help="the shell; default /bin/bash"
     )
     explain.add_argument("--json", action="store_true", help="print JSON")
-    explain.add_argument("argv", metavar="CMD", nargs=argparse.REMAINDER, help="the command")
-
-    def start(options: argparse.Namespace) -> int:
-        if options.argv[:1] == ["--"]:
-            del options.argv[0]
-        if not options.argv:
-            explain.error("there is no command to explain")
-        status: int = load("explain")(options)
-        return status
-
-    explain.set_defaults(run=start)
+    add_command(
+        explain, "explain", run=lambda options: int(load("explain")(options)), metavar="CMD"
+    )

@@ -2,6 +2,7 @@
 
 import argparse
 
+from holdfast.cli.arguments import add_command
 from holdfast.cli.loading import load
 from holdfast.cli.sandbox_options_parser import add_confining_options
 from holdfast.cli.server_options_parser import add_place_options, add_verbose_option
@@ -62,18 +63,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="a variable for the command; may be repeated",
     )
     add_confining_options(run)
-    run.add_argument("argv", metavar="ARGV", nargs=argparse.REMAINDER, help="the command")
-
-    def start(options: argparse.Namespace) -> int:
-        # argparse leaves the separator in a REMAINDER.
-        if options.argv[:1] == ["--"]:
-            del options.argv[0]
-        if not options.argv:
-            run.error("there is no command to run")
-        status: int = load("run")(options)
-        return status
-
-    run.set_defaults(run=start)
+    add_command(run, "run", run=lambda options: int(load("run")(options)))
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -75,6 +75,7 @@ class ExecServerClient:
             sign_interval=sign_interval,
             telemetry=telemetry,
         )
+        # It closes what it has opened if it fails, so there is nothing to undo here.
         await session.open()
         return cls(session)
 

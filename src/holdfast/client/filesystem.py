@@ -202,8 +202,8 @@ class RemoteFileSystem:
 
     def __init__(self, session: "ClientSession") -> None:
         self._session = session
-        # Grows with each watch and is kept across connections, so that a late event of an
-        # earlier watch is never taken for one of the current watch.
+        # Grows with each watch, across connections too. So a late event of an earlier watch is
+        # never taken for one of the current watch.
         self._last_watch = 0
         self._watch: RemoteMissingWatch | None = None
 
@@ -215,8 +215,8 @@ class RemoteFileSystem:
         """
         Read a file; a large one is read in blocks.
 
-        One request reads it, and it has to fit into one message, if links must not be followed
-        or the server cannot apply a sandbox to a handle.
+        One request reads it if links must not be followed, or if the server cannot apply a
+        sandbox to a handle. Then it has to fit into one message.
         """
         # Handles follow links, and not every server applies a sandbox to them.
         if follow_symlinks and self._streams(sandbox):

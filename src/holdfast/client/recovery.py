@@ -133,7 +133,7 @@ async def _recover_processes(
         HoldfastError: That of the first that failed; all have the same cause, the connection.
     """
     # Not a `TaskGroup`: before Python 3.13 one whose task fails leaves its parent marked as
-    # cancelled, and the time limit of the recovery would be taken for a cancellation.
+    # cancelled. The time limit of the recovery would then be taken for a cancellation.
     at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
     tasks = [
         asyncio.ensure_future(_recover_process(session, link, process, at_once, progress))

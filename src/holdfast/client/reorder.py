@@ -45,6 +45,7 @@ class Reorder:
         size = len(event.chunk) if type(event) is OutputChunk else 0
         if size > MAX_EVENT_BYTES:
             raise RemoteProtocolError(f"process event exceeds {MAX_EVENT_BYTES} bytes")
+        # The answer to a read may have brought it already.
         if event.seq <= self.last or event.seq in self.waiting:
             return []
         if type(event) is Exited:
@@ -82,10 +83,12 @@ class Reorder:
             RemoteProtocolError: Events are lost, and `gaps` is False.
         """
         self._room = 1
+        # An event that came on its own is the same one, so it stays.
         for chunk in answer.chunks:
             if chunk.seq > self.last:
                 self.waiting.setdefault(chunk.seq, chunk)
         through = answer.next_seq - 1
+        # The close has no event of its own in an answer; its number is the last one.
         if answer.closed and through > self.last:
             self.waiting[through] = Closed(through)
         if exited is not None and exited.seq > self.last:
@@ -106,6 +109,7 @@ class Reorder:
             )
         due: list[LogEntry | Gap] = []
         for gap in missing:
+            # What comes before the gap is returned before it.
             due += self._due()
             due.append(gap)
             self.last = gap.last_seq

@@ -9,29 +9,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from holdfast.client import child_supervisor as keeper_program
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.executable_lookup import Launch, pipe_launch
 from holdfast.protocol.secret_variables import PROGRAM_SECRETS
+from holdfast.supervision import child_supervisor
 from holdfast.system_text import system_text
 
-__all__ = ["GRACE", "KeptCommand", "command_environment"]
+__all__ = ["GRACE", "SupervisedCommand", "command_environment"]
 
 GRACE = 2.0
 """Seconds between the request to end and the kill [environments.command-group]."""
 
-# Seconds a keeper may take to start a command; a machine that needs more is out of order.
+# Seconds a supervisor may take to start a command; a machine that needs more is out of order.
 _START_LIMIT = 30.0
 
-# Seconds beyond the grace in which a keeper has to be done.
+# Seconds beyond the grace in which a supervisor has to be done.
 _SWEEP_LIMIT = 5.0
 
-# Seconds that the loop may be held up by a keeper that nobody waits for.
+# Seconds that the loop may be held up by a supervisor that nobody waits for.
 _GIVE_UP_LIMIT = 1.0
 
 # A script and not a module: `python -m` would import the package with all its dependencies.
-_KEEPER = keeper_program.__file__
+_SUPERVISOR = child_supervisor.__file__
 
 
 def command_environment(added: Mapping[str, str]) -> dict[str, str]:
@@ -40,26 +40,26 @@ def command_environment(added: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **added}
 
 
-class KeptCommand:
+class SupervisedCommand:
     """
-    A command in a process group of its own, and the keeper that ends its process tree.
+    A command in a process group of its own, and the supervisor that ends its process tree.
 
     Whoever takes the descriptors of its streams has to close them.
     """
 
-    def __init__(self, keeper: Child, control: socket.socket, grace: float) -> None:
+    def __init__(self, supervisor: Child, control: socket.socket, grace: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._control = control
         self._grace = grace
         self._closed = False
         self._exited: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_reader(keeper.pidfd, self._has_exited)
+        self._loop.add_reader(supervisor.pidfd, self._has_exited)
         # Always a pipe: `start` asks for one.
-        assert keeper.stdin is not None
-        self.stdin = keeper.stdin
-        self.stdout = keeper.outputs[0][1]
-        self.stderr = keeper.outputs[1][1]
+        assert supervisor.stdin is not None
+        self.stdin = supervisor.stdin
+        self.stdout = supervisor.outputs[0][1]
+        self.stderr = supervisor.outputs[1][1]
         self.pid: int | None = None
         """The pid of the command, which is also its process group id."""
 
@@ -71,7 +71,7 @@ class KeptCommand:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         grace: float | None = None,
-    ) -> "KeptCommand":
+    ) -> "SupervisedCommand":
         """
         Start a command.
 
@@ -88,16 +88,17 @@ class KeptCommand:
         grace = GRACE if grace is None else grace
         if not sys.executable or getattr(sys, "frozen", False):
             # A frozen program is its own `sys.executable`, which cannot run `child_supervisor.py`.
-            raise SpawnFailed("there is no Python program to keep it with", program=argv[0])
+            raise SpawnFailed("there is no Python program to supervise it with", program=argv[0])
         variables = command_environment(env or {})
+        # Looked up here: the supervisor has no search path, and errors are told in our words.
         wanted = pipe_launch(argv, None, os.path.join(os.getcwd(), cwd or ""), variables)
         ours, theirs = socket.socketpair()
         try:
-            # Closed here after the spawn: the keeper has its own copy, and only that may hold
+            # Closed here after the spawn: the supervisor has its own copy, and only that may hold
             # the socket open.
             with theirs:
-                keeper = Child.on_pipes(
-                    _kept_launch(wanted, grace),
+                supervisor = Child.on_pipes(
+                    _supervised_launch(wanted, grace),
                     variables,
                     pipe_stdin=True,
                     pass_fds=(theirs.fileno(),),
@@ -106,15 +107,15 @@ class KeptCommand:
             ours.close()
             raise
         ours.setblocking(False)
-        kept = cls(keeper, ours, grace)
+        started = cls(supervisor, ours, grace)
         try:
-            kept.pid = await kept._started(wanted.program)
+            started.pid = await started._reported_pid(wanted.program)
         except BaseException:
-            kept.close_streams()
-            os.close(kept.stderr)
-            await kept.aclose()
+            started.close_streams()
+            os.close(started.stderr)
+            await started.aclose()
             raise
-        return kept
+        return started
 
     def close_streams(self) -> None:
         """Close its stdin and stdout; only if no transport owns them."""
@@ -122,7 +123,7 @@ class KeptCommand:
         os.close(self.stdout)
 
     async def wait(self) -> None:
-        """Wait until the keeper has exited: the command and everything below it has ended."""
+        """Wait until the supervisor has exited: the command and everything below it has ended."""
         await asyncio.shield(self._exited)
 
     async def aclose(self) -> None:
@@ -130,34 +131,35 @@ class KeptCommand:
         if self._closed:
             return
         self._closed = True
-        # The end of the socket is what the keeper waits for.
+        # The end of the socket is what the supervisor waits for.
         self._control.close()
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._grace + _SWEEP_LIMIT):
                     await self.wait()
         finally:
-            self._loop.remove_reader(self._keeper.pidfd)
+            self._loop.remove_reader(self._supervisor.pidfd)
             if not self._exited.done():
                 self._give_up()
-            self._keeper.reap()
+            self._supervisor.reap()
 
     def _give_up(self) -> None:
         """
-        Kill the command's process group, then the keeper; called when the keeper does not
-        finish.
+        Kill the command's process group, then the supervisor.
+
+        Called when the supervisor does not finish in time.
         """
-        # The command first: a killed keeper could no longer clean up below it.
+        # The command first: a killed supervisor could no longer clean up below it.
         self._kill_command()
-        # Blocks the loop on purpose: this may be the last code that runs, and the keeper, with
+        # Blocks the loop on purpose: this may be the last code that runs, and the supervisor, with
         # nothing left to wait for, exits within milliseconds.
         poll = select.poll()
-        poll.register(self._keeper.pidfd, select.POLLIN)
+        poll.register(self._supervisor.pidfd, select.POLLIN)
         poll.poll(_GIVE_UP_LIMIT * 1000)
-        self._keeper.kill_group()
+        self._supervisor.kill_group()
 
-    async def _started(self, program: str) -> int:
-        """Return the pid that the keeper reports, or raise the reason why there is none."""
+    async def _reported_pid(self, program: str) -> int:
+        """Return the pid that the supervisor reports, or raise the reason why there is none."""
         try:
             async with asyncio.timeout(_START_LIMIT):
                 told = await self._loop.sock_recv(self._control, 64)
@@ -166,31 +168,33 @@ class KeptCommand:
                 f"it has not started within {_START_LIMIT:g}s", program=program
             ) from None
         kind, _, number = told.decode("ascii").partition(" ")
+        # An empty answer is the end of the socket: the supervisor has died.
         if kind == "started":
             return int(number)
         if kind == "failed":
             raise SpawnFailed(system_text(int(number)), errno=int(number), program=program)
-        raise SpawnFailed("the process that keeps it has ended", program=program)
+        raise SpawnFailed("the process that supervises it has ended", program=program)
 
     def _has_exited(self) -> None:
-        self._loop.remove_reader(self._keeper.pidfd)
-        status = self._keeper.exit_status()
+        self._loop.remove_reader(self._supervisor.pidfd)
+        status = self._supervisor.exit_status()
         if status is not None and status.si_code != os.CLD_EXITED:
-            # The keeper was killed before it could end the command.
+            # The supervisor was killed before it could end the command.
             self._kill_command()
         if not self._exited.done():
             self._exited.set_result(None)
 
     def _kill_command(self) -> None:
         if self.pid is not None:
+            # It has ended, or it has changed its user, which nobody but root can kill.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
 
-def _kept_launch(wanted: Launch, grace: float) -> Launch:
-    """Return how to start the keeper, in the command's directory, with the command as arguments."""
+def _supervised_launch(wanted: Launch, grace: float) -> Launch:
+    """Return how to start the supervisor in the directory of the command it is given."""
     # `-I -S`: no user site, no `PYTHON*` variables, no site-packages. It starts quickly, and
     # no file in its directory can shadow a module.
-    supervisor = [sys.executable, "-I", "-S", _KEEPER]
+    program = [sys.executable, "-I", "-S", _SUPERVISOR]
     about = [str(os.getpid()), str(grace), wanted.program, *wanted.argv]
-    return Launch(sys.executable, supervisor + about, wanted.cwd)
+    return Launch(sys.executable, program + about, wanted.cwd)

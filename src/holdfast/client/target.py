@@ -111,6 +111,7 @@ class Target(ABC):
                 f"`{where}` is no URL of an exec-server{meant_url(where)};"
                 f" expected {spelled(listening())}"
             )
+        # Checked before anything is sent: a token on a plain connection can be read on its way.
         if bearer_token is not None and scheme.takes_token:
             _check_token(where, bearer_token)
         return target_of_url(
@@ -142,8 +143,10 @@ def meant_url(where: str) -> str:
     """Return a hint for a text that is no URL, as part of a sentence; empty without one."""
     scheme, separator, rest = where.partition("://")
     if not separator:
+        # An absolute path is nothing else but a socket file.
         if where.startswith("/"):
             return f" (did you mean `unix://{where}`?)"
+        # A slash may be missing, as in `ws:/host`; otherwise it is a host with its port.
         scheme, _, rest = where.partition(":")
         for known in listening():
             if scheme == known.name:
@@ -157,6 +160,7 @@ def meant_url(where: str) -> str:
             return f" (did you mean `{one.start}{rest}`?)"
         if one.listens and one.address == "host":
             spellings |= dict.fromkeys((one.name, *one.mistaken), one)
+    # Schemes are short, so one wrong letter is a large part of them: half has to be right.
     found = closest(scheme.lower(), spellings, 0.5)
     return f" (did you mean `{spellings[found].start}{rest}`?)" if found else ""
 
@@ -219,6 +223,7 @@ class CommandTarget(Target):
         self._argv = argv
         self._env = {} if env is None else env
         self._cwd = cwd
+        # None until `open`; kept afterwards, for its last words.
         self._command: ServingCommand | None = None
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:

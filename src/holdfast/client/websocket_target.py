@@ -66,6 +66,7 @@ class WebSocketTarget(Target):
         return await connect_websocket(
             self._url,
             accept,
+            # A token that was given is meant for this server; one that is found is a guess.
             headers=self._headers or self._own_headers(),
             timeout=self._timeout,
             ping_interval=self._ping_interval,
@@ -79,5 +80,6 @@ class WebSocketTarget(Target):
         try:
             token = find_token(self._url, os.environ)
         except BadTokenFile as error:
+            # To go on without a token would only end in a 401 that names another cause.
             raise ConnectFailed(str(error), errno=error.errno, path=error.path) from error
         return {} if token is None else {"Authorization": f"Bearer {token}"}

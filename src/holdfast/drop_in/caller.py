@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from holdfast.linux.proc import stat_fields
+
 __all__ = ["Caller", "CallerGone", "namespaces", "read_caller"]
 
 _STANDARD = (0, 1, 2)
@@ -104,10 +106,8 @@ def read_caller(pid: int) -> Caller:
         environ = dict(entry.split("=", 1) for entry in _words(f"{folder}/environ") if "=" in entry)
         cwd = os.readlink(f"{folder}/cwd")
         mask = _signal_mask(f"{folder}/status")
-        # The name may contain spaces and parentheses, so fields count from the last one:
-        # state, parent, group, session, terminal, foreground group.
-        with open(f"{folder}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+        # State, parent, group, session, terminal, foreground group.
+        fields = stat_fields(folder)
         descriptors = frozenset(map(int, os.listdir(f"{folder}/fd")))
         found = namespaces(pid)
     except (OSError, ValueError, IndexError) as error:

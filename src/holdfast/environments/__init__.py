@@ -1,8 +1,8 @@
 """
 Environments: machines to run commands on, local and remote, behind one interface.
 
-The names below are loaded on first use. `holdfast run` starts a process and needs neither the
-files of an environment nor a profile of a sandbox, and pays for what it loads with every command.
+The names below are loaded on first use. `holdfast run` only starts a process: it needs neither the
+files of an environment nor a profile of a sandbox. With every command it pays for what it loads.
 """
 
 from importlib import import_module

@@ -94,8 +94,8 @@ class Environment(ABC):
     """False if somebody else kills what commands leave behind, so that they need no mark."""
     closed: bool = False
     """True once `aclose` was called; most methods raise `EnvironmentClosed` then."""
-    # Asked for once: the answer cannot change within a session.
-    _told: EnvironmentInfo | None = None
+    # Asked for once: a machine does not change while this process runs. See `_session_info`.
+    _known_info: EnvironmentInfo | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else self._connection_state()
@@ -309,7 +309,7 @@ class Environment(ABC):
         Raises:
             InvalidParams: A server reports another kind, or none.
         """
-        told = (await self._told_info()).shell
+        told = (await self._session_info()).shell
         if not self.is_remote:
             # Only this machine can be searched for another shell.
             return told if kind is None else environments.find_shell(kind, told)
@@ -360,7 +360,7 @@ class Environment(ABC):
 
     async def capabilities(self) -> Capabilities:
         """Return the extensions that the server supports; asked once."""
-        return (await self._told_info()).capabilities
+        return (await self._session_info()).capabilities
 
     async def sandbox_context(self, sandbox: "AnySandbox | None" = None) -> SandboxContext | None:
         """
@@ -382,7 +382,7 @@ class Environment(ABC):
     async def _home(self) -> PathUri | None:
         if not self.is_remote:
             return environments.home_here()
-        told = (await self._told_info()).user_home_dir
+        told = (await self._session_info()).user_home_dir
         try:
             # A server may report a home that is no path of this protocol.
             return None if told is None else PathUri.parse(told)
@@ -396,7 +396,7 @@ class Environment(ABC):
         if cwd is not None and os.path.isabs(cwd):
             return PathUri.from_path(cwd)
         if self.is_remote:
-            base = folder_of_server(await self._told_info())
+            base = folder_of_server(await self._session_info())
         else:
             # `os.getcwd` fails if the directory was removed under this process.
             try:
@@ -405,10 +405,11 @@ class Environment(ABC):
                 raise NotFound("the folder of this process was removed: give a cwd") from None
         return base if cwd is None else below(base, cwd)
 
-    async def _told_info(self) -> EnvironmentInfo:
-        if self._told is None:
-            self._told = await self.info()
-        return self._told
+    async def _session_info(self) -> EnvironmentInfo:
+        """Return the description of the machine; a server has one for each session."""
+        if self._known_info is None:
+            self._known_info = await self.info()
+        return self._known_info
 
     def _check_open(self) -> None:
         if self.closed:

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.backends import FileSystem
@@ -25,10 +26,18 @@ from holdfast.environments.tree_transfer import (
 )
 from holdfast.errors import InvalidParams, InvalidRequest, NotFound, Refused
 from holdfast.filesystem.transfer import read_blocks
-from holdfast.filesystem.trees import FILES_AT_ONCE, masked, move, permissions_of, send_file
+from holdfast.filesystem.trees import (
+    FILES_AT_ONCE,
+    masked,
+    move,
+    open_in_thread,
+    permissions_of,
+    send_file,
+)
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.tasks import made_in_thread
 
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
@@ -237,8 +246,10 @@ class Files:
                 sandbox=sandbox,
                 on_progress=on_progress,
             )
-        # Opened in a thread: the file may be on a slow or dead mount.
-        with await asyncio.to_thread(open, local, "rb") as file, naming("upload", local, path):
+        with (
+            await open_in_thread(lambda: open(local, "rb")) as file,
+            naming("upload", local, path),
+        ):
             name = os.path.basename(local)
             progress = TransferCount(on_progress, 1, os.fstat(file.fileno()).st_size)
             await send_file(
@@ -331,7 +342,7 @@ class Files:
             permissions = found.permissions or None
         handle = await self._filesystem.open(uri, sandbox=sandbox)
         try:
-            arriving = await _begin_arriving(target)
+            arriving = await made_in_thread(partial(_Arriving, target), _Arriving.give_up)
 
             async def take(chunk: bytes) -> None:
                 await asyncio.to_thread(arriving.write, chunk)
@@ -399,22 +410,6 @@ class _Arriving:
         self._file.close()
         with suppress(FileNotFoundError):
             os.unlink(self._part)
-
-
-async def _begin_arriving(target: LocalPath) -> _Arriving:
-    """Create the temporary file; remove it again if the caller is cancelled meanwhile."""
-    making = asyncio.get_running_loop().run_in_executor(None, _Arriving, target)
-    try:
-        return await asyncio.shield(making)
-    except asyncio.CancelledError:
-        # A thread cannot be cancelled, so its result is discarded when it comes.
-        making.add_done_callback(_give_up_unwanted)
-        raise
-
-
-def _give_up_unwanted(making: asyncio.Future[_Arriving]) -> None:
-    if not making.cancelled() and making.exception() is None:
-        making.result().give_up()
 
 
 def _arrive(target: LocalPath, data: bytes) -> None:

@@ -126,6 +126,11 @@ class RemoteEnvironment(Environment):
         await client.wait_connected()
         return client.environment
 
+    async def _session_info(self) -> EnvironmentInfo:
+        # Of the session in use: a server that was started anew may have another shell, home or
+        # extensions. Unlike `info` it waits for no recovery, which keeps the session.
+        return (await self._shared.get()).environment
+
     async def status(self) -> Status:
         return await self._shared.status()
 

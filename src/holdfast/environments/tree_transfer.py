@@ -13,6 +13,7 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from holdfast.backends import FileSystem
@@ -20,6 +21,7 @@ from holdfast.errors import ConnectionLost, OperationFailed, Refused, RemoteErro
 from holdfast.filesystem.trees import (
     FILES_AT_ONCE,
     local_folders,
+    open_in_thread,
     permissions_of,
     run_together,
     send_file,
@@ -158,7 +160,7 @@ async def upload_tree(
     async def send(file: _LocalFile) -> None:
         name = "/".join(file.parts)
         path = os.path.join(source, *file.parts)
-        with _naming(path), await asyncio.to_thread(open_regular, file.path) as opened:
+        with _naming(path), await open_in_thread(partial(open_regular, file.path)) as opened:
             await send_file(
                 filesystem,
                 opened,

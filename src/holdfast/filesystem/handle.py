@@ -300,10 +300,17 @@ class LocalFileHandle:
         """
         Close the file and make the written content visible; a second call does nothing.
 
+        If the caller is cancelled first, the written content is dropped.
+
         Raises:
             OperationFailed: The new content could not replace the file.
         """
-        await self.start_closing()
+        try:
+            await self.start_closing()
+        except asyncio.CancelledError:
+            # A cancelled call of the queue is not begun any more, and the file would stay open.
+            self.discard()
+            raise
 
     def start_closing(self) -> asyncio.Future[None]:
         """Queue an `aclose`; return its future."""

@@ -98,13 +98,9 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes | None:
         """Return the content of a small file if the kernel has it in memory, or None."""
-        native = native_path(path)
-        # Without following links, the error for a link depends on its position in the path,
-        # which only the slow way knows. A sandbox may show another file at the path.
-        if not follow_symlinks or not _is_plain(native, sandbox):
-            return None
+        native = _cacheable(path, sandbox, follow_symlinks=follow_symlinks)
         # In a sandbox a link may lead to a hidden path, so only paths without links count.
-        return cached_content(native, links=sandbox is None)
+        return None if native is None else cached_content(native, links=sandbox is None)
 
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -214,10 +210,8 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata | None:
         """Return the metadata of a path if the kernel has it in memory, or None."""
-        native = native_path(path)
-        if not follow_symlinks or not _is_plain(native, sandbox):
-            return None
-        return cached_metadata(native, links=sandbox is None)
+        native = _cacheable(path, sandbox, follow_symlinks=follow_symlinks)
+        return None if native is None else cached_metadata(native, links=sandbox is None)
 
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -403,6 +397,16 @@ def _reading_operations(sandbox: SandboxContext | None) -> Operations:
 def _note_policies() -> None:
     global _has_policies
     _has_policies = True
+
+
+def _cacheable(
+    path: PathUri, sandbox: SandboxContext | None, *, follow_symlinks: bool
+) -> str | None:
+    """Return the native path if what the kernel has in memory may answer for it, or None."""
+    native = native_path(path)
+    # Without following links, the error for a link depends on its position in the path, which
+    # only the slow way knows. A sandbox may show another file at the path.
+    return native if follow_symlinks and _is_plain(native, sandbox) else None
 
 
 def _is_plain(path: str, sandbox: SandboxContext | None) -> bool:

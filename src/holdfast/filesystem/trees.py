@@ -18,6 +18,7 @@ from holdfast.filesystem.transfer import BLOCK, write_blocks
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.tasks import made_in_thread
 
 __all__ = [
     "EVERYTHING",
@@ -27,6 +28,7 @@ __all__ = [
     "local_folders",
     "masked",
     "move",
+    "open_in_thread",
     "permissions_of",
     "run_together",
     "send_file",
@@ -186,6 +188,11 @@ async def move(
             return
     await filesystem.copy(source, destination, recursive=True, sandbox=sandbox)
     await filesystem.remove(source, recursive=True, force=False, sandbox=sandbox)
+
+
+async def open_in_thread(opener: Callable[[], BinaryIO]) -> BinaryIO:
+    """Open a file of this machine in a thread: it may be on a slow or dead mount."""
+    return await made_in_thread(opener, lambda file: file.close())
 
 
 def permissions_of(file: BinaryIO) -> int | None:

@@ -8,6 +8,8 @@ guardian uses it, and has to be as small as possible, so this module imports nex
 import os
 from collections.abc import Iterable
 
+from holdfast.linux.proc import stat_fields
+
 __all__ = [
     "CONTROLLERS",
     "NoCgroup",
@@ -168,9 +170,11 @@ _LOOKS = 3
 def _descends_from(pid: int, ancestor: int, proc: str) -> bool:
     """Return True if `pid` is `ancestor` or one of its descendants."""
     while pid > 0 and pid != ancestor:
-        # The command name is in parentheses and may contain some itself.
-        fields = _read(f"{proc}/{pid}/stat").rpartition(")")[2].split()
-        pid = int(fields[1]) if fields else 0
+        try:
+            pid = int(stat_fields(f"{proc}/{pid}")[1])
+        except OSError:
+            # It has ended, and nobody knows its parent any more.
+            return False
     return pid == ancestor
 
 

@@ -2,8 +2,8 @@
 Streamable HTTP: who may come in, and whose sessions they see.
 
 A page in a browser must not reach a server that runs commands. So a request with an `Origin`
-is refused unless that was allowed, and so is one for a host by a name that is not ours: a name
-can be made to lead to this machine, an address cannot.
+is refused unless that was allowed. A request whose `Host` is a foreign name is refused, too: a
+name can be made to lead to this machine, an address cannot.
 """
 
 import asyncio

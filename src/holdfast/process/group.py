@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
+from holdfast.linux.proc import stat_fields
+
 __all__ = ["kill_left", "left_since"]
 
 # Clock ticks per second: the unit of start times in `/proc/PID/stat`.
@@ -90,9 +92,7 @@ def _live_members(group: int) -> list[_Member]:
             continue
         # The process may end between the listing and the read.
         with suppress(OSError):
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command name may contain any character, but ends at the last `)`.
-                words = file.read().rpartition(b")")[2].split()
+            words = stat_fields(f"/proc/{name}")
             if words[_GROUP] != number or words[_SESSION] != number:
                 continue
             # The state is that of the main thread: others may run on after it has ended.

@@ -103,6 +103,9 @@ class ProcessTable(ABC, Generic[P_co]):
         Returns:
             False if there is no such start; then nothing will be called.
         """
+        # Registered in the same step of the event loop that calls back, so never before that.
+        if process_id in self._processes:
+            return False
         starting = self._starting.get(process_id)
         # Without a list of callbacks, clients are told that the process is starting.
         if starting is None or starting.afterwards is None:

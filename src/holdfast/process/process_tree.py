@@ -11,7 +11,9 @@ import os
 import signal
 from contextlib import suppress
 
-__all__ = ["kill_tree"]
+from holdfast.linux.proc import children_of
+
+__all__ = ["kill_tree", "signal_all"]
 
 # Rounds of looking for new descendants. Each stops the processes that the round before found;
 # the bound ends a race against a fork bomb, whose group is killed in any case.
@@ -36,12 +38,13 @@ def kill_tree(pid: int) -> None:
         if not found:
             break
         below |= found
-        _send(found, signal.SIGSTOP)
-    _send(below, signal.SIGKILL)
+        signal_all(found, signal.SIGSTOP)
+    signal_all(below, signal.SIGKILL)
     os.killpg(pid, signal.SIGKILL)
 
 
-def _send(pids: set[int], number: signal.Signals) -> None:
+def signal_all(pids: set[int], number: signal.Signals) -> None:
+    """Send a signal to each of these processes that is there and may be signalled."""
     for pid in pids:
         # The process ended, or changed its user.
         with suppress(ProcessLookupError, PermissionError):
@@ -52,21 +55,10 @@ def _below(pid: int) -> set[int]:
     found: set[int] = set()
     ahead = [pid]
     while ahead:
-        for child in _children(ahead.pop()):
-            if child not in found:
-                found.add(child)
-                ahead.append(child)
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as children:
-                found.extend(map(int, children.read().split()))
-    except OSError:
-        # The process is gone, or the kernel has no `children` file (CONFIG_PROC_CHILDREN).
-        # Then only the group is killed.
-        pass
+        # A process that is gone has no children. Where the kernel lists none, only the group is
+        # killed.
+        with suppress(OSError):
+            new = set(children_of(ahead.pop())) - found
+            found |= new
+            ahead += new
     return found

@@ -2,8 +2,8 @@
 Decides whether a start can be made in the event loop or needs a thread.
 
 A child is started by `vfork`, so its `chdir` and its `execve` block the thread that starts it.
-On a network mount whose server is gone they never return. So a start is made in the event loop
-only if the kernel has its directory and its program cached, on file systems of this machine.
+On a network mount whose server is gone they never return. So the event loop makes a start only
+if the kernel has its directory and its program cached, both on file systems of this machine.
 All others are made in a thread.
 """
 

@@ -335,13 +335,7 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         except SpawnFailed as error:
             self._log_failure(params, error)
             raise
-        try:
-            pending.check()
-        except InvalidRequest:
-            # Cancelled while it was started. The answer says so only when nothing is left of it.
-            child.discard()
-            await child.wait_reaped()
-            raise
+        await _check_pending(pending, child)
         return self._adopt(start, child, log)
 
     async def _sandbox(
@@ -406,12 +400,7 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
             raise SpawnFailed(
                 system_text(error), errno=error.errno or None, program=argv[0]
             ) from error
-        try:
-            pending.check()
-        except InvalidRequest:
-            child.discard()
-            await child.wait_reaped()
-            raise
+        await _check_pending(pending, child)
         held = sandbox.enforcement
         logger.debug("process %s is in a sandbox, isolation %s", params.process_id, held.isolation)
         return self._adopt(start, child, log, held)
@@ -467,3 +456,19 @@ def _executed(params: StartParams) -> Sequence[str]:
     if not params.tty or params.arg0 is None:
         return params.argv
     return [params.arg0, *params.argv[1:]]
+
+
+async def _check_pending(pending: PendingStart[LocalProcess], child: Child) -> None:
+    """
+    Check that nobody gave up the start in the meantime.
+
+    Raises:
+        InvalidRequest: It was given up; nothing is left of the child.
+    """
+    try:
+        pending.check()
+    except InvalidRequest:
+        # The answer says so only when the child is gone.
+        child.discard()
+        await child.wait_reaped()
+        raise

@@ -1,11 +1,10 @@
 """
 Paths on the wire: `file:` URIs, read the way the real server reads them.
 
-The rules (docs/protocol.md#paths) are the WHATWG ones for the
-`file` scheme as the real server's URL library applies them, then a few checks of
-its own. A URI may be well formed and still belong to another system (`file:///C:/x`), so
-there are two steps with an error each: `PathUri.parse` reads a text,
-`PathUri.native` asks for a path of this host.
+The rules (docs/protocol.md#paths) are the WHATWG ones for the `file` scheme, as the real server's
+URL library applies them. A few checks of its own follow. A URI may be well formed and still
+belong to another system (`file:///C:/x`), so there are two steps with an error each:
+`PathUri.parse` reads a text, `PathUri.native` asks for a path of this host.
 
 Nothing here looks at the file system: `..` is resolved in the text alone. Two
 things are left out on purpose, because they change only the wording of a

@@ -155,8 +155,8 @@ def kind_of(error: type[HoldfastError]) -> str:
     """
     Return the name of an error's class on the wire, such as `spawnFailed`.
 
-    A class that is not one of `errors.py` has the name of the nearest one above it, so
-    that a client has to know no others.
+    A class outside of `errors.py` has the name of its nearest base class there. So a client
+    has to know no others.
     """
     name = next(kind.__name__ for kind in error.__mro__ if kind.__module__ == errors.__name__)
     return name[0].lower() + name[1:]

@@ -1,8 +1,7 @@
 """Adds audit lines to the handlers that change files or call other hosts."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError, InvalidParams, InvalidRequest
@@ -21,7 +20,7 @@ from holdfast.server.audit_lines import CallLine, FileLine
 from holdfast.server.connection import ServerConnection
 from holdfast.server.sessions import short_session
 
-__all__ = ["audited_call", "audited_change", "note_opened"]
+__all__ = ["AuditedCall", "audited_change", "note_opened"]
 
 Change = TypeVar(
     "Change", WriteFileParams, CreateDirectoryParams, RemoveParams, CopyParams, RenameParams
@@ -62,40 +61,47 @@ def note_opened(client: ServerConnection, params: OpenParams, error: Exception |
         _note_change(client, f"open:{params.mode}", params, reason)
 
 
-class CallNote:
-    """Outcome of a call to another host, for its audit line."""
+class AuditedCall:
+    """Adds a line about the call to another host that is made inside, whatever its outcome."""
 
-    status: int | None = None
+    # Not made by `contextmanager`, which would take longer than the rest of a small request.
+    __slots__ = ("_client", "_params", "status")
 
+    def __init__(self, client: ServerConnection, params: HttpRequestParams) -> None:
+        self._client = client
+        self._params = params
+        self.status: int | None = None
+        """Set by the caller once there is an answer."""
 
-@contextmanager
-def audited_call(client: ServerConnection, params: HttpRequestParams) -> Iterator[CallNote]:
-    """Add a line about a call to another host, with only scheme, host and port of its URL."""
-    note = CallNote()
-    decision, reason = "allowed", "cancelled"
-    try:
-        yield note
-        reason = ""
-    except Exception as error:
-        if isinstance(error, InvalidParams | InvalidRequest):
-            # Refused before a connection was made.
-            decision = "refused"
-        # Only the type: the text of the error may contain the whole URL.
-        reason = type(error).__name__
-        raise
-    finally:
-        if client.state.audit is not None:
-            client.state.audit.write(
-                CallLine(
-                    principal=client.principal,
-                    session=short_session(client.session.id),
-                    decision=decision,
-                    method=clip(params.method, 32),
-                    target=clip(_origin(params.url)),
-                    status=note.status,
-                    error=reason or None,
-                )
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        audit = self._client.state.audit
+        if audit is None:
+            return
+        client, params = self._client, self._params
+        if kind is None:
+            reason = None
+        else:
+            # Only the type: the text of the error may contain the whole URL.
+            reason = kind.__name__ if issubclass(kind, Exception) else "cancelled"
+        # These are raised before a connection is made.
+        refused = isinstance(error, InvalidParams | InvalidRequest)
+        audit.write(
+            CallLine(
+                principal=client.principal,
+                session=short_session(client.session.id),
+                decision="refused" if refused else "allowed",
+                method=clip(params.method, 32),
+                # Scheme, host and port only.
+                target=clip(_origin(params.url)),
+                status=self.status,
+                error=reason,
             )
+        )
 
 
 def _origin(url: str) -> str:

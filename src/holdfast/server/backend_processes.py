@@ -1,8 +1,8 @@
 """
 Serves the processes of any `ExecBackend`: each session gets a table of its own.
 
-A task per process reads its events, in order, into a log as the local engine has it, so that
-everything above the log is the same. While a session holds a process, its task reads nothing.
+A task per process reads its events, in order, into a log as the local engine has it. Everything
+above the log is the same. While a session holds a process, its task reads nothing.
 The backend then makes the process wait.
 """
 
@@ -11,25 +11,29 @@ import logging
 import os
 import signal as signals
 from collections.abc import Awaitable
+from contextlib import suppress
 
 import msgspec
 
 from holdfast.backends import ExecBackend, ExecProcess
 from holdfast.errors import DuplicateProcess, HoldfastError, OutputLost, StdinClosed
-from holdfast.events import Exited, ProcessEvent, Reason, Verdict, WaitingFor
+from holdfast.events import Exited, Gap, ProcessEvent, Reason, Verdict, WaitingFor
 from holdfast.process.arguments import check_streams
 from holdfast.process.io.log import OutputLog
+from holdfast.process.io.reader import CHUNK
 from holdfast.process.observers import Observers, ProcessStart
 from holdfast.process.pending_start import PendingStart
 from holdfast.process.process_table import ProcessTable, TableSettings
 from holdfast.process.served import ServedProcess
-from holdfast.protocol.process import StartParams, StreamsAtEnd, WriteStatus
+from holdfast.protocol.process import OutputChunk, StartParams, StreamsAtEnd, WriteStatus
 from holdfast.server.backend_errors import backend_errors
-from holdfast.tasks import OwnedTasks
+from holdfast.tasks import OwnedTasks, was_cancelled
 
 __all__ = ["BackendProcess", "BackendProcesses", "BackendSessions"]
 
 logger = logging.getLogger(__name__)
+
+_Asked = asyncio.Task[tuple[ExecProcess, OutputLog]]
 
 # Seconds to wait for the close of a process that nobody wants any more.
 _END_GRACE = 2.0
@@ -97,7 +101,17 @@ class BackendProcess(ServedProcess):
 
     async def follow(self) -> None:
         """Read the events into the log, up to the close or the loss of the process."""
-        detail = "its events ended before its close"
+        detail = await self._read_events()
+        if self.log.closed:
+            return
+        # Nobody can follow it any more. If it can be reached at all, it must not run on.
+        await _end(self._process)
+        if self.running:
+            self._exit(Verdict(reason=Reason.LOST, exit_code=-1, detail=detail))
+        self.log.close()
+
+    async def _read_events(self) -> str:
+        """Read the events into the log; return why there are no more, in case it is not closed."""
         try:
             # Without gaps: a client would wait for ever for a number that is not sent.
             async with self._process.events(stream_ends=True) as stream:
@@ -107,26 +121,32 @@ class BackendProcess(ServedProcess):
                     self._record(event)
         except OutputLost as error:
             # Its own text is advice for whoever reads the stream.
-            detail = f"its output {error.first_seq} to {error.last_seq} was lost"
+            return f"its output {error.first_seq} to {error.last_seq} was lost"
         except HoldfastError as error:
-            detail = str(error)
+            return str(error)
+        except asyncio.CancelledError:
+            if was_cancelled():
+                raise
+            return "the backend cancelled its events"
         except Exception as error:
             logger.exception("the backend failed on process %s", self.process_id)
-            detail = f"the backend failed: {error!r}"
-        if self.log.closed:
-            return
-        # Nobody can follow it any more. If it can be reached at all, it must not run on.
-        await _end(self._process)
-        if self.running:
-            self._exit(Verdict(reason=Reason.LOST, exit_code=-1, detail=detail))
-        self.log.close()
+            return f"the backend failed: {error!r}"
+        return "its events ended before its close"
 
     def _record(self, event: ProcessEvent) -> None:
-        # The exit apart: the reason of our own kill is not known to the backend.
-        if isinstance(event, Exited):
-            self._exit(event.verdict)
-        else:
-            self.log.record(event)
+        match event:
+            case Exited():
+                # The reason of our own kill is not known to the backend.
+                self._exit(event.verdict)
+            case OutputChunk():
+                # Clients refuse an event of more than 1 MiB, and a backend may have any size.
+                for start in range(0, len(event.chunk), CHUNK):
+                    self.log.append(event.stream, event.chunk[start : start + CHUNK])
+            case Gap():
+                # Not asked for, but a backend may have it all the same.
+                raise OutputLost(event.first_seq, event.last_seq)
+            case _:
+                self.log.record(event)
 
     def _exit(self, verdict: Verdict) -> None:
         if self._killed is not None and verdict.reason in _KILLED:
@@ -224,9 +244,10 @@ class BackendProcess(ServedProcess):
         if self._killed is None:
             self._killed = reason
         try:
-            await self._process.terminate(left=True)
-        except HoldfastError as error:
-            logger.info("process %s cannot be killed: %s", self.process_id, error)
+            with backend_errors():
+                await self._process.terminate(left=True)
+        except Exception as error:  # noqa: BLE001 - nobody waits for the answer
+            _log_survivor(self._process, error)
 
 
 class BackendProcesses(ProcessTable[BackendProcess]):
@@ -242,6 +263,8 @@ class BackendProcesses(ProcessTable[BackendProcess]):
         super().__init__(settings)
         self._backend = backend
         self._tasks = tasks
+        # Starts that the backend has not answered. Only the end of the session cancels them.
+        self._asked: set[_Asked] = set()
 
     def launch(self, params: StartParams) -> Awaitable[BackendProcess]:
         start = ProcessStart(params)
@@ -260,12 +283,44 @@ class BackendProcesses(ProcessTable[BackendProcess]):
     async def _launch(
         self, start: ProcessStart, pending: PendingStart[BackendProcess]
     ) -> BackendProcess:
+        asked = self._loop.create_task(self._ask(start))
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+        try:
+            await asyncio.wait((asked,))
+        except asyncio.CancelledError:
+            # The connection is lost, and the process may run already. A client that resumes the
+            # session finds it by its id, and does not start it a second time. Until then it is
+            # told to wait: its other processes must not be held up by a slow start.
+            calls, pending.afterwards = pending.afterwards or (), None
+            self._tasks.start(self._finish_alone(start, pending, asked))
+            for call in calls:
+                call()
+            raise
+        return await self._finish(start, pending, asked)
+
+    async def _ask(self, start: ProcessStart) -> tuple[ExecProcess, OutputLog]:
+        # The log first: nothing is started if it cannot be made.
+        log = self._make_log(start.params)
+        self._observers.prepared(start)
+        with backend_errors():
+            return await self._start(start.params), log
+
+    async def _finish_alone(
+        self, start: ProcessStart, pending: PendingStart[BackendProcess], asked: _Asked
+    ) -> None:
+        await asyncio.wait((asked,))
+        # Observers get the error; there is no request left that could be answered with it.
+        with suppress(Exception):
+            await self._finish(start, pending, asked)
+
+    async def _finish(
+        self, start: ProcessStart, pending: PendingStart[BackendProcess], asked: _Asked
+    ) -> BackendProcess:
+        """Register the process that the backend has started, or raise its error."""
         params = start.params
         try:
-            log = self._make_log(params)
-            self._observers.prepared(start)
-            with backend_errors():
-                started = await self._start(params)
+            started, log = asked.result()
             if pending.called_off:
                 await _end(started)
             pending.check()
@@ -318,6 +373,8 @@ class BackendProcesses(ProcessTable[BackendProcess]):
     def end(self, reason: Reason) -> None:
         self._closed.keep_no_more()
         self._call_off_starts()
+        for asked in self._asked:
+            asked.cancel()
         for process in list(self._processes.values()):
             if not process.log.closed:
                 self._tasks.start(process.kill(reason))
@@ -327,7 +384,12 @@ async def _end(process: ExecProcess) -> None:
     """Kill a process that nobody wants any more, and wait a little for its close."""
     try:
         async with asyncio.timeout(_END_GRACE):
-            await process.terminate(left=True)
-            await process.wait()
-    except (HoldfastError, TimeoutError) as error:
-        logger.info("process %s cannot be killed: %s", process.process_id, error)
+            with backend_errors():
+                await process.terminate(left=True)
+                await process.wait()
+    except Exception as error:  # noqa: BLE001 - the caller has to report the end all the same
+        _log_survivor(process, error)
+
+
+def _log_survivor(process: ExecProcess, error: Exception) -> None:
+    logger.info("process %s cannot be killed: %r", process.process_id, error)

@@ -81,7 +81,13 @@ class Owner(Protocol):
 class Delivery(LogListener):
     """Sender of one process's events to its client."""
 
-    def __init__(self, process: ServedProcess, owner: Owner | None) -> None:
+    def __init__(self, process: ServedProcess, owner: Owner | None, *, acknowledged: bool) -> None:
+        """
+        Args:
+            process: Must not have any event yet.
+            owner: The connection; None if it was lost while the process was started.
+            acknowledged: True if the client of the session acknowledges events.
+        """
         self._process = process
         self._process_id = process.process_id
         self._prefix = output_prefix(process.process_id)
@@ -89,11 +95,11 @@ class Delivery(LogListener):
         # read the events it missed: later ones would only have to wait at the client.
         self._owner: Owner | None = None
         self._resuming: Owner | None = None
-        self._acknowledged = owner is not None and owner.acknowledges
+        self._acknowledged = acknowledged
         # Number and size of each unacknowledged chunk, the oldest first.
         self._unacknowledged: deque[tuple[int, int]] = deque()
         self._unacknowledged_bytes = 0
-        self._limit = UNDER_WAY
+        self._limit = DETACHED if owner is None else UNDER_WAY
         self._holding = False
         if self._acknowledged:
             # Nothing is evicted that the client has not acknowledged.

@@ -13,8 +13,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from time import monotonic
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.connection import Connection
 from holdfast.errors import MalformedMessage
@@ -69,13 +70,19 @@ class AnswerAfter(Awaitable[R], Generic[V, R]):
         self._future.cancel()
 
 
-class _Wait(NamedTuple):
-    """A request that waits: its awaitable, its telemetry record, and its size."""
+class _Wait:
+    """A request that waits for its handler, and has one of the slots meanwhile."""
 
-    waiting: Awaitable[Any]
-    record: RequestRecord | None
-    size: int
-    """Bytes of its parameters, which stay in memory until it is answered."""
+    __slots__ = ("record", "request", "size", "waiting")
+
+    def __init__(
+        self, request: Request, waiting: Awaitable[Any], record: RequestRecord | None
+    ) -> None:
+        self.request = request
+        self.waiting = waiting
+        self.record = record
+        self.size = _size(request)
+        """Bytes of its parameters, which stay in memory until it is answered."""
 
 
 class Dispatcher(Generic[C]):
@@ -118,7 +125,7 @@ class Dispatcher(Generic[C]):
         # A dialect that refuses requests when it is full queues none, so it has no order to keep.
         self._strict = limit == 1 and dialect.overload() is None
         self._loop = asyncio.get_running_loop()
-        self._running: dict[asyncio.Task[None], _Wait] = {}
+        self._running: dict[_Wait, asyncio.Task[None]] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
         self._waiting_bytes = 0
@@ -214,8 +221,8 @@ class Dispatcher(Generic[C]):
                 record.finish("disconnected")
         self._queue.clear()
         # Running requests are still counted: `_done` subtracts them when they have ended.
-        self._waiting_bytes = sum(wait.size for wait in self._running.values())
-        for task, wait in self._running.items():
+        self._waiting_bytes = sum(wait.size for wait in self._running)
+        for wait, task in self._running.items():
             task.cancel()
             # At once, not when the task gets its turn; see `AnswerAfter`.
             if isinstance(wait.waiting, AnswerAfter):
@@ -265,45 +272,37 @@ class Dispatcher(Generic[C]):
             if record is not None:
                 record.finish("error")
             return
-        task = self._task_group.create_task(self._finish(request, result, record))
-        size = _size(request)
-        self._running[task] = _Wait(result, record, size)
-        self._count_bytes(size)
+        wait = _Wait(request, result, record)
+        task = self._task_group.create_task(self._finish(wait))
+        self._running[wait] = task
+        self._count_bytes(wait.size)
         if usage is not None:
             usage.requests += 1
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, wait))
 
-    async def _finish(
-        self, request: Request, waiting: Awaitable[Any], record: RequestRecord | None
-    ) -> None:
+    async def _finish(self, wait: _Wait) -> None:
+        request = wait.request
         try:
-            result = await waiting
+            result = await wait.waiting
             # Before the answer: a client that has it may count on the free slot.
-            self._leave()
+            self._leave(wait)
             self._connection.reply(request.id, result)
             outcome = "success"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
-            self._leave()
+            self._leave(wait)
             self._fail(request, error)
             outcome = "error"
-        if record is not None:
-            record.finish(outcome)
+        if wait.record is not None:
+            wait.record.finish(outcome)
 
-    def _leave(self) -> None:
-        """Free the slot of the current task; harmless a second time."""
-        task: asyncio.Task[None] | None = asyncio.current_task()
-        # `_finish` always runs as a task.
-        assert task is not None
-        self._forget(task)
-
-    def _forget(self, task: asyncio.Task[None]) -> _Wait | None:
-        """Free the slot of a task, if it still has one."""
-        wait = self._running.pop(task, None)
-        if wait is not None:
-            self._count_bytes(-wait.size)
-            if self._usage is not None:
-                self._usage.requests -= 1
-        return wait
+    def _leave(self, wait: _Wait) -> bool:
+        """Free the slot of a request; return False if it has none any more."""
+        if self._running.pop(wait, None) is None:
+            return False
+        self._count_bytes(-wait.size)
+        if self._usage is not None:
+            self._usage.requests -= 1
+        return True
 
     def _count_bytes(self, size: int) -> None:
         """Count waiting bytes, and stop reading from a client that has too many."""
@@ -317,10 +316,9 @@ class Dispatcher(Generic[C]):
         code, text, data = error_of(error, request.method)
         self._connection.fail(request.id, code, text, data if self.wants_error_data else None)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        wait = self._forget(task)
-        # A task that still has its slot was cancelled.
-        if wait is not None:
+    def _done(self, wait: _Wait, _: asyncio.Task[None]) -> None:
+        # A request that still has its slot was cancelled.
+        if self._leave(wait):
             # Perhaps before its first step: then its coroutine was never awaited, and Python
             # would warn about that.
             if isinstance(wait.waiting, Coroutine):
@@ -357,9 +355,19 @@ class Dispatcher(Generic[C]):
 
 def _size(request: Request) -> int:
     """Return the approximate bytes of text in a request, down to three levels of nesting."""
-    if type(request.params) is DecodedParams:
-        return request.params.size
-    return _text_in(request.params, 3)
+    params = request.params
+    if type(params) is DecodedParams:
+        return params.size
+    if type(params) is not dict:
+        return _text_in(params, 3)
+    # Nearly all params: a few texts, and this is on the path of every request that waits.
+    size = 0
+    for value in params.values():
+        if type(value) is str:
+            size += len(value)
+        elif type(value) is dict or type(value) is list:
+            size += _text_in(value, 2)
+    return size
 
 
 def _text_in(value: object, depth: int) -> int:

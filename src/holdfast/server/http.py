@@ -3,13 +3,13 @@
 from collections.abc import Awaitable
 from functools import partial
 
-from holdfast.backends import HttpClient, ResolvesNames
+from holdfast.backends import HttpClient
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.methods import HTTP_REQUEST
 from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
-from holdfast.server.audited import audited_call
+from holdfast.server.audited import AuditedCall
 from holdfast.server.backend_errors import backend_errors
 from holdfast.server.connection import ServerConnection
 
@@ -36,16 +36,16 @@ def _request(
 
 def _caller(client: ServerConnection) -> HttpClient:
     """Return the HTTP client, set up to resolve names in the threads of this connection."""
-    http = client.state.http
-    if isinstance(http, ResolvesNames):
-        http.resolve_names_by(client.filesystem.run)
-    return http
+    state = client.state
+    if state.resolves_names is not None:
+        state.resolves_names.resolve_names_by(client.filesystem.run)
+    return state.http
 
 
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
-    with audited_call(client, params) as note, backend_errors():
+    with AuditedCall(client, params) as call, backend_errors():
         response = await _caller(client).request(params)
-        note.status = response.status
+        call.status = response.status
     body = response.body_base64
     if len(body) <= _LARGE:
         return response
@@ -57,9 +57,9 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
-        with audited_call(client, params) as note, backend_errors():
+        with AuditedCall(client, params) as call, backend_errors():
             response, body = await _caller(client).stream(params)
-            note.status = response.status
+            call.status = response.status
     except BaseException:
         client.bodies.release(params.request_id)
         raise

@@ -16,6 +16,7 @@ from holdfast.protocol.http import BodyDeltaEvent
 from holdfast.protocol.methods import HTTP_BODY_DELTA
 from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import encode_value
+from holdfast.tasks import was_cancelled
 
 __all__ = ["MAX_DELTA", "ConnectionBodies"]
 
@@ -94,13 +95,17 @@ class ConnectionBodies:
         except HoldfastError as failure:
             # The response was sent already, so the last delta carries the error.
             error = str(failure)
+        except asyncio.CancelledError:
+            if was_cancelled():
+                raise
+            error = "the backend cancelled the body"
         except Exception:
             # Raised further, it would end the server with all its connections.
             logger.exception("the body of an HTTP response failed")
             error = "internal error"
         finally:
             del self._streams[request_id]
-            await body.aclose()
+            await _close(body)
         event = BodyDeltaEvent(
             request_id=request_id, seq=seq, delta_base64=b"", done=True, error=error
         )
@@ -112,6 +117,17 @@ async def _pieces(body: HttpBody) -> AsyncIterator[bytes]:
     async for piece in body:
         for start in range(0, len(piece), MAX_DELTA):
             yield piece[start : start + MAX_DELTA]
+
+
+async def _close(body: HttpBody) -> None:
+    """Close a body; a failure is only logged, since the client has all of it."""
+    try:
+        await body.aclose()
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+    except Exception:
+        logger.exception("the body of an HTTP response cannot be closed")
 
 
 _MORE = b'","done":false,"error":null}}'

@@ -21,13 +21,13 @@ from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
 # Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
 if TYPE_CHECKING:
-    from holdfast.transports import unix, websocket
+    from holdfast.transports import unix, websocket_listener
     from holdfast.transports.tls import ServerTls, TlsListener
-    from holdfast.transports.websocket import Gate
+    from holdfast.transports.websocket_listener import Gate
 else:
     # Each server needs one of them, and WebSocket takes 90 ms.
     unix = late_module("holdfast.transports.unix")
-    websocket = late_module("holdfast.transports.websocket")
+    websocket_listener = late_module("holdfast.transports.websocket_listener")
 
 __all__ = [
     "BadListenUrl",
@@ -44,8 +44,8 @@ __all__ = [
 class BadListenUrl(HoldfastError):
     """The URL is not an address that a server can listen on."""
 
-    def __init__(self, message: str, *, url: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, url: str | None = None, errno: int | None = None) -> None:
+        super().__init__(message, errno=errno)
         self.url = url
         """The value that was refused; None if each of several is valid."""
 
@@ -213,7 +213,7 @@ async def listen(
     """
     if where.kind == "unix":
         return await _listen_unix(where, accept, unix_frames=unix_frames)
-    listener = await websocket.listen_websocket(
+    listener = await websocket_listener.listen_websocket(
         where.host,
         where.port,
         gate=make_gate(check, admit=admit, refused=refused, pages=pages),
@@ -234,7 +234,7 @@ async def _listen_unix(
     if unix_frames:
         # No token: the mode of the socket file decides who may connect, as without frames.
         gate = make_gate(_only_own_user)
-        server = await websocket.listen_websocket_unix(
+        server = await websocket_listener.listen_websocket_unix(
             where.path, gate=gate, accept=accept, listening=_inherited(where)
         )
     else:

@@ -4,7 +4,8 @@ The engines of this machine, which a server uses unless it is given others.
 The only module of the server that names them.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from holdfast.backends import HttpBody, RunInThread
 from holdfast.filesystem.local import LocalFileSystem
@@ -64,11 +65,14 @@ class LazyHttpClient:
         """Resolve names in the threads of one client, for calls of the current task."""
         self._client.resolve_names_by(run)
 
-    async def request(self, params: HttpRequestParams) -> HttpResponse:
-        return await self._client.request(params)
+    # Neither is a coroutine of its own: one more for each call would only pass on the result.
+    def request(self, params: HttpRequestParams) -> Coroutine[Any, Any, HttpResponse]:
+        return self._client.request(params)
 
-    async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, HttpBody]:
-        return await self._client.stream(params)
+    def stream(
+        self, params: HttpRequestParams
+    ) -> Coroutine[Any, Any, tuple[HttpResponse, HttpBody]]:
+        return self._client.stream(params)
 
     async def aclose(self) -> None:
         """Close the client with its idle connections, if one was made."""

@@ -1,7 +1,7 @@
 """Open file handles and the watch of one connection [fs.open.per-connection]."""
 
 import asyncio
-from contextlib import suppress
+import logging
 
 from msgspec import UNSET
 
@@ -11,9 +11,12 @@ from holdfast.errors import HoldfastError, InvalidRequest, NotFound
 from holdfast.filesystem.client_files import ClientFileHandle, ClientFiles
 from holdfast.protocol.fs import MissingChangedEvent, OpenParams, WatchMissingParams
 from holdfast.protocol.methods import FS_MISSING_CHANGED
+from holdfast.server.backend_errors import backend_errors
 from holdfast.server.principals import Usage
 
 __all__ = ["ConnectionFiles", "check_handle_id", "unknown_handle"]
+
+logger = logging.getLogger(__name__)
 
 # Open files of one connection, as in the real server.
 MAX_HANDLES = 128
@@ -125,8 +128,14 @@ class ConnectionFiles:
 
     async def _report(self, watch: MissingWatch, watch_id: int) -> None:
         # A backend that has lost its files cannot tell, so the client looks for itself.
-        with suppress(HoldfastError):
-            await watch.changed()
+        try:
+            with backend_errors():
+                await watch.changed()
+        except HoldfastError as error:
+            logger.info("a watch of missing files was lost: %s", error)
+        except Exception:
+            # Raised further, it would end the server with all its connections.
+            logger.exception("a watch of missing files failed")
         self._watch = None
         self._connection.notify(FS_MISSING_CHANGED, MissingChangedEvent(watch_id=watch_id))
 

@@ -193,11 +193,12 @@ def _write(
 ) -> WriteResponse | Awaitable[WriteResponse]:
     if not params.write_id:
         raise InvalidParams("writeId must not be empty")
-    # The protocol has statuses for these, not errors: a client may write at any time.
-    if client.session.processes.is_starting(params.process_id):
-        return WriteResponse(status=WriteStatus.STARTING)
-    process = client.session.processes.find(params.process_id)
+    processes = client.session.processes
+    process = processes.find(params.process_id)
     if process is None:
+        # The protocol has statuses for these, not errors: a client may write at any time.
+        if processes.is_starting(params.process_id):
+            return WriteResponse(status=WriteStatus.STARTING)
         return WriteResponse(status=WriteStatus.UNKNOWN_PROCESS)
     status = process.write(params.chunk.data, params.write_id)
     if status is WriteStatus.ACCEPTED:

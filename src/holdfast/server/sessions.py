@@ -56,6 +56,8 @@ class Session(ProcessObserver):
         self.usage = usage
         """Usage of its principal; only the same principal can resume the session."""
         self.owner: Owner | None = None
+        # True if the last connection was that of a Holdfast client.
+        self._acknowledges = False
         self.principal = ANONYMOUS
         """Name of the token that opened the session, or resumed it last."""
         # By process id, for all processes that are not forgotten.
@@ -73,6 +75,7 @@ class Session(ProcessObserver):
     def attach(self, owner: Owner) -> None:
         """Send new events to this connection from now on."""
         self.owner = owner
+        self._acknowledges = owner.acknowledges
         for delivery in self._deliveries.values():
             delivery.attach(owner)
         self.processes.resume_forgetting()
@@ -104,7 +107,9 @@ class Session(ProcessObserver):
                 self._marks.add(owner)
                 self._first = self._first or FirstCommand.now(process.pid)
         # Before the first output, so that no event is missed.
-        self._deliveries[process.process_id] = Delivery(process, self.owner)
+        self._deliveries[process.process_id] = Delivery(
+            process, self.owner, acknowledged=self._acknowledges
+        )
 
     def forgotten(self, process: ServedProcess) -> None:
         """Drop the delivery of a process that can neither be read nor acknowledged any more."""

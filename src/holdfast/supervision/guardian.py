@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast.late_import import late_module
+from holdfast.linux.proc import children_of
 
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
@@ -336,15 +337,7 @@ def children_of_this_process() -> list[int]:
     Raises:
         OSError: No descriptor is left to read the list with.
     """
-    pids: list[int] = []
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread}/children", "rb") as file:
-                pids += map(int, file.read().split())
-        except (FileNotFoundError, ProcessLookupError):
-            # The thread has ended.
-            continue
-    return pids
+    return children_of("self")
 
 
 def reap_children(spare: Collection[int]) -> bool:

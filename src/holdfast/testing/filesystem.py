@@ -334,7 +334,9 @@ class FakeFileSystem:
                 raise InvalidRequest(NEEDS_RECURSIVE, path=origin)
             # Without links, through which the destination could be inside, too.
             real = self._tree.real_path(origin)
-            if f"{self._tree.real_path(target)}/".startswith(f"{real.rstrip('/')}/"):
+            with about(target):
+                inside = f"{self._tree.real_path(target)}/".startswith(f"{real.rstrip('/')}/")
+            if inside:
                 raise InvalidRequest(INTO_ITSELF, path=target)
         elif node.kind not in ("file", "link"):
             raise InvalidRequest(OTHER_KIND, path=origin)
@@ -444,10 +446,10 @@ class FakeFileHandle:
         check_read_length(size)
         native = await self._begin("read_block")
         with about(native):
-            if self._target is not None:
-                raise os_error(errno.EBADF)
-            if offset > I64_MAX:
-                raise os_error(errno.EINVAL)
+            if self._target is not None or offset > I64_MAX:
+                # As of a real file, a failed read closes the handle and drops what was written.
+                self.discard()
+                raise os_error(errno.EINVAL if self._target is None else errno.EBADF)
             return bytes(self._content[offset : offset + size]), offset + size >= len(self._content)
 
     async def write_block(self, offset: int, data: bytes) -> None:

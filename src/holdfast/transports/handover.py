@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError
 from holdfast.late_import import late_module
-from holdfast.transports.private_folder import SOCKET, PrivateFolder
+from holdfast.transports.private_folder import SOCKET, PrivateFolder, listen_privately
 
 if TYPE_CHECKING:
     import hmac
@@ -82,16 +82,8 @@ def listen_for_handovers(folder: PrivateFolder) -> socket.socket:
         OSError: It cannot be done.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    before = os.umask(0o177)
-    try:
-        listening.bind(folder.entry(SOCKET))
-        listening.listen()
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
-    finally:
-        os.umask(before)
+    listen_privately(listening, folder.entry(SOCKET))
+    listening.setblocking(False)
     return listening
 
 

@@ -1,8 +1,8 @@
 """
 A folder that only its user can enter, for the socket of a server that outlives its connection.
 
-Its name is random, so nobody can make it first. Whoever is told the name later checks
-owner and mode on an open descriptor and goes on from that descriptor, so neither a
+Its name is random, so nobody can make it first. Whoever gets the name later opens the folder,
+and checks owner and mode of the descriptor. All else goes by that descriptor. So neither a
 symbolic link nor an exchange at the wrong moment leads elsewhere.
 
 A server holds a lock on its folder as long as it or its guardian lives. A folder that
@@ -11,12 +11,13 @@ can be locked belongs to nobody any more, and is removed by the next server that
 
 import fcntl
 import os
+import socket
 import stat
 from contextlib import suppress
 
 from holdfast.errors import HoldfastError
 
-__all__ = ["SOCKET", "PrivateFolder", "UnusableFolder", "remove_abandoned"]
+__all__ = ["SOCKET", "PrivateFolder", "UnusableFolder", "listen_privately", "remove_abandoned"]
 
 SOCKET = "socket"
 """The name of the socket in its folder."""
@@ -25,6 +26,9 @@ SOCKET = "socket"
 _SHARED = "/tmp"  # noqa: S108 - the folder made in it has a random name and the mode 0700
 
 _ATTEMPTS = 10
+
+# Connections that may wait to be accepted.
+_BACKLOG = 128
 
 # Letters of a path that mean the same to every shell: the path travels in command lines.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
@@ -166,3 +170,24 @@ def _base() -> str:
             ):
                 return runtime.rstrip("/") or "/"
     return _SHARED
+
+
+def listen_privately(listening: socket.socket, path: str) -> None:
+    """
+    Bind a socket to a file of mode 0600 and listen; the socket is closed if that fails.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    # The mode must be right from the first moment, so it is set by the mask and not by a change
+    # afterwards. Nothing else runs between the two calls.
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+        # Until it listens, another server would take it for one that is gone.
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)

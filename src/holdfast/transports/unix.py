@@ -18,11 +18,9 @@ from holdfast.system_text import system_text
 from holdfast.tasks import was_cancelled
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport
+from holdfast.transports.private_folder import listen_privately
 
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]
-
-# Connections that wait to be accepted.
-_BACKLOG = 128
 
 # Seconds for another server to make its socket file; it takes less than a millisecond.
 _LOCK_LIMIT = 2.0
@@ -68,18 +66,7 @@ def bind_unix(path: str) -> socket.socket:
     with _alone(os.path.dirname(path)):
         _remove_stale(path)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        # The mode must be right from the first moment, so it is set by the mask and
-        # not by a change afterwards. Nothing else runs between the two calls.
-        before = os.umask(0o177)
-        try:
-            listening.bind(path)
-            # Until it listens, another server would take it for one that is gone.
-            listening.listen(_BACKLOG)
-        except BaseException:
-            listening.close()
-            raise
-        finally:
-            os.umask(before)
+        listen_privately(listening, path)
     return listening
 
 
@@ -88,8 +75,8 @@ def _alone(folder: str) -> Iterator[None]:
     """
     Keep other servers from making socket files in a folder during the block.
 
-    Otherwise two that find the file of a server that is gone could both remove it, and the
-    second one would remove the file that the first has made by then.
+    Otherwise two servers could both find and remove the file of one that is gone. The second
+    would remove the file that the first has made by then.
 
     Raises:
         OSError: There is no such folder.

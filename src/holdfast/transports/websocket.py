@@ -1,9 +1,8 @@
 """
-WebSocket connections by picows [ws.*], and the listeners of a server.
+WebSocket connections by picows [ws.*].
 
 picows carries frames; messages in fragments, the limit of a message and slow
-readers are handled here. Its own way to answer HTTP knows `GET` only, so a
-listener reads the head itself and hands proper upgrades over.
+readers are handled here.
 """
 
 import asyncio
@@ -11,8 +10,7 @@ import io
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from picows import (
     WSAutoPingStrategy,
@@ -23,8 +21,6 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
-from holdfast.late_import import late_module
-from holdfast.log_event import LogEvent, clip
 from holdfast.transports.base import (
     HIGH_WATER,
     LOCAL_PRINCIPAL,
@@ -33,27 +29,12 @@ from holdfast.transports.base import (
     Receiver,
     Transport,
 )
-from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.life import HangUpWatch, LifeWatch, keep_alive
-from holdfast.transports.unix import bind_unix
-from holdfast.transports.unix_as_tcp import UnixAsTcp
-
-# Most listeners do without TLS.
-if TYPE_CHECKING:
-    from ssl import SSLContext
-
-    from holdfast.transports import tls as tls_listener
-else:
-    # Loads OpenSSL, and most servers listen without TLS.
-    tls_listener = late_module("holdfast.transports.tls")
 
 __all__ = [
     "MAX_FRAME",
-    "PING_INTERVAL",
-    "Gate",
     "WebSocketTransport",
-    "listen_websocket",
-    "listen_websocket_unix",
+    "socket_address",
     "websocket_protocol",
 ]
 
@@ -86,16 +67,6 @@ _picows_logger.propagate = False
 MAX_FRAME = 16 << 20
 """Bytes of one frame; a larger one ends the connection."""
 
-PING_INTERVAL = 30.0
-"""Seconds between two pings of a server; a missing pong has no consequence."""
-
-# Seconds a client may take to send its request.
-HEAD_TIMEOUT = 10.0
-
-Gate = Callable[[RequestHead], Response | str]
-"""Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
-
-_BACKLOG = 1024
 _READ_BUFFER = 64 << 10
 
 # Bytes up to which picows copies a message that it sends for a server.
@@ -142,6 +113,8 @@ class WebSocketTransport(WSListener):
         # Small messages of a server that are sent together. It is a list, empty or not, while
         # frames are received and as long as a call of `_uncork` is due.
         self._corked: list[bytes] | None = None
+        # True while a server handles a frame that came alone and has sent nothing yet.
+        self._lone_frame = False
         self._quick_ack: socket.socket | None = None
         self._life = LifeWatch(loop, send_sign=self._ping, end=self._give_up)
         # Only while receiving is paused.
@@ -178,6 +151,11 @@ class WebSocketTransport(WSListener):
             self._send_now(message)
         elif len(message) > _COPIED:
             self._write_frame(len(message), (message,))
+        elif self._lone_frame:
+            # The answer, and nearly always the only message.
+            self._lone_frame = False
+            self._corked = []
+            self._send_now(message)
         else:
             # There are often several: the last output of a process and its exit, the exits of
             # many, the answers to a batch. A system call for each would cost more than the rest.
@@ -244,7 +222,7 @@ class WebSocketTransport(WSListener):
         underlying.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         peer = underlying.get_extra_info("peername")
         if peer:
-            self.label = f"exec-server websocket {_address(peer)}"
+            self.label = f"exec-server websocket {socket_address(peer)}"
         sock = underlying.get_extra_info("socket")
         if sock.family != socket.AF_UNIX:
             keep_alive(sock, self._ping_interval)
@@ -257,7 +235,10 @@ class WebSocketTransport(WSListener):
         if self._aborted:
             return
         if self._corked is None and not self._is_client:
-            self._corked = []
+            if frame.last_in_buffer:
+                self._lone_frame = True
+            else:
+                self._corked = []
         try:
             whole = frame.fin and frame.msg_type is WSMsgType.TEXT and self._fragments is None
             if whole and frame.payload_size <= MAX_FRAME:
@@ -267,7 +248,9 @@ class WebSocketTransport(WSListener):
                 self._frame(transport, frame)
         finally:
             if frame.last_in_buffer:
-                self._uncork()
+                self._lone_frame = False
+                if self._corked is not None:
+                    self._uncork()
                 if self._quick_ack is not None:
                     # Not a lasting option: the kernel falls back by itself. It makes a
                     # server that waits for acknowledgements answer many times faster.
@@ -439,166 +422,9 @@ def _frame_head(size: int) -> bytes:
     return b"\x81\x7f" + size.to_bytes(8, "big")
 
 
-def _address(peer: Any) -> str:
+def socket_address(peer: Any) -> str:
     """Return the other end of a socket as `IP:PORT`; a unix socket has no name there."""
     if not peer:
         return "unix"
     host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
     return f"{host}:{peer[1]}"
-
-
-class _FrontDoor(asyncio.Protocol):
-    """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        gate: Gate,
-        accept: Callable[[Transport], Receiver],
-        ping_interval: float,
-    ) -> None:
-        self._loop = loop
-        self._ping_interval = ping_interval
-        self._gate = gate
-        self._accept = accept
-        self._data = b""
-        self._transport: asyncio.Transport
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._timer = self._loop.call_later(HEAD_TIMEOUT, self._transport.abort)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        if self._timer is None:
-            # The head was answered already; the rest is not needed.
-            return
-        self._data += data
-        head, end, rest = self._data.partition(b"\r\n\r\n")
-        if not end and len(self._data) <= MAX_HEAD:
-            return
-        self._timer.cancel()
-        self._timer = None
-        try:
-            if len(head) > MAX_HEAD:
-                raise BadHead
-            request = RequestHead.parse(head)
-        except BadHead:
-            self._answer(Response(HTTPStatus.BAD_REQUEST), head_only=False)
-            return
-        decided = self._gate(request)
-        if isinstance(decided, str):
-            self._upgrade(request, rest, principal=decided)
-        else:
-            self._answer(decided, head_only=request.method == "HEAD")
-
-    def _answer(self, response: Response, *, head_only: bool) -> None:
-        if response.status >= HTTPStatus.BAD_REQUEST:
-            logger.info(
-                LogEvent(
-                    "connection refused",
-                    status=response.status.value,
-                    address=_address(self._transport.get_extra_info("peername")),
-                    reason=clip(response.body.decode(errors="replace")) or response.status.phrase,
-                )
-            )
-        self._transport.write(response.encode(head_only=head_only))
-        self._transport.close()
-
-    def _upgrade(self, request: RequestHead, rest: bytes, *, principal: str) -> None:
-        listener = WebSocketTransport(
-            self._loop, self._ping_interval, self._accept, is_client=False
-        )
-        listener.principal = principal
-        protocol = websocket_protocol(lambda _: listener, self._ping_interval)
-        self._transport.set_protocol(protocol)
-        sock = self._transport.get_extra_info("socket")
-        protocol.connection_made(
-            UnixAsTcp(self._transport) if sock.family == socket.AF_UNIX else self._transport
-        )
-        # The head is checked; picows gets it in the one spelling it knows.
-        key = request.get("sec-websocket-key") or ""
-        data = (
-            "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
-        ).encode() + rest
-        while data:
-            buffer = protocol.get_buffer(-1)
-            size = min(len(buffer), len(data))
-            buffer[:size] = data[:size]
-            protocol.buffer_updated(size)
-            data = data[size:]
-
-
-async def listen_websocket(
-    host: str,
-    port: int,
-    *,
-    gate: Gate,
-    accept: Callable[[Transport], Receiver],
-    ping_interval: float | None = None,
-    tls: "SSLContext | None" = None,
-    listening: socket.socket | None = None,
-) -> "asyncio.Server | tls_listener.TlsListener":
-    """
-    Listen for connections.
-
-    Args:
-        host: An address of this machine.
-        port: 0 for any that is free.
-        gate: Asked about every request; it calls `upgrade_fault` where that is due.
-        accept: Called with each connection, returns who receives its messages.
-        ping_interval: Seconds between two pings, `PING_INTERVAL` unless given. A client need
-            not answer; one whose machine acknowledges nothing for two intervals is lost.
-        tls: Makes it `wss`. A handshake has as much time as a request.
-        listening: A socket that is bound already, instead of host and port.
-
-    Raises:
-        OSError: The address cannot be had.
-    """
-    loop = asyncio.get_running_loop()
-    interval = PING_INTERVAL if ping_interval is None else ping_interval
-    # Given an address, uvloop would start threads to look it up.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = listening is not None
-    listening = listening or socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        if not bound:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((host, port))
-
-        def make_door() -> _FrontDoor:
-            return _FrontDoor(loop, gate, accept, interval)
-
-        if tls is None:
-            return await loop.create_server(make_door, sock=listening, backlog=_BACKLOG)
-        listening.listen(_BACKLOG)
-        return tls_listener.TlsListener(listening, tls, make_door, timeout=HEAD_TIMEOUT)
-    except BaseException:
-        listening.close()
-        raise
-
-
-async def listen_websocket_unix(
-    path: str,
-    *,
-    gate: Gate,
-    accept: Callable[[Transport], Receiver],
-    listening: socket.socket | None = None,
-) -> asyncio.Server:
-    """
-    Listen on a unix socket of mode 0600; see `listen_websocket`.
-
-    Raises:
-        OSError: The address is not available.
-    """
-    loop = asyncio.get_running_loop()
-    return await loop.create_unix_server(
-        lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL),
-        sock=bind_unix(path) if listening is None else listening,
-        backlog=_BACKLOG,
-    )

@@ -1,9 +1,15 @@
 """The check of documents finds wide lines, full cells and dead links."""
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from scripts.checks.documents import LONGEST_CELL, LONGEST_LINE, problems
 from scripts.checks.markdown import anchors
+
+ROOT = Path(__file__).parents[3]
 
 FILES = {"docs/a.md": {"one", "two"}, "docs/b.md": {"three"}, "README.md": set[str]()}
 
@@ -48,3 +54,17 @@ def test_code_has_neither_links_nor_headings() -> None:
 def test_anchors_are_those_of_the_site() -> None:
     text = "# A `b/c`, d\n## A `b/c`, d\n## See [it](x.md) – now\n## Named {#own}\n"
     assert anchors(text) == {"a-bc-d", "a-bc-d_1", "see-it-now", "own"}
+
+
+def test_the_architecture_has_every_layer_in_its_order_and_stays_short() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    assert len(page.splitlines()) <= 200
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    there = {path.stem for path in (ROOT / "src/holdfast").iterdir()} - {"testing"}
+    layers = [
+        set(re.findall(r"\w+", layer)) & there for layer in settings["contracts"][0]["layers"]
+    ]
+    drawn = page.partition("## Layers")[2].split("```")[1]
+    assert [set(re.findall(r"\w+", layer)) for layer in drawn.split(">")] == list(
+        filter(None, layers)
+    )

@@ -1,10 +1,20 @@
-"""The check of the source finds doubled names, long functions, questions and late imports."""
+"""The check of the source finds what makes it hard to read, and nothing else."""
 
 import ast
 
 import pytest
 
-from scripts.checks.source import LONGEST_FUNCTION, doubled_classes, late_imports, problems
+from scripts.checks.source import (
+    LONGEST_FUNCTION,
+    LONGEST_MODULE,
+    doubled_classes,
+    engines_in_the_server,
+    late_imports,
+    long_modules,
+    problems,
+    too_few_comments,
+    unused_modules,
+)
 
 
 def wrong(text: str) -> list[str]:
@@ -36,3 +46,50 @@ def test_an_import_in_a_function_has_its_reason_above_it() -> None:
     bare = "def f():\n    import a\n"
     (found,) = late_imports("a.py", bare, ast.parse(bare))
     assert found.startswith("a.py:2: ")
+
+
+def test_a_long_module_is_found() -> None:
+    texts = {"a.py": "x\n" * LONGEST_MODULE, "b.py": "x\n" * (LONGEST_MODULE + 1)}
+    assert list(long_modules(texts)) == ["b.py: 601 lines: look for the second idea inside"]
+
+
+def test_a_module_that_nothing_imports_is_found() -> None:
+    sources = {
+        "src/holdfast/__init__.py": "",
+        "src/holdfast/__main__.py": "import holdfast.a",
+        "src/holdfast/a.py": "from holdfast import b\nfrom holdfast.c.d import e",
+        "src/holdfast/b.py": "",
+        "src/holdfast/c/__init__.py": "",
+        "src/holdfast/c/d.py": "",
+        "src/holdfast/c/alone.py": "",
+    }
+    trees = {path: ast.parse(text) for path, text in sources.items()}
+    assert list(unused_modules(trees)) == ["src/holdfast/c/alone.py: nothing imports it"]
+
+
+def test_too_few_comments_are_found_in_all_and_by_folder() -> None:
+    code, why = "x = 1\n", "# Why.\n"
+    texts = {
+        "src/holdfast/process/a.py": code * 92 + "\n" * 50 + why * 8,
+        "src/holdfast/sandbox/a.py": code * 93 + why * 7,
+        "src/holdfast/client/a.py": code * 90
+        + why * 7
+        + "# -- a heading\n" * 2
+        + "x = 2  # this\n",
+        "src/holdfast/errors.py": code * 20,
+    }
+    assert list(too_few_comments(texts)) == [
+        "src/holdfast/sandbox: 7.00 % comments, fewer than 8 %: say why",
+        "src/holdfast/client: 7.00 % comments, fewer than 8 %: say why",
+    ]
+    texts["src/holdfast/errors.py"] = code * 300
+    assert next(too_few_comments(texts)).startswith(
+        "src/holdfast/: 3.67 % comments, fewer than 5 %"
+    )
+
+
+def test_an_engine_of_this_machine_is_found_in_the_server() -> None:
+    text = "from x import LocalFileSystem\nLocalFileSystems = 1\n"
+    paths = ("server/app.py", "server/local_engines.py", "client/a.py")
+    found = engines_in_the_server({f"src/holdfast/{path}": text for path in paths})
+    assert [each.partition(": ")[0] for each in found] == ["src/holdfast/server/app.py:1"]

@@ -485,6 +485,23 @@ async def test_calls_carry_what_they_were_given(
     }
 
 
+async def test_input_after_a_termination_is_not_sent(
+    client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    """A Codex server may accept it, and nobody would read it."""
+    process = await started(client, peer)
+    server.answers["process/terminate"] = lambda peer, request: peer.reply(
+        request, {"running": True}
+    )
+    server.answers["process/write"] = lambda peer, request: peer.reply(
+        request, {"status": "accepted"}
+    )
+    assert await process.terminate()
+    assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
+    methods = [said.method for said in peer.heard if isinstance(said, Request)]
+    assert methods[-1] == "process/terminate"
+
+
 async def test_the_name_of_a_signal_is_unsupported_where_servers_know_but_one(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:

@@ -7,7 +7,7 @@ from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.transports.base import Transport
 from holdfast.transports.http_head import RequestHead, Response
-from holdfast.transports.websocket import listen_websocket
+from holdfast.transports.websocket_listener import listen_websocket
 
 
 class ListeningServer(ScriptedServer):

@@ -577,6 +577,24 @@ async def test_what_a_server_told_is_not_asked_for(
     assert server.peers[0].requests("environment/info") == []
 
 
+async def test_a_new_session_may_be_on_another_kind_of_server(
+    environment: RemoteEnvironment, server: ScriptedServer
+) -> None:
+    assert (await environment.shell()).path == "/bin/sh"
+
+    def initialize(peer: ScriptedPeer, request: Request) -> None:
+        shell = {"name": "zsh", "path": "/bin/zsh"}
+        peer.reply(request, {"sessionId": "another", "environmentInfo": {"shell": shell}})
+
+    server.answers["initialize"] = initialize
+    refuse_to_resume(server)
+    await lost(server)
+    await server.peer(1)
+    while not (await environment.client()).is_connected:
+        await settled()
+    assert (await environment.shell()).path == "/bin/zsh"
+
+
 # -- where it is
 
 

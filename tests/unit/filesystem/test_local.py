@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,25 @@ async def test_what_is_discarded_never_was(files: LocalFileSystem, tmp_path: Pat
     await files.aclose()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+async def test_a_close_that_is_cancelled_before_its_turn_discards(
+    files: LocalFileSystem, tmp_path: Path
+) -> None:
+    handle = await files.open(uri(tmp_path / "file"), "replace")
+    assert isinstance(handle, handle_module.LocalFileHandle)
+    gate = threading.Event()
+    busy = handle._queue.run(lambda: gate.wait(10))
+    closing = asyncio.create_task(handle.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    gate.set()
+    await busy
+    await files.aclose()
+    assert handle._file is None, "it is still open"
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.requirement("fs.read-block.error-closes")

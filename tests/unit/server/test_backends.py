@@ -1,12 +1,13 @@
 """Backends that fail in ways of their own: a server outlives them all."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
-from holdfast.backends import HttpBody
+from holdfast.backends import ExecBackend, HttpBody
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidParams
 from holdfast.events import Reason
 from holdfast.process.event_stream import LogEventStream
@@ -20,6 +21,7 @@ from holdfast.server.app import Server
 from holdfast.testing import FakeBackend, FakeFileSystem, FakeProcess
 from holdfast.testing.file_tree import FileTree
 from holdfast.testing.filesystem import FakeWatch
+from tests.unit.process.starting import eventually
 from tests.unit.server.serving import Client
 
 
@@ -93,62 +95,180 @@ async def test_a_body_of_others_that_fails_ends_only_itself(
     assert ("a bug" in caplog.text) == isinstance(error, RuntimeError)
 
 
+class UnclosableBody(FailingHttp):
+    """Bodies that cannot be closed."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"all"
+
+    async def aclose(self) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), asyncio.CancelledError()])
+async def test_a_body_that_cannot_be_closed_is_complete_all_the_same(error: Exception) -> None:
+    async with Server(http=UnclosableBody(error, in_body=True)) as server:
+        client = Client(server)
+        await client.initialize()
+        assert (await call_out(client, 100, stream=True))["status"] == 200
+        last = await client.hears("http/request/bodyDelta", 2)
+        assert (last["done"], last["error"]) == (True, None)
+        assert await client.call("environment/status") == {"status": "ready"}
+        client.hang_up()
+
+
+async def test_a_call_that_a_backend_cancels_is_answered() -> None:
+    """As by a backend that awaits a task of its own, which something else has cancelled."""
+    error: Any = asyncio.CancelledError()
+    text = "the backend cancelled the call"
+    backend = FakeBackend()
+    backend.refuse_next_start(error)
+    async with Server(processes=backend, http=FailingHttp(error, in_body=True)) as server:
+        client = Client(server)
+        await client.initialize()
+        assert await client.start("x") == (-32603, text)
+        assert await call_out(client, 100, stream=False) == (-32603, text)
+        assert (await call_out(client, 101, stream=True))["status"] == 200
+        last = await client.hears("http/request/bodyDelta", 2)
+        assert (last["done"], last["error"]) == (True, "the backend cancelled the body")
+        client.hang_up()
+
+
 class LostWatch(FakeWatch):
-    """A watch whose files cannot be reached any more."""
+    """A watch that fails with a given error."""
+
+    error: BaseException
 
     async def changed(self) -> None:
-        raise ConnectionLost("the disk is gone")
+        raise self.error
 
 
 class LosingFiles(FakeFileSystem):
-    """Files whose watches are lost."""
+    """Files whose watches fail."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self._error = error
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None
     ) -> LostWatch:
-        return LostWatch(FileTree(), [path.native for path in missing], None)
+        watch = LostWatch(FileTree(), [path.native for path in missing], None)
+        watch.error = self._error
+        return watch
 
 
-async def test_a_watch_that_is_lost_makes_the_client_look() -> None:
-    async with Server(files=LosingFiles()) as server:
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionLost("the disk is gone"), RuntimeError("a bug"), asyncio.CancelledError()],
+    ids=["lost", "bug", "cancelled"],
+)
+async def test_a_watch_that_is_lost_makes_the_client_look(error: BaseException) -> None:
+    async with Server(files=LosingFiles(error)) as server:
         client = Client(server)
         await client.initialize()
         watched = await client.call("fs/watchMissing", watchId=1, missing=["file:///a"])
         assert watched == {"watching": True}
         assert (await client.hears("fs/missingChanged"))["watchId"] == 1
+        assert await client.call("environment/status") == {"status": "ready"}
         client.hang_up()
 
 
 class BrokenProcess(FakeProcess):
     """A process of a backend with a bug."""
 
+    at_kill: BaseException
+    at_read: BaseException
+
     async def terminate(self, **options: Any) -> bool:
-        raise ConnectionLost("nobody listens")
+        raise self.at_kill
 
     def events(self, *arguments: Any, **options: Any) -> LogEventStream:
-        raise RuntimeError("a bug of the backend")
+        raise self.at_read
 
 
 class BrokenBackend:
     """Starts nothing but those."""
 
+    def __init__(self, at_read: BaseException, at_kill: BaseException) -> None:
+        self._at_read = at_read
+        self._at_kill = at_kill
+
     async def start(self, params: StartParams) -> BrokenProcess:
-        return BrokenProcess(params)
+        process = BrokenProcess(params)
+        process.at_read, process.at_kill = self._at_read, self._at_kill
+        return process
 
 
-async def test_a_bug_of_a_backend_ends_the_process_with_its_reason(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with Server(processes=BrokenBackend()) as server:
+async def ends_lost(backend: ExecBackend) -> str | None:
+    """Start a process, which has to end as lost; return the detail that its client gets."""
+    async with Server(processes=backend) as server:
         client = Client(server)
         await client.initialize(acknowledges=True)
         await client.start("x")
         exited = await client.hears("process/exited")
         assert (exited["exitCode"], exited["reason"]) == (-1, Reason.LOST.value)
-        assert exited["detail"] == "the backend failed: RuntimeError('a bug of the backend')"
         await client.hears("process/closed")
         client.hang_up()
+        detail: str | None = exited["detail"]
+        return detail
+
+
+@pytest.mark.parametrize(
+    "at_kill",
+    [ConnectionLost("nobody listens"), OSError(5, "a bug, too"), asyncio.CancelledError()],
+    ids=["lost", "bug", "cancelled"],
+)
+async def test_a_bug_of_a_backend_ends_the_process_with_its_reason(
+    at_kill: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    detail = await ends_lost(BrokenBackend(RuntimeError("a bug of the backend"), at_kill))
+    assert detail == "the backend failed: RuntimeError('a bug of the backend')"
     assert "the backend failed on process p" in caplog.text
+
+
+async def test_events_that_a_backend_cancels_end_the_process() -> None:
+    backend = BrokenBackend(asyncio.CancelledError(), ConnectionLost("nobody listens"))
+    assert await ends_lost(backend) == "the backend cancelled its events"
+
+
+class GapsProcess(FakeProcess):
+    """A process whose stream has gaps, though nobody asked for them."""
+
+    def events(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> LogEventStream:
+        return super().events(after_seq, gaps=True, stream_ends=stream_ends)
+
+
+class GapsBackend:
+    """Starts processes that lose three numbers."""
+
+    async def start(self, params: StartParams) -> GapsProcess:
+        process = GapsProcess(params)
+        process.gap(3)
+        return process
+
+
+async def test_a_gap_that_nobody_asked_for_ends_the_process() -> None:
+    assert await ends_lost(GapsBackend()) == "its output 1 to 3 was lost"
+
+
+async def test_a_chunk_of_any_size_is_sent_in_pieces() -> None:
+    """A client refuses an event of more than 1 MiB, and the protocol promises 64 KiB."""
+    data = bytes(range(256)) * 12_000
+    async with FakeBackend() as backend, Server(processes=backend) as server:
+        client = Client(server)
+        await client.initialize()
+        await client.start("x")
+        (process,) = backend.processes
+        process.output(data)
+        process.end()
+        await client.hears("process/closed")
+        assert client.output() == data
+        events = client.heard("process/output")
+        assert max(len(base64.b64decode(event["chunk"])) for event in events) == 64 << 10
+        client.hang_up()
 
 
 async def test_requests_behind_a_start_wait_for_it_and_an_end_calls_it_off() -> None:
@@ -180,6 +300,50 @@ async def test_requests_behind_a_start_wait_for_it_and_an_end_calls_it_off() -> 
         assert refused == (-32603, "failed to write to process stdin")
         backend.processes[0].end()
         client.hang_up()
+
+
+async def test_a_start_that_outlives_its_connection_is_found_by_the_next_one() -> None:
+    """The process may run already, so a resumed client must not have to start it again."""
+    backend = FakeBackend()
+    backend.hold_starts()
+    async with Server(processes=backend) as server:
+        first = Client(server)
+        session_id = await first.initialize(acknowledges=True)
+        params = {"argv": ["x"], "cwd": "file:///", "env": {}, "tty": False, "pipeStdin": True}
+        first.ask("process/start", processId="p", **params)
+        await backend.until(lambda: len(backend.starts) == 1)
+        first.hang_up()
+        second = Client(server)
+        await second.initialize(acknowledges=True, resumeSessionId=session_id)
+        assert await second.write(b"", "probe") == {"status": "starting"}
+        assert (await second.start("x"))[0] == -32600
+        backend.let_start()
+        process = await backend.process()
+        await second.settled()
+        assert await second.write(b"", "probe") == {"status": "accepted"}
+        # More than a log keeps for a client that acknowledges nothing.
+        process.output(bytes(3 << 20))
+        found = await second.call("process/read", processId="p", afterSeq=0, waitMs=5000)
+        assert (found["chunks"][0]["seq"], len(backend.starts)) == (1, 1)
+        process.end()
+        assert (await second.hears("process/exited"))["reason"] == Reason.EXITED.value
+        second.hang_up()
+
+
+async def test_the_end_of_a_session_gives_up_a_start_that_hangs() -> None:
+    async with FakeBackend() as backend:
+        backend.hold_starts()
+        async with Server(processes=backend, session_expiry=0.01) as server:
+            client = Client(server)
+            await client.initialize()
+            params = {"argv": ["x"], "cwd": "file:///", "env": {}, "tty": False}
+            client.ask("process/start", processId="p", **params)
+            await backend.until(lambda: len(backend.starts) == 1)
+            client.hang_up()
+            await eventually(lambda: not len(server.state.sessions))
+            backend.let_start()
+            await client.settled()
+        assert not backend.processes
 
 
 class OwnTables:

@@ -156,3 +156,22 @@ def test_a_path_is_like_one_of_pathlib() -> None:
     ):
         with pytest.raises(error):
             wrong()
+
+
+async def test_a_failed_read_closes_the_handle_and_leaves_the_old_file() -> None:
+    files = FakeFileSystem({"/f": "old"})
+    handle = await files.open(uri("/f"), "replace")
+    await handle.write_block(0, b"new")
+    with pytest.raises(OperationFailed, match=r"^Bad file descriptor"):
+        await handle.read_block(0, 1)
+    with pytest.raises(NotFound, match=r"^the file handle is closed$"):
+        await handle.write_block(0, b"more")
+    await handle.aclose()
+    assert files.path("/f").read_bytes() == b"old"
+
+
+async def test_a_copy_to_a_path_below_a_file_fails_as_on_a_disk() -> None:
+    files = FakeFileSystem({"/d/f": "", "/f": ""})
+    with pytest.raises(OperationFailed, match=r"^Not a directory") as failed:
+        await files.copy(uri("/d"), uri("/f/d"), recursive=True)
+    assert (failed.value.errno, failed.value.path) == (errno.ENOTDIR, "/f/d")

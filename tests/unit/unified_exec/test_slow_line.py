@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from holdfast.errors import ConnectionLost
 from holdfast.protocol.process import WriteStatus
 from holdfast.testing import FakeBackend, FakeEnvironment
 from holdfast.unified_exec import UnifiedExec
@@ -36,3 +37,38 @@ async def test_input_may_take_longer_than_the_shortest_call(
         else:
             with pytest.raises(WriteToStdin):
                 await call
+
+
+@pytest.mark.requirement("tools.lost-line")
+async def test_an_interrupt_whose_line_breaks_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = FakeEnvironment(FakeBackend(remote=True))
+    async with environment, UnifiedExec(environment) as tools:
+        begun = await tools.exec_command(ExecArguments(cmd="sleep 100", yield_time_ms=250))
+        assert begun.session_id is not None
+        (process,) = environment.backend.processes
+        breaks = [ConnectionLost("the line broke"), ConnectionLost("the line broke")]
+
+        async def signal(name: str) -> None:
+            if breaks:
+                raise breaks.pop()
+            process.end(130)
+
+        monkeypatch.setattr(process, "signal", signal)
+        call = WriteArguments(session_id=begun.session_id, chars="\x03", yield_time_ms=1000)
+        assert (await tools.write_stdin(call)).exit_code == 130
+
+
+@pytest.mark.requirement("tools.lost-line")
+async def test_an_interrupt_is_given_up_with_its_server() -> None:
+    environment = FakeEnvironment(FakeBackend(remote=True))
+    async with environment, UnifiedExec(environment) as tools:
+        begun = await tools.exec_command(ExecArguments(cmd="sleep 100", yield_time_ms=250))
+        assert begun.session_id is not None
+        environment.backend.lose_line()
+        call = WriteArguments(session_id=begun.session_id, chars="\x03")
+        assert (await tools.write_stdin(call)).session_id == begun.session_id
+        environment.backend.lose_for_good()
+        # Nothing of the interrupt is left to do.
+        await tools._owner.tasks.join()

@@ -4,9 +4,14 @@ import asyncio
 
 import pytest
 
-from holdfast.testing import FakeEnvironment
-from holdfast.unified_exec import Options, UnifiedExec
-from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.events import WaitingFor
+from holdfast.testing import FakeEnvironment, FakeProcess
+from holdfast.unified_exec import CommandBegan, InputWanted, Options, UnifiedExec
+from holdfast.unified_exec.arguments.tool_arguments import (
+    ExecArguments,
+    WaitForArguments,
+    WriteArguments,
+)
 
 pytestmark = [
     pytest.mark.virtual_time,
@@ -66,3 +71,49 @@ async def test_the_longest_poll_can_be_chosen(longest: float, waited: float) -> 
             WriteArguments(session_id=begun.session_id, yield_time_ms=600_000)
         )
         assert result.wall_time == pytest.approx(waited)
+
+
+async def test_output_that_a_child_holds_costs_50_milliseconds() -> None:
+    environment = FakeEnvironment()
+
+    async def leave_a_child(process: FakeProcess) -> int:
+        await asyncio.sleep(1.0)
+        process.exit()
+        # Its program goes on, or the output would end here.
+        await asyncio.sleep(1000)
+        return 0
+
+    environment.backend.on(lambda params: True, leave_a_child)
+    async with UnifiedExec(environment) as tools:
+        result = await tools.exec_command(ExecArguments(cmd="x"))
+        assert result.exit_code == 0
+        # The first 150 ms are not counted.
+        assert result.wall_time == pytest.approx(1.0 - 0.15 + 0.05)
+
+
+async def test_a_program_that_reads_its_terminal_is_seen_after_400_milliseconds() -> None:
+    environment = FakeEnvironment()
+
+    async def read(process: FakeProcess) -> int:
+        process.waits_for = WaitingFor.LINE
+        await asyncio.sleep(1000)
+        return 0
+
+    environment.backend.on(lambda params: True, read)
+    options = Options(extras=True)
+    async with UnifiedExec(environment, options=options) as tools, tools.listen() as events:
+        arguments = ExecArguments(cmd="x", tty=True, wait_for=WaitForArguments(input=True))
+        result = await tools.exec_command(arguments)
+        assert result.waiting_for is WaitingFor.LINE
+        assert result.wall_time == pytest.approx(0.4)
+        assert isinstance(await anext(events), CommandBegan)
+        assert isinstance(await anext(events), InputWanted)
+
+
+async def test_from_60_sessions_on_a_note_says_so() -> None:
+    async with UnifiedExec(FakeEnvironment()) as tools:
+        arguments = ExecArguments(cmd="x", yield_time_ms=250)
+        notes = [(await tools.exec_command(arguments)).notes for _ in range(60)]
+        assert notes[:-1] == [()] * 59
+        assert len(notes[-1]) == 1
+        assert notes[-1][0].startswith("60 of at most 64 sessions are open")

@@ -1,8 +1,8 @@
 """
 Splitting: the commands that one argument list would run.
 
-A narrow view for what may be allowed (`plain`), and a wide one for what may have to be asked
-about or refused (`reader`, `wrappers`, `literals`). Reading is bounded (`budget`).
+There are two views. A narrow one is for what may be allowed (`plain`). A wide one is for what may
+have to be asked about or refused (`reader`, `wrappers`, `literals`). Reading is bounded (`budget`).
 """
 
 from holdfast.approvals.split.command import Split, split_command

@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
-from holdfast.local_servers import reachable
+from holdfast.local_servers import Reachable, reachable
 from holdfast.protocol.codes import NO_MXC
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
@@ -93,7 +93,7 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
         return DIRECT
     try:
         if entries.reads_everything(sandbox):
-            return _reading_all(_secrets().paths)
+            return _reading_all(_hidden().reachable.secrets)
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     return operations(sandbox)
@@ -118,35 +118,37 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
     return SandboxedFiles(Policy(network="restricted", full_write=False, rules=rules))
 
 
-class _Secrets(NamedTuple):
-    """Paths that every sandbox hides, and the time until which the list is valid."""
+class _Hidden(NamedTuple):
+    """Secrets and sockets that every sandbox hides, and the time until which they are valid."""
 
-    until: float = 0.0
-    paths: tuple[str, ...] = ()
-    below: tuple[str, ...] = ()
+    until: float
+    reachable: Reachable
+    below: tuple[str, ...]
+    """Beginnings of the paths below the secrets."""
 
 
-_known_secrets = _Secrets()
+_known: _Hidden | None = None
 
-# Seconds that the list is valid. The directory with the tokens is always in it, so only other
-# files of a server that has just started may be missing.
+# Seconds that it is valid. The directory with the tokens is always in it, so only other files of
+# a server that has just started may be missing.
 _FRESH = 0.05
 
 
-def _secrets() -> _Secrets:
-    global _known_secrets
+def _hidden() -> _Hidden:
+    global _known
     # Listing the servers of a user takes several system calls, and this runs for each look-up.
     now = time.monotonic()
-    if now >= _known_secrets.until:
-        paths = reachable(os.environ).secrets
-        _known_secrets = _Secrets(now + _FRESH, paths, tuple(f"{path}/" for path in paths))
-    return _known_secrets
+    known = _known
+    if known is None or now >= known.until:
+        found = reachable(os.environ)
+        known = _known = _Hidden(now + _FRESH, found, tuple(f"{path}/" for path in found.secrets))
+    return known
 
 
 def shows_secrets(path: str) -> bool:
     """Return True if a path without links is one that no sandbox shows, or below one."""
-    secrets = _secrets()
-    return path.startswith(secrets.below) or path in secrets.paths
+    hidden = _hidden()
+    return path.startswith(hidden.below) or path in hidden.reachable.secrets
 
 
 # The same as for policies, which these belong to.
@@ -188,6 +190,6 @@ def _facts() -> PolicyInputs:
         own_tmpdir=tmpdir,
         home=os.environ.get("HOME"),
         uid=os.getuid(),
-        reachable=reachable(os.environ),
+        reachable=_hidden().reachable,
         disk=_DISK,
     )

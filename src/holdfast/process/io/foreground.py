@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["MOST_THREADS", "Foreground", "ThreadFolder", "read_proc"]
+from holdfast.linux.proc import children_of_thread
+
+__all__ = ["MOST_THREADS", "Foreground", "ThreadFolder"]
 
 # Threads that are visited, at about 25 µs each: one look stays at about a millisecond.
 MOST_THREADS = 40
@@ -59,7 +61,7 @@ class Foreground:
                 yield thread
             # The process may have ended since it was listed.
             with suppress(OSError):
-                self._processes += map(int, read_proc(f"{thread.path}/children").split())
+                self._processes += children_of_thread(thread.path)
 
     def _next(self) -> ThreadFolder | None:
         while self._processes:
@@ -86,18 +88,3 @@ class Foreground:
                     other = ThreadFolder(folder, f"{folder}/task/{number}", in_group)
                     self._others.append(other)
         return ThreadFolder(folder, f"{folder}/task/{process}", in_group)
-
-
-def read_proc(path: str) -> bytes:
-    """
-    Return the content of a small file in `/proc`.
-
-    Raises:
-        OSError: The file cannot be read, or its process has ended.
-    """
-    # Without a Python file object, which would cost more than the read itself.
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, 65536)
-    finally:
-        os.close(file)

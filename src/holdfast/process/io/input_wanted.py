@@ -23,8 +23,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from holdfast.events import WaitingFor
+from holdfast.linux.proc import read_proc, stat_fields
 from holdfast.linux.syscall_numbers import MACHINES
-from holdfast.process.io.foreground import Foreground, ThreadFolder, read_proc
+from holdfast.process.io.foreground import Foreground, ThreadFolder
 
 __all__ = ["SECOND_LOOK", "Polling", "look"]
 
@@ -240,7 +241,7 @@ class _Thread:
 
     def _sleeps(self) -> bool:
         """Return False for a stopped thread, whose `syscall` still shows its last call."""
-        return read_proc(f"{self._path}/stat").rpartition(b")")[2].split()[0] == b"S"
+        return stat_fields(self._path)[0] == b"S"
 
     def _has_socket(self) -> bool:
         for number, name in enumerate(os.listdir(f"{self._process}/fd")):

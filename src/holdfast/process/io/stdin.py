@@ -30,6 +30,9 @@ MAX_QUEUED_BYTES = 16 << 20
 # Bytes in the queue while more than half of the `InputBudget` is used.
 FEW_QUEUED_BYTES = 64 << 10
 
+# Bytes that a pipe takes whole or not at all (PIPE_BUF).
+_WHOLE = 4096
+
 # Accepted ids kept per process; one more forgets the oldest.
 MAX_REMEMBERED_IDS = 4096
 
@@ -95,6 +98,9 @@ class StdinQueue:
             raise StdinClosed(_GONE)
         if write_id in self._accepted:
             return WriteStatus.ACCEPTED
+        if self._write_whole(data):
+            self._remember(write_id)
+            return WriteStatus.ACCEPTED
         waiting = self._waiting.get(write_id)
         if waiting is not None and not waiting[0].done():
             return waiting[0]
@@ -116,6 +122,25 @@ class StdinQueue:
             self._budget.take(len(data))
         self._accept(write_id, data)
         return WriteStatus.ACCEPTED
+
+    def _write_whole(self, data: bytes) -> bool:
+        """Write a few bytes past the queue and its limits; return False if they did not fit."""
+        # Nearly every write. A terminal may take a part only, whose rest has to be booked first.
+        if len(data) > _WHOLE or self._fd is None or self._shared:
+            return False
+        if self._queue or self._waiting or self._ending:
+            return False
+        try:
+            os.write(self._fd, data)
+        except OSError:
+            # The pipe is full or broken; the queue knows what to do then.
+            return False
+        return True
+
+    def _remember(self, write_id: str) -> None:
+        self._accepted[write_id] = None
+        if len(self._accepted) > MAX_REMEMBERED_IDS:
+            del self._accepted[next(iter(self._accepted))]
 
     @property
     def _is_full(self) -> bool:
@@ -156,9 +181,7 @@ class StdinQueue:
 
     def _accept(self, write_id: str, data: bytes) -> None:
         """Write or queue booked bytes; drop them if the descriptor is closed."""
-        self._accepted[write_id] = None
-        if len(self._accepted) > MAX_REMEMBERED_IDS:
-            del self._accepted[next(iter(self._accepted))]
+        self._remember(write_id)
         if self._fd is None or not data:
             return
         rest = memoryview(data)

@@ -18,6 +18,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
+from holdfast.linux.proc import stat_fields
+from holdfast.process.process_tree import signal_all
+
 __all__ = ["has_live_process", "kill_by_rlimit", "kill_by_rlimit_soon", "mark_limit", "new_mark"]
 
 # RLIMIT_LOCKS, for which Python has no constant.
@@ -70,9 +73,9 @@ def kill_by_rlimit(mark: int) -> bool:
         found = {pid for pid in _marked(mark) if pid not in stopped and not _has_ended(pid)}
         if not found:
             break
-        _send(found, signal.SIGSTOP)
+        signal_all(found, signal.SIGSTOP)
         stopped |= found
-    _send(stopped, signal.SIGKILL)
+    signal_all(stopped, signal.SIGKILL)
     return bool(stopped)
 
 
@@ -92,15 +95,6 @@ def _marked(mark: int) -> Iterator[int]:
 
 def _has_ended(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command name may contain any character, but ends at the last `)`.
-            return file.read().rpartition(b")")[2].split()[0] in _ZOMBIE
+        return stat_fields(f"/proc/{pid}")[0] in _ZOMBIE
     except OSError:
         return True
-
-
-def _send(pids: set[int], number: signal.Signals) -> None:
-    for pid in pids:
-        # The process has ended, or changed its user.
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.events import Verdict
+from holdfast.linux.proc import children_of_thread
 from holdfast.process.child import Child
 from holdfast.process.io.log import OutputLog
 from holdfast.protocol.process import OutputStream
@@ -157,11 +158,9 @@ class SandboxedChild(Child):
 def first_child(pid: int) -> int | None:
     """Return the oldest child of a process, or None; adopted orphans come after it."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
-            first = file.read().split(maxsplit=1)
+        return next(iter(children_of_thread(f"/proc/{pid}/task/{pid}")), None)
     except OSError:
         return None
-    return int(first[0]) if first else None
 
 
 def _group_inside(first: int) -> int:

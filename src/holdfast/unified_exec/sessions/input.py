@@ -1,7 +1,6 @@
 """Gives input to a command, as far as it has an input."""
 
 import asyncio
-from contextlib import suppress
 
 from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.protocol.process import WriteStatus
@@ -74,6 +73,15 @@ async def _write(session: CommandSession, data: bytes, limit: float) -> None:
 
 
 async def _interrupt(session: CommandSession) -> None:
-    # The session is lost, or the process is gone.
-    with suppress(HoldfastError):
-        await session.process.signal("interrupt")
+    while session.running:
+        try:
+            await session.process.signal("interrupt")
+        except ConnectionLost:
+            # The line broke in the middle, so it may not have arrived. A second interrupt does
+            # less harm than none. A session that is lost for good does not run any more.
+            await asyncio.sleep(INPUT_PAUSE)
+        except HoldfastError:
+            # The process is gone.
+            return
+        else:
+            return

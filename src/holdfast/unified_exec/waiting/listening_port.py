@@ -1,9 +1,9 @@
 """
 Finds out whether a TCP port is listened on, through the files of an environment.
 
-The kernel lists its sockets in `/proc/net/tcp` and `tcp6`, those that listen first. What is
-read there is the network of the server that reads it, so a command with a network of its own
-cannot be looked at.
+The kernel lists its sockets in `/proc/net/tcp` and `tcp6`, those that listen first. These are the
+sockets in the network namespace of the server. A command with a namespace of its own cannot be
+looked at.
 """
 
 import asyncio

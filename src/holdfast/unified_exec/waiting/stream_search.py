@@ -2,8 +2,8 @@
 Searches a stream for a pattern as it comes, with bounded memory and time.
 
 A match may span pieces: the last 64 KiB are searched again with what follows, or less with a
-large pattern. Pieces that come faster than every 10 ms are searched together, or a stream of
-single bytes would be searched 64 KiB at a time for each of them.
+large pattern. Pieces that come faster than every 10 ms are searched together. Otherwise each
+byte of a stream of single bytes would cost a search of 64 KiB.
 """
 
 import asyncio

@@ -93,9 +93,9 @@ class Watch:
     """
     Watches for the conditions of one call.
 
-    Make one with `open` before the command is started. Then give it the output of the call by
-    `feed`, what an `InputWatch` finds by `input_found`, and let `run` go on beside it until
-    the wait ends. Call `close` at the end.
+    Make one with `open` before the command is started. Give it the output of the call by
+    `feed`, and what an `InputWatch` finds by `input_found`. Let `run` go on beside it until the
+    wait ends. Call `close` at the end.
     """
 
     def __init__(

@@ -15,10 +15,11 @@ import pytest
 from holdfast.client import supervised_command
 from holdfast.client.client import ExecServerClient
 from holdfast.client.command import ServingCommand
-from holdfast.client.supervised_command import KeptCommand
+from holdfast.client.supervised_command import SupervisedCommand
 from holdfast.client.target import CommandTarget
 from holdfast.errors import ConnectFailed, ConnectionLost, SpawnFailed
 from holdfast.process.spawn import spawn
+from holdfast.supervision import child_supervisor
 from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive, readable
 
 pytestmark = pytest.mark.slow
@@ -142,7 +143,7 @@ async def test_what_a_command_leaves_in_its_group_ends_with_it(
     fifo: Fifo, watched: AsyncExitStack
 ) -> None:
     script = f"exec 3>{fifo.path}; sleep 600 & echo $! >&3; setsid sleep 600 & echo $! >&3; read x"
-    command = await KeptCommand.start(["/bin/sh", "-c", script])
+    command = await SupervisedCommand.start(["/bin/sh", "-c", script])
     try:
         pids = await hear(fifo, watched, count=2)
         os.write(command.stdin, b"\n")
@@ -156,7 +157,7 @@ async def test_what_a_command_leaves_in_its_group_ends_with_it(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_command_does_not_outlive_its_keeper(
+async def test_a_command_does_not_outlive_its_supervisor(
     fifo: Fifo, watched: AsyncExitStack, number: signal.Signals
 ) -> None:
     before = set(children(os.getpid()))
@@ -164,28 +165,28 @@ async def test_a_command_does_not_outlive_its_keeper(
         ["/bin/sh", "-c", f"{STUBBORN}; echo $$ >{fifo.path}; while :; do sleep 600; done"]
     )
     try:
-        (keeper,) = set(children(os.getpid())) - before
+        (supervisor,) = set(children(os.getpid())) - before
         pids = await hear(fifo, watched, count=1)
-        os.kill(keeper, number)
+        os.kill(supervisor, number)
         await all_gone(pids)
     finally:
         await command.aclose()
 
 
-async def test_a_keeper_whose_client_dies_while_it_starts_does_its_duty() -> None:
+async def test_a_supervisor_whose_client_dies_while_it_starts_does_its_duty() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
-    keeper = [
+    supervisor = [
         sys.executable,
         "-I",
         "-S",
-        str(Path(supervised_command.__file__).with_name("child_supervisor.py")),
+        child_supervisor.__file__,
     ]
     command = [str(os.getpid()), "1", "/bin/sleep", "sleep", "600"]
     with theirs:
         pid = spawn(
-            keeper[0],
-            keeper + command,
+            supervisor[0],
+            supervisor + command,
             cwd="/",
             env=os.environ,
             stdio=(-1, -1, -1),
@@ -201,11 +202,11 @@ async def test_orphans_of_a_command_are_reaped_while_it_runs(fifo: Fifo) -> None
     script = f"exec 3>{fifo.path}; (sh -c 'echo $$ >&3' &); read x"
     command = await ServingCommand.start(["/bin/sh", "-c", script])
     try:
-        (keeper,) = set(children(os.getpid())) - before
+        (supervisor,) = set(children(os.getpid())) - before
         orphan = int(await fifo.line())
         await gone(orphan)
         async with asyncio.timeout(LIMIT):
-            while orphan in children(keeper):  # noqa: ASYNC110 - a zombie; nobody tells its end
+            while orphan in children(supervisor):  # noqa: ASYNC110 - a zombie; nobody tells its end
                 await asyncio.sleep(0)
     finally:
         await command.aclose()
@@ -247,7 +248,7 @@ async def test_a_file_that_is_no_program_is_told_too(tmp_path: Path) -> None:
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o700)
     with pytest.raises(SpawnFailed, match="No such file or directory"):
-        await KeptCommand.start([str(program)])
+        await SupervisedCommand.start([str(program)])
 
 
 def all_lines(descriptor: int) -> list[str]:
@@ -274,7 +275,7 @@ async def test_a_command_gets_the_environment_but_for_the_secrets_of_its_client(
     # A locale that Python would change for itself.
     env = {"ADDED": "too", "LC_ALL": "", "LANG": "C"}
     script = "env; pwd; exec 1>&-; read x"
-    command = await KeptCommand.start(["/bin/sh", "-c", script], env=env, cwd=str(tmp_path))
+    command = await SupervisedCommand.start(["/bin/sh", "-c", script], env=env, cwd=str(tmp_path))
     try:
         lines = await asyncio.to_thread(all_lines, command.stdout)
     finally:

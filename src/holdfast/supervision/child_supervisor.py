@@ -2,13 +2,13 @@
 Supervisor process between a client and the command it talks to: ends the whole process tree.
 
 A client may be killed before it can end anything, and a command may ignore the end of its
-stdin. The keeper notices the death of the client through a pidfd. As a child subreaper it
+stdin. The supervisor notices the death of the client through a pidfd. As a child subreaper it
 inherits every orphan below the command. It sends SIGTERM to the command's process group, and
 SIGKILL to whatever is left after the grace period [environments.command-group].
 
 This file is run as a script, without site-packages: `python -I -S child_supervisor.py CLIENT GRACE
 PROGRAM ARGV...`. Its streams become the command's. Descriptor 3 is a socket to the client. The
-keeper reports there whether the start succeeded; the client closes its end to ask for the end
+supervisor reports there whether the start succeeded; the client closes its end to ask for the end
 of the command.
 """
 
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
     client, grace, program, *arguments = argv
     become_subreaper()
-    # Blocked until the handlers below are in place: a signal in between would end the keeper
+    # Blocked until the handlers below are in place: a signal in between would end the supervisor
     # and leave the command running.
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
         first = _wait(_SOCKET, watched, ended, heard=heard)
     except _Stopped:
         pass
-    # From here on the keeper finishes its work whatever it is sent; SIGKILL cannot be ignored.
+    # From here on the supervisor finishes its work whatever it is sent; SIGKILL cannot be ignored.
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if first != ended:
@@ -115,7 +115,7 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _environment() -> dict[bytes, bytes]:
-    """Return the variables that the keeper was started with."""
+    """Return the variables that the supervisor was started with."""
     # Not `os.environ`: under PEP 538 the interpreter may have set `LC_CTYPE` there.
     with open("/proc/self/environ", "rb") as file:
         pairs = [entry.partition(b"=") for entry in file.read().split(b"\0") if entry]
