@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.local_servers import find_token
+from tests.e2e.terminals import terminal
 from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
 
 DIGEST = "0" * 64
@@ -111,6 +112,12 @@ async def _session_of(url: str) -> str:
     async with connect(url) as client:
         assert await client.is_ready()
         return client.session_id
+
+
+@pytest.mark.parametrize("command", [["serve", "--listen", "stdio"], ["app-server"]])
+def test_a_person_at_a_terminal_is_told_who_should_be_there(command: list[str]) -> None:
+    with terminal(*HOLDFAST, *command) as screen:
+        screen.expect("waiting for a client on the standard streams", limit=6 * LIMIT)
 
 
 # -- refusals

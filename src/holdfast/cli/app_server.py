@@ -7,7 +7,7 @@ from holdfast.app_server.app import AppServer
 from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.cli.server_worker import run_server
 from holdfast.environments.connect import connect
-from holdfast.errors import HoldfastError, InvalidConfig
+from holdfast.errors import HoldfastError, InvalidConfig, InvalidParams
 from holdfast.sandbox.profile.builtin import named_profile
 from holdfast.sandbox.profile.file import load_profile
 from holdfast.server.listen import ListenUrl
@@ -44,8 +44,13 @@ def _make(options: argparse.Namespace, telemetry: Telemetry | None) -> AppServer
 
 def _sandboxes(options: argparse.Namespace) -> SandboxProfiles:
     is_file = "/" in options.sandbox or options.sandbox.endswith(".toml")
+    try:
+        default = load_profile(options.sandbox) if is_file else named_profile(options.sandbox)
+    except InvalidParams as error:
+        hint = "" if is_file else ", or the path of a .toml file"
+        raise InvalidParams(f"{error}{hint}") from None
     return SandboxProfiles(
-        default=load_profile(options.sandbox) if is_file else named_profile(options.sandbox),
+        default=default,
         named={name: load_profile(path) for name, path in options.profile},
     )
 

@@ -50,6 +50,13 @@ def run_server(
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
+    command = getattr(options, "command", "")
+    if is_stdio(options.listen) and command != "exec-server" and sys.stdin.isatty():
+        print(
+            "holdfast: waiting for a client on the standard streams; a client starts this"
+            " command itself, and Ctrl-C ends it",
+            file=sys.stderr,
+        )
     try:
         return serve_forever(
             _serve_options(options, keeping, make),
@@ -60,7 +67,7 @@ def run_server(
     except StartFailed as error:
         # Clients compare the texts of `exec-server` with Codex's; others get a better one.
         text = str(error)
-        if getattr(options, "command", "") != "exec-server":
+        if command != "exec-server":
             text = _advised(error)
         print(f"Error: {text}", file=sys.stderr)
         return 1

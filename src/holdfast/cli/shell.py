@@ -59,6 +59,9 @@ async def _main(options: argparse.Namespace, lifeline: int) -> int:
         UnifiedExec(environment, options=_options(options)) as tools,
     ):
         on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        screen = Screen(sys.stdout, colours=wants_colours(sys.stdout, os.environ), table=aligned)
+        if on_terminal:
+            screen.line("type a command; :help shows what else there is, Ctrl-D leaves", "dim")
         console = Console(
             tools,
             reader=make_reader(
@@ -67,7 +70,7 @@ async def _main(options: argparse.Namespace, lifeline: int) -> int:
                 history=_history(),
                 sessions=lambda: [one.session_id for one in tools.sessions()],
             ),
-            screen=Screen(sys.stdout, colours=wants_colours(sys.stdout, os.environ), table=aligned),
+            screen=screen,
             attach=_pass_keys if on_terminal else None,
             wait=options.wait,
             login=options.login,
