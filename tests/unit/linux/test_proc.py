@@ -28,7 +28,7 @@ def test_children_of_every_thread_are_found() -> None:
         pids = {child.pid for child in started}
         assert pids <= set(children_of("self"))
         assert pids <= set(children_of(os.getpid()))
-        main = f"/proc/self/task/{threading.main_thread().native_id}"
+        main = f"/proc/self/task/{os.getpid()}"
         assert own.pid in children_of_thread(main)
     finally:
         may_end.set()
