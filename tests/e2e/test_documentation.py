@@ -117,7 +117,8 @@ def test_every_environments_file_of_a_document_can_be_read(tmp_path: Path) -> No
         (tmp_path / "environments.toml").write_text(text)
         found = load(tmp_path / "environments.toml")
         assert found.entries, name
-        if "include_local" in text:  # nothing runs here when the servers fail
+        # Of those for Codex, none runs anything here when its servers fail.
+        if "include_local" in text or name in ("README.md", "docs/how-to/codex.md"):
             assert not found.include_local, name
             assert found.default in {entry.id for entry in found.entries}, name
 

@@ -119,7 +119,7 @@ class CommandFamily:
 
     # -- start and end
 
-    def take_place(self, command_id: str | None) -> QueuePosition | None:
+    def take_position(self, command_id: str | None) -> QueuePosition | None:
         """
         Return the queue position of a start among requests for the same id.
 
@@ -165,8 +165,8 @@ class CommandFamily:
             # The server's own start directory is missing.
             raise OperationFailed(f"exec failed: {error}") from error
         except (ConnectionLost, RemoteError) as error:
-            place = self._client.server.environment.id
-            raise OperationFailed(f"exec failed: environment `{place}`: {error}") from error
+            name = self._client.server.environment.id
+            raise OperationFailed(f"exec failed: environment `{name}`: {error}") from error
 
     async def finish(self, command: Command, *, stream: bool) -> Done:
         """
@@ -206,21 +206,21 @@ class CommandFamily:
             InvalidParams: There is nothing to do, or no base64.
             Refused: The command is not there, or not to be written to.
         """
-        place = self._requests.take(command_id)
+        position = self._requests.take(command_id)
         if delta is None and not close:
             text = f"{self._write_method} requires deltaBase64 or closeStdin"
-            return _refuse(place, InvalidParams(text))
+            return _refuse(position, InvalidParams(text))
         try:
             data = b"" if delta is None else decode_base64(delta)
         except InvalidBase64 as error:
-            return _refuse(place, InvalidParams(f"invalid deltaBase64: {error}"))
-        return self._write(place, command_id, data, close)
+            return _refuse(position, InvalidParams(f"invalid deltaBase64: {error}"))
+        return self._write(position, command_id, data, close)
 
     async def _write(
-        self, place: QueuePosition, command_id: str, data: bytes, close: bool
+        self, position: QueuePosition, command_id: str, data: bytes, close: bool
     ) -> Empty:
         with self._waiting(len(data)):
-            async with place:
+            async with position:
                 command = await self._find(command_id)
                 # The position is given up before the write, which may block on a command that
                 # does not read: a later request has to be able to terminate it.
@@ -237,13 +237,13 @@ class CommandFamily:
             InvalidParams: There is no such size.
             Refused: The command is not there, or has no terminal.
         """
-        place = self._requests.take(command_id)
+        position = self._requests.take(command_id)
         try:
             self.check_size(size)
         except InvalidParams as error:
-            return _refuse(place, error)
+            return _refuse(position, error)
         return self._run_control(
-            place, command_id, lambda command: command.resize(size.rows, size.cols)
+            position, command_id, lambda command: command.resize(size.rows, size.cols)
         )
 
     def terminate(self, command_id: str) -> Awaitable[Empty]:
@@ -253,8 +253,8 @@ class CommandFamily:
         Raises:
             Refused: (When awaited) the command is not there.
         """
-        place = self._requests.take(command_id)
-        return self._run_control(place, command_id, lambda command: command.terminate())
+        position = self._requests.take(command_id)
+        return self._run_control(position, command_id, lambda command: command.terminate())
 
     def check_size(self, size: RowsAndColumns) -> None:
         """
@@ -267,10 +267,10 @@ class CommandFamily:
             raise InvalidParams(self._size_text)
 
     async def _run_control(
-        self, place: QueuePosition, command_id: str, act: Callable[[Command], Awaitable[None]]
+        self, position: QueuePosition, command_id: str, act: Callable[[Command], Awaitable[None]]
     ) -> Empty:
         with self._waiting(0):
-            async with place:
+            async with position:
                 command = await self._find(command_id)
                 acting = act(command)
             await self._control(command, acting)
@@ -309,7 +309,7 @@ class CommandFamily:
             self._client.input_waits(-cost)
 
 
-async def _refuse(place: QueuePosition, error: Refused) -> Empty:
+async def _refuse(position: QueuePosition, error: Refused) -> Empty:
     """Raise the error in the turn of the request: answers about one id keep their order."""
-    async with place:
+    async with position:
         raise error

@@ -73,7 +73,7 @@ def _execute(client: "AppConnection", params: CommandExecParams) -> Awaitable[Co
     if params.permission_profile is not None and not client.experimental:
         raise InvalidRequest(needs_experimental_api("command/exec.permissionProfile"))
     _check(params)
-    return _run(client, params, client.commands.take_place(params.process_id))
+    return _run(client, params, client.commands.take_position(params.process_id))
 
 
 def _check(params: CommandExecParams) -> None:

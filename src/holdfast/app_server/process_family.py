@@ -78,8 +78,8 @@ def _refusal(error: CommandExecError) -> Refused:
         case NoLongerRunning():
             text = f"process {debug_text(error.process_id)} is no longer running"
         case CommandLost():
-            place = f"on environment `{error.environment_id}`"
-            text = f"process {debug_text(error.process_id)} {place} is lost: {error.reason}"
+            where = f"on environment `{error.environment_id}`"
+            text = f"process {debug_text(error.process_id)} {where} is lost: {error.reason}"
         case StdinNotStreamed():
             text = "stdin streaming is not enabled for this process"
         case _:
@@ -109,7 +109,7 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
     # The request is answered early, so the dispatcher's own limit does not count it.
     if client.spawned >= client.server.concurrent_requests:
         raise APP_SERVER.overload()
-    return _answer(client, params, client.processes.take_place(params.process_handle))
+    return _answer(client, params, client.processes.take_position(params.process_handle))
 
 
 async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command:
@@ -131,12 +131,12 @@ async def _start(client: "AppConnection", params: ProcessSpawnParams) -> Command
 
 
 async def _answer(
-    client: "AppConnection", params: ProcessSpawnParams, place: QueuePosition | None
+    client: "AppConnection", params: ProcessSpawnParams, position: QueuePosition | None
 ) -> Empty:
     # Counted before the start, so that concurrent starts cannot exceed the limit.
     client.spawned += 1
     try:
-        async with place or nullcontext():
+        async with position or nullcontext():
             command = await _start(client, params)
     except BaseException:
         client.spawned -= 1

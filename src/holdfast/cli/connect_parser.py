@@ -12,7 +12,7 @@ __all__ = ["add_connect"]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
 _ABOUT = """\
-Try a place out, and set up a host behind ssh.
+Try an environment out, and set up a host behind ssh.
 
 A host needs Python 3.11 and nothing else. Where this version of Holdfast is missing, you
 are asked whether it may be installed: into one folder of your user on that host, over

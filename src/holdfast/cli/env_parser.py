@@ -10,7 +10,7 @@ __all__ = ["add_env"]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
 _ABOUT = """\
-The places to run that have a name: this machine (`local`), and those of environments.toml
+The environments that have a name: this machine (`local`), and those of environments.toml
 in $HOLDFAST_HOME (by default ~/.config/holdfast). The same names are taken by
 `holdfast run --on NAME`, `holdfast fs … --on NAME` and `holdfast.connect("NAME")`.
 """
@@ -22,7 +22,7 @@ examples:
   holdfast env check
   holdfast run --on build -- make test
 
-exit status: 0, or 1 if something failed (for check: if a place cannot be used), 2 for a
+exit status: 0, or 1 if something failed (for check: if an environment cannot be used), 2 for a
 mistake in the command line.
 """
 

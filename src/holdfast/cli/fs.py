@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast.backends import FileSystem
 from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.loading import load
-from holdfast.cli.server_options import choose_place, opened
+from holdfast.cli.server_options import choose_environment, opened
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -153,7 +153,7 @@ async def _run(operation: Operation, options: argparse.Namespace) -> int:
 
 @asynccontextmanager
 async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
-    choose_place(options)
+    choose_environment(options)
     async with opened(options, complain) as environment:
         if options.verbose:
             name = f"`{options.on}`, " if environment.is_remote and options.on else ""

@@ -4,7 +4,7 @@ import argparse
 from typing import TypeAlias
 
 from holdfast.cli.loading import load
-from holdfast.cli.server_options_parser import add_place_options, add_verbose_option
+from holdfast.cli.server_options_parser import add_environment_options, add_verbose_option
 
 __all__ = ["add_fs"]
 
@@ -101,7 +101,7 @@ def _add_transfers(operations: _Commands, place: argparse.ArgumentParser) -> Non
 def _place() -> argparse.ArgumentParser:
     """Return a parent parser with the options of every operation."""
     parser = argparse.ArgumentParser(add_help=False)
-    add_place_options(parser)
+    add_environment_options(parser)
     add_verbose_option(parser)
     return parser
 

@@ -10,7 +10,7 @@ from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.foreground import ForegroundCommand
 from holdfast.cli.launch import launch
 from holdfast.cli.loading import load
-from holdfast.cli.server_options import choose_place, is_remote, opened
+from holdfast.cli.server_options import choose_environment, is_remote, opened
 from holdfast.errors import HoldfastError
 from holdfast.supervision.guardian import kill_all_children, reap_children
 
@@ -23,7 +23,7 @@ _REAP_INTERVAL = 2.0
 def run_attended(options: argparse.Namespace, lifeline: int) -> int:
     """Run the command in this process, the worker of a guardian; return the exit status."""
     try:
-        choose_place(options)
+        choose_environment(options)
         return _run_loop(attend(options, lifeline), fast=is_remote(options))
     except Ended as end:
         if end.text:

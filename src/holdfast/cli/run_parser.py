@@ -5,7 +5,7 @@ import argparse
 from holdfast.cli.arguments import add_command
 from holdfast.cli.loading import load
 from holdfast.cli.sandbox_options_parser import add_confining_options
-from holdfast.cli.server_options_parser import add_place_options, add_verbose_option
+from holdfast.cli.server_options_parser import add_environment_options, add_verbose_option
 
 __all__ = ["add_run"]
 
@@ -43,7 +43,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         # Abbreviations would make any new option a breaking change for scripts.
         allow_abbrev=False,
     )
-    add_place_options(run)
+    add_environment_options(run)
     add_verbose_option(run)
     run.add_argument(
         "--tty", "-t", action="store_true", help="give the command a terminal of its own"

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
     from holdfast.environments.remote import RemoteEnvironment
 
-__all__ = ["choose_place", "is_remote", "opened", "split_command", "words_of"]
+__all__ = ["choose_environment", "is_remote", "opened", "split_command", "words_of"]
 
 # Seconds between two messages that a lost connection is still being retried.
 _STILL_TRYING = 5.0
 
 
-def choose_place(options: argparse.Namespace) -> None:
+def choose_environment(options: argparse.Namespace) -> None:
     """
     Let options without a server mean the default environment; call this first.
 
@@ -87,7 +87,7 @@ async def opened(
     Open the environment of the options, connected if it is a server, and close it at the end.
 
     Args:
-        options: The command line, after `choose_place`.
+        options: The command line, after `choose_environment`.
         say: Shows a line to the user at once, such as that the connection is lost.
 
     Raises:

@@ -1,16 +1,16 @@
-"""The options that name a place, the same wherever a command can go to one."""
+"""The options that name an environment, the same for all subcommands that use one."""
 
 import argparse
 
 __all__ = [
     "add_environment_option",
-    "add_place_options",
+    "add_environment_options",
     "add_token_option",
     "add_verbose_option",
 ]
 
 
-def add_place_options(parser: argparse.ArgumentParser) -> None:
+def add_environment_options(parser: argparse.ArgumentParser) -> None:
     """
     Add `--on`, `--url` and `--cmd`, of which one may be given, and the token for `--url`.
 

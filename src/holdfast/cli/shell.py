@@ -15,7 +15,7 @@ from holdfast.approvals import UNTRUSTED, Approvals, TerminalApprover, load_rule
 from holdfast.backends import ExecProcess
 from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.sandbox_options import given_limits
-from holdfast.cli.server_options import choose_place, split_command
+from holdfast.cli.server_options import choose_environment, split_command
 from holdfast.cli.table import aligned
 from holdfast.cli.terminal import RawTerminal, terminal_size
 from holdfast.cli.token import bearer_token
@@ -101,7 +101,7 @@ def _listen(lifeline: int, console: Console, running: object) -> None:
 
 
 def _environment(options: argparse.Namespace) -> Environment:
-    choose_place(options)
+    choose_environment(options)
     where: str | list[str] | None = options.on or options.url or "local"
     if options.cmd is not None:
         where = split_command(options.cmd)

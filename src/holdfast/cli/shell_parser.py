@@ -6,7 +6,7 @@ from typing import TypeAlias
 from holdfast.cli.loading import load
 from holdfast.cli.policy_parser import add_rules_option
 from holdfast.cli.sandbox_options_parser import add_confining_options, seconds
-from holdfast.cli.server_options_parser import add_place_options
+from holdfast.cli.server_options_parser import add_environment_options
 
 __all__ = ["add_shell"]
 
@@ -25,7 +25,7 @@ examples:
   holdfast shell --policy untrusted --rules ./ci.rules
   echo 'make test' | holdfast shell --model-text
 
-exit status: 0, or 125 if the place cannot be reached or an option makes no sense.
+exit status: 0, or 125 if the environment cannot be reached or an option makes no sense.
 """
 
 
@@ -39,7 +39,7 @@ def add_shell(commands: _Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add_place_options(shell)
+    add_environment_options(shell)
     shell.add_argument("--cwd", metavar="PATH", help="where commands run (default: here)")
     add_confining_options(shell)
     shell.add_argument(

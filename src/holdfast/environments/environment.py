@@ -159,7 +159,7 @@ class Environment(ABC):
         Args:
             command: A text for `/bin/sh`, or a program and its arguments.
             cwd: Its folder, relative to the environment's.
-            env: Variables beside those of the place, or instead of them.
+            env: Variables beside those of the environment, or instead of them.
             unset: Names of variables that it does not get, whatever else sets them.
             input: What it can read; without, it reads the end at once.
             timeout: Seconds it may take; then `reason` is `TIMED_OUT`.
@@ -179,7 +179,7 @@ class Environment(ABC):
             TypeError: An argument is of a wrong type; nothing was started.
             Unsupported: It is to be limited or to lack variables, and the server cannot.
             SpawnFailed: It could not be started; the text says why.
-            ConnectionLost: The place cannot be reached any more.
+            ConnectionLost: The environment cannot be reached any more.
         """
         completed = await self._open_commands().run(
             command,
@@ -299,7 +299,7 @@ class Environment(ABC):
 
     async def shell(self, kind: str | None = None) -> ShellInfo:
         """
-        Return the shell of this place: its name and its path there.
+        Return the shell of this environment: its name and its path there.
 
         Args:
             kind: `bash`, `zsh` or `sh`, or a path with such a name, to have another one. On
@@ -324,7 +324,7 @@ class Environment(ABC):
         """
         Do ahead of time what the first start in a sandbox would wait for.
 
-        It connects, finds out what the place can enforce, and runs `true` once in the sandbox.
+        It connects, finds out what the machine can enforce, and runs `true` once in the sandbox.
         Nothing is left running.
 
         Args:
@@ -440,7 +440,7 @@ class Environment(ABC):
             first: The first command with the mark, if it is on this machine.
         """
 
-    # -- what each kind of place does in its own way
+    # -- what each kind of environment does in its own way
 
     @abstractmethod
     def start_connecting(self) -> None:

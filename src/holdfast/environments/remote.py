@@ -14,7 +14,7 @@ from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, Server
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.lazy_client import SharedClient
 from holdfast.environments.ssh.target import program_target
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConnectFailed, HoldfastError
 from holdfast.process.variable_marks import FirstCommand
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
@@ -129,7 +129,13 @@ class RemoteEnvironment(Environment):
     async def _session_info(self) -> EnvironmentInfo:
         # Of the session in use: a server that was started anew may have another shell, home or
         # extensions. Unlike `info` it waits for no recovery, which keeps the session.
-        return (await self._shared.get()).environment
+        try:
+            self._known_info = (await self._shared.get()).environment
+        except ConnectFailed:
+            # What the caller does next fails for the same reason, and can say what it was.
+            if self._known_info is None:
+                raise
+        return self._known_info
 
     async def status(self) -> Status:
         return await self._shared.status()

@@ -238,7 +238,7 @@ async def download_tree(
     on_progress: OnProgress | None,
 ) -> Transferred:
     """
-    Fetch what is below a folder of a place to a folder of this machine.
+    Fetch what is below a folder of an environment to a folder of this machine.
 
     Args:
         filesystem: Of the place.

@@ -58,7 +58,7 @@ class ConnectionPool:
 
     def __init__(self, *, idle_time: float = _IDLE_TIME) -> None:
         self._idle_time = idle_time
-        self._places: dict[Hashable, _Endpoint] = {}
+        self._endpoints: dict[Hashable, _Endpoint] = {}
         # Idle connections in the order in which they became idle, with the time of that.
         self._idle: dict[HttpConnection, tuple[float, Hashable]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -72,31 +72,31 @@ class ConnectionPool:
             connect: Opens a connection to it.
             fresh: Open a new one in any case.
         """
-        place = self._places.setdefault(key, _Endpoint())
+        endpoint = self._endpoints.setdefault(key, _Endpoint())
         try:
             if not fresh:
-                if place.used >= _CROWD and not place.idle:
-                    await self._wait(place)
+                if endpoint.used >= _CROWD and not endpoint.idle:
+                    await self._wait(endpoint)
                     # A woken waiter is not counted, so the entry may have been removed.
-                    place = self._places.setdefault(key, place)
-                if place.idle:
-                    connection = place.idle.pop()
+                    endpoint = self._endpoints.setdefault(key, endpoint)
+                if endpoint.idle:
+                    connection = endpoint.idle.pop()
                     del self._idle[connection]
-                    place.used += 1
+                    endpoint.used += 1
                     return connection
-            place.used += 1
+            endpoint.used += 1
             try:
                 connection = await connect()
                 if not connection.usable:
                     raise ConnectionResetError("connection closed as soon as it was open")
             except BaseException:
-                place.used -= 1
+                endpoint.used -= 1
                 raise
             connection.released = lambda connection: self._released(key, connection)
             return connection
         finally:
-            if place.forgotten:
-                self._places.pop(key, None)
+            if endpoint.forgotten:
+                self._endpoints.pop(key, None)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -105,22 +105,22 @@ class ConnectionPool:
         if self._sweeper is not None:
             self._sweeper.cancel()
 
-    async def _wait(self, place: _Endpoint) -> None:
+    async def _wait(self, endpoint: _Endpoint) -> None:
         """Wait in turn for a connection, as long as others are being released."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        place.waiting.append(turn)
+        endpoint.waiting.append(turn)
         end = loop.time() + _MAX_PATIENCE
         try:
             while not turn.done() and loop.time() < end:
-                before = place.released
+                before = endpoint.released
                 await asyncio.wait((turn,), timeout=_PATIENCE)
-                if place.released == before:
+                if endpoint.released == before:
                     break
         finally:
             turn.cancel()
-            if turn in place.waiting:
-                place.waiting.remove(turn)
+            if turn in endpoint.waiting:
+                endpoint.waiting.remove(turn)
 
     def _released(self, key: Hashable, connection: HttpConnection) -> None:
         """Take a connection whose exchange is over, or an idle one that was closed."""
@@ -128,27 +128,27 @@ class ConnectionPool:
         if connection in self._idle:
             self._drop(connection)
             return
-        place = self._places[key]
-        place.used -= 1
-        place.released += 1
+        endpoint = self._endpoints[key]
+        endpoint.used -= 1
+        endpoint.released += 1
         if connection.usable:
-            self._keep(key, place, connection)
+            self._keep(key, endpoint, connection)
         else:
             connection.released = None
-        while place.waiting:
-            turn = place.waiting.popleft()
+        while endpoint.waiting:
+            turn = endpoint.waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 break
-        if place.forgotten:
-            del self._places[key]
+        if endpoint.forgotten:
+            del self._endpoints[key]
 
-    def _keep(self, key: Hashable, place: _Endpoint, connection: HttpConnection) -> None:
+    def _keep(self, key: Hashable, endpoint: _Endpoint, connection: HttpConnection) -> None:
         loop = asyncio.get_running_loop()
-        place.idle.append(connection)
+        endpoint.idle.append(connection)
         self._idle[connection] = (loop.time(), key)
-        if len(place.idle) > _MAX_IDLE_HERE:
-            self._drop(place.idle[0])
+        if len(endpoint.idle) > _MAX_IDLE_HERE:
+            self._drop(endpoint.idle[0])
         elif len(self._idle) > _MAX_IDLE:
             self._drop(next(iter(self._idle)))
         if self._sweeper is None:
@@ -157,12 +157,12 @@ class ConnectionPool:
     def _drop(self, connection: HttpConnection) -> None:
         """Close an idle connection."""
         _, key = self._idle.pop(connection)
-        place = self._places[key]
-        place.idle.remove(connection)
+        endpoint = self._endpoints[key]
+        endpoint.idle.remove(connection)
         connection.released = None
         connection.abort()
-        if place.forgotten:
-            del self._places[key]
+        if endpoint.forgotten:
+            del self._endpoints[key]
 
     def _sweep(self) -> None:
         """Close connections that were idle for too long, and schedule the next sweep."""

@@ -96,15 +96,15 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
             replacements.append((len(lines), len(lines), added))
             continue
         marked: Sequence[ChunkLine] = chunk.lines
-        place = searched.find(old, cursor, at_end=chunk.at_end)
-        if place is None and not old[-1]:
+        position = searched.find(old, cursor, at_end=chunk.at_end)
+        if position is None and not old[-1]:
             # Models often end a chunk with an empty line that the file does not have.
             marked = _without_last_blank(chunk.lines)
             old = old[:-1]
-            place = searched.find(old, cursor, at_end=chunk.at_end)
-        if place is None:
+            position = searched.find(old, cursor, at_end=chunk.at_end)
+        if position is None:
             raise ChunkNotFound(None, chunk.old)
-        at = place
+        at = position
         pieces: list[str] = []
         for line in marked:
             if line.mark == "+":
@@ -114,7 +114,7 @@ def updated_text(content: str, chunks: Sequence[UpdateChunk]) -> str:
                 # From the file, since the match may have been a loose one.
                 pieces.append(lines[at] + endings[at])
             at += 1
-        replacements.append((place, at, "".join(pieces)))
+        replacements.append((position, at, "".join(pieces)))
         cursor = at
     return _replaced(lines, endings, replacements)
 
@@ -212,12 +212,12 @@ class _Searched:
                 continue
             if (number, pattern) in self._absent:
                 continue
-            place = text.find(pattern, start)
-            self._steps += (place if place >= 0 else len(text)) - start
+            position = text.find(pattern, start)
+            self._steps += (position if position >= 0 else len(text)) - start
             if self._steps > MOST_STEPS:
                 raise TooMuchWork("it takes too long to find the chunks in it")
-            if place >= 0:
-                return place
+            if position >= 0:
+                return position
             # At the end only one position was tried, so nothing is known about others.
             if not at_end:
                 self._absent.add((number, pattern))

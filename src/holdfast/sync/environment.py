@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self
 
-from holdfast.environments import connect as places
+from holdfast.environments import connect as environments
 from holdfast.environments.commands.chunks import Chunk
 from holdfast.environments.commands.run import DRAIN
 from holdfast.environments.commands.running import Running as AsyncRunning
@@ -219,7 +219,7 @@ def connect(
     thread = LoopThread()
 
     async def made() -> AsyncEnvironment:
-        return places.connect(
+        return environments.connect(
             where,
             bearer_token=bearer_token,
             cwd=cwd,

@@ -46,7 +46,7 @@ def by_name(support: BubblewrapSupport) -> dict[str, Finding]:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_machine_on_the_highest_rung_is_fine_but_for_the_gaps() -> None:
+def test_a_machine_with_full_isolation_is_fine_but_for_the_gaps() -> None:
     found = by_name(FULL)
     for name in ("bubblewrap", "user namespaces", "seccomp", "landlock", "sandbox"):
         assert found[name].standing == "ok"

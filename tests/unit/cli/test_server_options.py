@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli.exit_status import Ended
 from holdfast.cli.parser import make_parser
-from holdfast.cli.server_options import choose_place, is_remote
+from holdfast.cli.server_options import choose_environment, is_remote
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def chosen(*words: str) -> argparse.Namespace:
     options = make_parser().parse_args(["run", *words, "true"])
-    choose_place(options)
+    choose_environment(options)
     return options
 
 

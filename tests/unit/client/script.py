@@ -11,7 +11,7 @@ from holdfast.events import ProcessEvent
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
-from holdfast.testing import ScriptedPeer
+from holdfast.testing import ScriptedPeer, ScriptedServer
 
 T = TypeVar("T")
 
@@ -47,6 +47,19 @@ async def started(
     async with meanwhile(client.start(start_params(process_id))) as starting:
         peer.reply(await peer.take("process/start"), {"processId": process_id})
     return await starting
+
+
+async def cut_off(peer: ScriptedPeer, server: ScriptedServer) -> ScriptedPeer:
+    """Cut the connection, and return the next one, on which nothing is answered yet."""
+    del server.answers["initialize"]
+    peer.cut()
+    return await server.peer(len(server.peers))
+
+
+async def resume(again: ScriptedPeer, client: ExecServerClient) -> None:
+    """Let a client have its session back, with one process that has written nothing."""
+    again.reply(await again.take("initialize"), {"sessionId": client.session_id})
+    again.reply(await again.take("process/read"), read_result(next_seq=1))
 
 
 async def all_events(process: RemoteProcess) -> list[ProcessEvent]:

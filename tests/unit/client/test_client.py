@@ -23,7 +23,7 @@ from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
-from tests.unit.client.script import all_events, meanwhile, settled, start_params, started
+from tests.unit.client.script import all_events, cut_off, meanwhile, settled, start_params, started
 
 
 async def test_a_session_is_opened_and_the_machine_is_known(client: ExecServerClient) -> None:
@@ -307,9 +307,7 @@ async def test_an_id_whose_start_was_given_up_can_be_used_again_at_once(
 ) -> None:
     async with meanwhile(client.start(start_params())) as starting:
         await peer.take("process/start")
-        del server.answers["initialize"]
-        peer.cut()
-        again = await server.peer(1)
+        again = await cut_off(peer, server)
         shaking = await again.take("initialize")
         starting.cancel()
         await settled()
@@ -326,9 +324,7 @@ async def test_an_id_whose_start_was_given_up_can_be_used_again_at_once(
 async def test_a_start_that_was_never_sent_is_not_terminated(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
-    del server.answers["initialize"]
-    peer.cut()
-    again = await server.peer(1)
+    again = await cut_off(peer, server)
     shaking = await again.take("initialize")
     async with meanwhile(client.start(start_params())) as starting:
         await settled()

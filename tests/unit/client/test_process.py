@@ -37,10 +37,12 @@ from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
 from tests.unit.client.script import (
     all_events,
+    cut_off,
     meanwhile,
     nothing_missed,
     param,
     read_result,
+    resume,
     settled,
     start_params,
     started,
@@ -231,14 +233,11 @@ async def test_a_write_does_not_wait_for_a_lost_line_and_arrives_in_its_order(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     process = await started(client, peer)
-    del server.answers["initialize"]
-    peer.cut()
-    again = await server.peer(1)
+    again = await cut_off(peer, server)
     async with asyncio.timeout(5):
         for data in (b"a", b"b"):
             assert await process.write(data) is WriteStatus.ACCEPTED
-    again.reply(await again.take("initialize"), {"sessionId": client.session_id})
-    again.reply(await again.take("process/read"), read_result(next_seq=1))
+    await resume(again, client)
     for write_id in ("1", "2"):
         request = await again.take("process/write")
         assert param(request, "writeId") == write_id
@@ -253,16 +252,13 @@ async def test_what_is_written_while_a_line_is_lost_is_bounded(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     process = await started(client, peer)
-    del server.answers["initialize"]
-    peer.cut()
-    again = await server.peer(1)
+    again = await cut_off(peer, server)
     async with asyncio.timeout(5):
         await process.write(bytes(MAX_BACKLOG_BYTES))
     async with meanwhile(process.write(b"one too many")) as waiting:
         await settled()
         assert not waiting.done()
-        again.reply(await again.take("initialize"), {"sessionId": client.session_id})
-        again.reply(await again.take("process/read"), read_result(next_seq=1))
+        await resume(again, client)
         for _ in range(2):
             again.reply(await again.take("process/write"), {"status": "accepted"})
     assert await waiting is WriteStatus.ACCEPTED
@@ -273,13 +269,10 @@ async def test_a_terminate_does_not_wait_for_a_lost_line_either(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     process = await started(client, peer)
-    del server.answers["initialize"]
-    peer.cut()
-    again = await server.peer(1)
+    again = await cut_off(peer, server)
     async with asyncio.timeout(5):
         assert await process.terminate(tree=True) is True
-    again.reply(await again.take("initialize"), {"sessionId": client.session_id})
-    again.reply(await again.take("process/read"), read_result(next_seq=1))
+    await resume(again, client)
     ending = await again.take("process/terminate")
     assert ending.params == {"processId": "p1", "tree": True}
     again.reply(ending, {"running": True})

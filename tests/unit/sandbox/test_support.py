@@ -33,7 +33,7 @@ def pretend(environ: dict[str, str], trial: str) -> None:
     )
 
 
-def test_the_highest_rung_works_here() -> None:
+def test_the_full_isolation_works_here() -> None:
     support = probe_support()
 
     assert support.isolation is IsolationLevel.FULL
@@ -43,7 +43,7 @@ def test_the_highest_rung_works_here() -> None:
     assert any("root" in gap for gap in support.gaps) is (os.geteuid() == 0)
 
 
-def test_without_a_launcher_there_is_no_rung(bwrap: dict[str, str]) -> None:
+def test_without_a_launcher_there_is_no_isolation(bwrap: dict[str, str]) -> None:
     support = probe_support(bwrap)
 
     assert support.isolation is IsolationLevel.NONE
@@ -77,7 +77,7 @@ def test_where_nothing_works_it_is_told_why(bwrap: dict[str, str]) -> None:
     assert support.problem.startswith("bwrap: No permissions to create new namespace; ")
 
 
-def test_a_machine_without_known_calls_has_no_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_known_calls_has_no_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "vax")
 
     support = probe_support()

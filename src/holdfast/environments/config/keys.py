@@ -45,8 +45,8 @@ class FileKeys(TypedDict, total=False):
 class Unfit(Exception):
     """Error for a text that is no TOML, or an unknown, missing or mistyped key."""
 
-    def __init__(self, text: str, place: str = "") -> None:
-        super().__init__(f"{text} in `{place}`" if place else text)
+    def __init__(self, text: str, key_path: str = "") -> None:
+        super().__init__(f"{text} in `{key_path}`" if key_path else text)
 
 
 def read_keys(text: str) -> FileKeys:
@@ -71,73 +71,73 @@ def read_keys(text: str) -> FileKeys:
 _Reader = Callable[[object, str], object]
 
 
-def _table(value: object, readers: Mapping[str, _Reader], place: str) -> dict[str, object]:
+def _table(value: object, readers: Mapping[str, _Reader], key_path: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise Unfit(wrong_type(value, "a table", exact=True), place)
+        raise Unfit(wrong_type(value, "a table", exact=True), key_path)
     read: dict[str, object] = {}
     for key, inner in value.items():
         if key not in readers:
             known = ", ".join(f"`{name}`" for name in readers)
             expected = f"one of {known}" if len(readers) > 1 else known
             meant = did_you_mean(key, readers)
-            raise Unfit(f"unknown field `{key}`{meant}, expected {expected}", place)
-        read[key] = readers[key](inner, f"{place}.{key}" if place else key)
+            raise Unfit(f"unknown field `{key}`{meant}, expected {expected}", key_path)
+        read[key] = readers[key](inner, f"{key_path}.{key}" if key_path else key)
     return read
 
 
-def _entries(value: object, place: str) -> list[object]:
-    return [_entry(item, place) for item in _list(value, place)]
+def _entries(value: object, key_path: str) -> list[object]:
+    return [_entry(item, key_path) for item in _list(value, key_path)]
 
 
-def _entry(value: object, place: str) -> dict[str, object]:
-    read = _table(value, _ENTRY, place)
+def _entry(value: object, key_path: str) -> dict[str, object]:
+    read = _table(value, _ENTRY, key_path)
     if "id" not in read:
-        raise Unfit("missing field `id`", place)
+        raise Unfit("missing field `id`", key_path)
     return read
 
 
-def _text(value: object, place: str) -> str:
+def _text(value: object, key_path: str) -> str:
     if not isinstance(value, str):
-        raise Unfit(wrong_type(value, "a string", exact=True), place)
+        raise Unfit(wrong_type(value, "a string", exact=True), key_path)
     return value
 
 
-def _flag(value: object, place: str) -> bool:
+def _flag(value: object, key_path: str) -> bool:
     if not isinstance(value, bool):
-        raise Unfit(wrong_type(value, "a boolean", exact=True), place)
+        raise Unfit(wrong_type(value, "a boolean", exact=True), key_path)
     return value
 
 
-def _list(value: object, place: str) -> list[object]:
+def _list(value: object, key_path: str) -> list[object]:
     if not isinstance(value, list):
-        raise Unfit(wrong_type(value, "a sequence", exact=True), place)
+        raise Unfit(wrong_type(value, "a sequence", exact=True), key_path)
     return value
 
 
-def _texts(value: object, place: str) -> tuple[str, ...]:
-    return tuple(_text(item, place) for item in _list(value, place))
+def _texts(value: object, key_path: str) -> tuple[str, ...]:
+    return tuple(_text(item, key_path) for item in _list(value, key_path))
 
 
-def _variables(value: object, place: str) -> dict[str, str]:
+def _variables(value: object, key_path: str) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise Unfit(wrong_type(value, "a map", exact=True), place)
-    return {name: _text(item, f"{place}.{name}") for name, item in value.items()}
+        raise Unfit(wrong_type(value, "a map", exact=True), key_path)
+    return {name: _text(item, f"{key_path}.{name}") for name, item in value.items()}
 
 
-def _seconds(value: object, place: str) -> float:
+def _seconds(value: object, key_path: str) -> float:
     # A bool is an int in Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unfit(wrong_type(value, "f64", exact=True), place)
+        raise Unfit(wrong_type(value, "f64", exact=True), key_path)
     fault = "cannot convert float seconds to Duration: value is"
     if value < 0:
-        raise Unfit(f"{fault} negative", place)
+        raise Unfit(f"{fault} negative", key_path)
     if math.isnan(value) or value >= _LONGEST:
-        raise Unfit(f"{fault} either too big or NaN", place)
+        raise Unfit(f"{fault} either too big or NaN", key_path)
     return float(value)
 
 
-def _skills(value: object, place: str) -> dict[str, object]:
-    return _table(value, {"required": _texts}, place)
+def _skills(value: object, key_path: str) -> dict[str, object]:
+    return _table(value, {"required": _texts}, key_path)
 
 
 _ENTRY: Final[Mapping[str, _Reader]] = {

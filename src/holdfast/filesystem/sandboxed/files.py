@@ -87,35 +87,35 @@ class Confined:
             _check_entry(path)
         with self._resolver.find(
             path, follow=follow_symlinks, links_on_the_way=follow_symlinks
-        ) as place:
-            place.present()
-            if place.is_symlink:
+        ) as resolved:
+            resolved.present()
+            if resolved.is_symlink:
                 raise failure(errno.ELOOP)
-            if place.sight is Sight.DENIED or place.sight is Sight.TRAVERSABLE_DENIED:
+            if resolved.sight is Sight.DENIED or resolved.sight is Sight.TRAVERSABLE_DENIED:
                 raise failure(errno.EACCES)
-            if not stat.S_ISREG(place.mode):
+            if not stat.S_ISREG(resolved.mode):
                 raise (
                     not_a_file(path)
                     if follow_symlinks
                     else InvalidRequest("path is not a regular file")
                 )
-            return reopen(place.descriptor, _READ)
+            return reopen(resolved.descriptor, _READ)
 
     def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
         """Return the metadata of a file; for a denied one only its kind."""
         with self._resolver.find(
             path, follow=follow_symlinks, links_on_the_way=follow_symlinks
-        ) as place:
-            place.present()
-            if place.is_symlink:
+        ) as resolved:
+            resolved.present()
+            if resolved.is_symlink:
                 raise InvalidRequest(_LINK)
-            found = metadata_of(place.descriptor, "")
+            found = metadata_of(resolved.descriptor, "")
             # A sandbox masks a denied file by an empty one, or a directory by an empty tmpfs.
-            if place.sight is Sight.DENIED:
+            if resolved.sight is Sight.DENIED:
                 return FileMetadata(
                     is_directory=found.is_directory,
                     is_file=not found.is_directory,
-                    is_symlink=place.is_link,
+                    is_symlink=resolved.is_link,
                     size=0,
                     created_at_ms=0,
                     modified_at_ms=0,
@@ -123,7 +123,7 @@ class Confined:
             return FileMetadata(
                 is_directory=found.is_directory,
                 is_file=found.is_file,
-                is_symlink=place.is_link,
+                is_symlink=resolved.is_link,
                 size=found.size,
                 created_at_ms=found.created_at_ms,
                 modified_at_ms=found.modified_at_ms,
@@ -132,15 +132,15 @@ class Confined:
 
     def canonicalize(self, path: str) -> str:
         """Return the real path of an existing file."""
-        with self._resolver.find(path) as place:
-            return place.present().path
+        with self._resolver.find(path) as resolved:
+            return resolved.present().path
 
     def read_directory(self, path: str) -> list[DirectoryEntry]:
         """Return the entries of a directory; a link to a hidden path is left out."""
-        with self._resolver.find(path) as place:
-            return listed((name, kind) for name, kind, _ in self.list_folder(place))
+        with self._resolver.find(path) as resolved:
+            return listed((name, kind) for name, kind, _ in self.list_folder(resolved))
 
-    def list_folder(self, place: ResolvedPath) -> Iterable[tuple[str, str | None, bool]]:
+    def list_folder(self, resolved: ResolvedPath) -> Iterable[tuple[str, str | None, bool]]:
         """
         Yield name, kind (see `directories.kind_of`) and whether it is a link, per entry.
 
@@ -149,19 +149,19 @@ class Confined:
         Raises:
             OSError: The path is not a directory, or may not be listed.
         """
-        place.present()
-        if not place.is_folder:
+        resolved.present()
+        if not resolved.is_folder:
             raise failure(errno.ENOTDIR)
-        if place.sight is Sight.DENIED or place.sight is Sight.TRAVERSABLE_DENIED:
+        if resolved.sight is Sight.DENIED or resolved.sight is Sight.TRAVERSABLE_DENIED:
             raise failure(errno.EACCES)
-        descriptor = reopen(place.descriptor, _LIST)
+        descriptor = reopen(resolved.descriptor, _LIST)
         # Most directories hide nothing, and need no look at each name.
         view = self._resolver.view
-        in_part = view.shows_part_of(place.path)
+        in_part = view.shows_part_of(resolved.path)
         try:
             with os.scandir(descriptor) as entries:
                 for entry in entries:
-                    path = f"{place.path.rstrip('/')}/{entry.name}"
+                    path = f"{resolved.path.rstrip('/')}/{entry.name}"
                     if in_part and view.sight(path, folder=True) is Sight.HIDDEN:
                         continue
                     is_link = entry.is_symlink()
@@ -173,13 +173,13 @@ class Confined:
     def _kind_behind(self, path: str) -> str | None:
         """Return the kind of a link's target; None for a hidden or missing one."""
         try:
-            with self._resolver.find(path) as place:
-                mode = place.present().mode
+            with self._resolver.find(path) as resolved:
+                mode = resolved.present().mode
         except OSError:
             return None
         if stat.S_ISDIR(mode):
             return "directory"
-        masked = place.sight is Sight.DENIED
+        masked = resolved.sight is Sight.DENIED
         return "file" if masked or stat.S_ISREG(mode) else "other"
 
     # -- writing
@@ -197,40 +197,42 @@ class Confined:
             _check_entry(path)
         with self.find_to_write(
             path, follow=follow_symlinks, links_on_the_way=follow_symlinks
-        ) as place:
+        ) as resolved:
             # Each errno is the one that a command in the sandbox would get.
-            if not place.exists:
-                self.check_may_appear(place)
-                return WriteTarget(os.dup(place.folder), place.name, -1)
-            if place.is_symlink:
+            if not resolved.exists:
+                self.check_may_appear(resolved)
+                return WriteTarget(os.dup(resolved.folder), resolved.name, -1)
+            if resolved.is_symlink:
                 raise failure(errno.ELOOP)
-            if place.is_folder:
+            if resolved.is_folder:
                 raise failure(errno.EISDIR)
-            if place.sight is Sight.DENIED:
+            if resolved.sight is Sight.DENIED:
                 # The helper of the real server gets different errors in the two cases.
                 raise failure(errno.EROFS if follow_symlinks else errno.EACCES)
-            if place.sight is not Sight.WRITE:
+            if resolved.sight is not Sight.WRITE:
                 raise failure(errno.EROFS)
-            if not follow_symlinks and not stat.S_ISREG(place.mode):
+            if not follow_symlinks and not stat.S_ISREG(resolved.mode):
                 raise InvalidRequest("path is not a regular file")
-            is_device = stat.S_ISCHR(place.mode) or stat.S_ISBLK(place.mode)
-            if is_device and not self._resolver.view.has_device(place.path):
+            is_device = stat.S_ISCHR(resolved.mode) or stat.S_ISBLK(resolved.mode)
+            if is_device and not self._resolver.view.has_device(resolved.path):
                 raise failure(errno.EACCES)
-            old = reopen(place.descriptor, OLD)
+            old = reopen(resolved.descriptor, OLD)
             # It can be replaced only if a new file may be created in its directory.
-            inside = place.folder_sight is Sight.WRITE and stat.S_ISREG(place.mode)
-            return WriteTarget(os.dup(place.folder) if inside else -1, place.name, old)
+            inside = resolved.folder_sight is Sight.WRITE and stat.S_ISREG(resolved.mode)
+            return WriteTarget(os.dup(resolved.folder) if inside else -1, resolved.name, old)
 
     def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
         """Make a directory; see `directories.create_directory` and `nofollow`."""
         if not follow_symlinks and not recursive and path == "/":
             raise OperationFailed("directory already exists")
         if not recursive:
-            with self.find_to_write(path, follow=False, links_on_the_way=follow_symlinks) as place:
-                if place.exists:
+            with self.find_to_write(
+                path, follow=False, links_on_the_way=follow_symlinks
+            ) as resolved:
+                if resolved.exists:
                     raise failure(errno.EEXIST)
-                self.check_may_appear(place, folder=True)
-                os.mkdir(place.name, dir_fd=place.folder)
+                self.check_may_appear(resolved, folder=True)
+                os.mkdir(resolved.name, dir_fd=resolved.folder)
             return
         missing = [path]
         # Bounded: another process may keep removing the directories that are made here.
@@ -248,16 +250,16 @@ class Confined:
 
     def _make_folder(self, path: str, follow_symlinks: bool) -> bool:
         """Make one directory unless it exists; return False to try again."""
-        with self._resolver.find(path, follow=False, links_on_the_way=follow_symlinks) as place:
-            if place.is_folder:
+        with self._resolver.find(path, follow=False, links_on_the_way=follow_symlinks) as resolved:
+            if resolved.is_folder:
                 return True
-            if place.exists:
+            if resolved.exists:
                 if follow_symlinks and self._kind_behind(path) == "directory":
                     return True
                 raise failure(errno.EEXIST if follow_symlinks else errno.ENOTDIR)
-            self.check_may_appear(place, folder=True)
+            self.check_may_appear(resolved, folder=True)
             try:
-                os.mkdir(place.name, dir_fd=place.folder)
+                os.mkdir(resolved.name, dir_fd=resolved.folder)
             except FileExistsError:
                 # Another process made it meanwhile, perhaps as something else.
                 return False
@@ -271,12 +273,12 @@ class Confined:
         try:
             with self._resolver.find(
                 path, follow=follow, links_on_the_way=links_on_the_way
-            ) as place:
-                yield place
+            ) as resolved:
+                yield resolved
         except KeptMissing:
             raise failure(errno.EROFS) from None
 
-    def check_may_appear(self, place: ResolvedPath, *, folder: bool = False) -> None:
+    def check_may_appear(self, resolved: ResolvedPath, *, folder: bool = False) -> None:
         """
         Check that a missing path may be created.
 
@@ -284,10 +286,10 @@ class Confined:
             OSError: It may not. Also if its directory exists only in a sandbox's tmpfs, where
                 the content would be lost.
         """
-        sight = self._resolver.view.sight(place.path, folder=folder)
+        sight = self._resolver.view.sight(resolved.path, folder=folder)
         if sight is Sight.DENIED:
             raise failure(errno.EACCES)
-        if sight is not Sight.WRITE or place.folder_sight is not Sight.WRITE:
+        if sight is not Sight.WRITE or resolved.folder_sight is not Sight.WRITE:
             raise failure(errno.EROFS)
 
 

@@ -181,12 +181,12 @@ class _Search:
             return self._walk(path)
         self._enter(folder, parent or "/")
         try:
-            place = self._step(name, [])
+            resolved = self._step(name, [])
         except _LinkAhead:
             # The link may lead upwards, which needs the directories above.
             self.close()
             return self._walk(path)
-        return place or self._innermost()
+        return resolved or self._innermost()
 
     def _walk(self, path: str) -> ResolvedPath:
         root = os.open("/", _LOOK | os.O_DIRECTORY)
@@ -202,9 +202,9 @@ class _Search:
                 continue
             # After `a/`, an empty name is left: `a` has to be a directory, and links are
             # followed.
-            place = self._step(name, pending)
-            if place is not None:
-                return place
+            resolved = self._step(name, pending)
+            if resolved is not None:
+                return resolved
         return self._innermost()
 
     def _enter(self, folder: int, path: str) -> None:

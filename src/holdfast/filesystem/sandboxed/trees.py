@@ -48,11 +48,13 @@ class SandboxedFiles(Confined):
             if path == "/":
                 raise InvalidRequest(_NO_ENTRY)
         try:
-            with self.resolver.find(path, follow=False, links_on_the_way=follow_symlinks) as place:
-                place.present()
-                if place.is_symlink and not follow_symlinks:
+            with self.resolver.find(
+                path, follow=False, links_on_the_way=follow_symlinks
+            ) as resolved:
+                resolved.present()
+                if resolved.is_symlink and not follow_symlinks:
                     raise InvalidRequest(_LINK)
-                _remove(self, place, recursive)
+                _remove(self, resolved, recursive)
         except FileNotFoundError:
             if not force:
                 raise
@@ -61,15 +63,15 @@ class SandboxedFiles(Confined):
         """Copy a file, a link or a directory within the sandbox; see `copy.copy`."""
         # Errors of the destination get its path in the inner blocks, and keep it.
         with about(source):
-            with self.resolver.find(source, follow=False) as place:
-                place.present()
-                if not place.is_folder:
-                    _copy_entry(self, place, destination)
+            with self.resolver.find(source, follow=False) as resolved:
+                resolved.present()
+                if not resolved.is_folder:
+                    _copy_entry(self, resolved, destination)
                     return
                 if not recursive:
                     raise InvalidRequest(NEEDS_RECURSIVE)
                 # By real paths: the destination may lead into the source by a link.
-                if _is_within(_real(self, destination), place.path):
+                if _is_within(_real(self, destination), resolved.path):
                     raise InvalidRequest(INTO_ITSELF, path=destination)
             _copy_tree(self, source, destination)
 
@@ -81,46 +83,46 @@ class _SandboxedTree:
         self._files = files
 
     def facts(self, path: str) -> WalkedPath:
-        with self._files.resolver.find(path) as place:
-            found = os.fstat(place.present().descriptor)
-            return WalkedPath(place.is_folder, place.is_link, (found.st_dev, found.st_ino))
+        with self._files.resolver.find(path) as resolved:
+            found = os.fstat(resolved.present().descriptor)
+            return WalkedPath(resolved.is_folder, resolved.is_link, (found.st_dev, found.st_ino))
 
     def entries(self, path: str) -> Iterable[tuple[str, str | None, bool]]:
-        with self._files.resolver.find(path) as place:
-            yield from self._files.list_folder(place)
+        with self._files.resolver.find(path) as resolved:
+            yield from self._files.list_folder(resolved)
 
     def check(self, path: str) -> None:
-        with self._files.resolver.find(path, follow=False) as place:
-            place.present()
+        with self._files.resolver.find(path, follow=False) as resolved:
+            resolved.present()
 
 
 # -- removing
 
 
-def _remove(files: Confined, place: ResolvedPath, recursive: bool) -> None:
-    whole = recursive and place.is_folder
-    if whole and place.sight in {Sight.DENIED, Sight.TRAVERSABLE_DENIED}:
+def _remove(files: Confined, resolved: ResolvedPath, recursive: bool) -> None:
+    whole = recursive and resolved.is_folder
+    if whole and resolved.sight in {Sight.DENIED, Sight.TRAVERSABLE_DENIED}:
         raise failure(errno.EACCES)
-    if place.folder_sight in {Sight.READ, Sight.TRAVERSABLE_DENIED}:
+    if resolved.folder_sight in {Sight.READ, Sight.TRAVERSABLE_DENIED}:
         raise failure(errno.EROFS)
-    if whole and place.sight is Sight.READ:
+    if whole and resolved.sight is Sight.READ:
         raise failure(errno.EROFS)
-    if place.folder_sight is not Sight.WRITE or not files.resolver.view.may_go(
-        place.path, folder=place.is_folder
+    if resolved.folder_sight is not Sight.WRITE or not files.resolver.view.may_go(
+        resolved.path, folder=resolved.is_folder
     ):
         # In a sandbox the path is a mount point.
         raise failure(errno.EBUSY)
-    if not place.is_folder:
-        os.unlink(place.name, dir_fd=place.folder)
+    if not resolved.is_folder:
+        os.unlink(resolved.name, dir_fd=resolved.folder)
     elif not recursive:
-        os.rmdir(place.name, dir_fd=place.folder)
+        os.rmdir(resolved.name, dir_fd=resolved.folder)
     else:
-        _check_tree(files, place.path)
+        _check_tree(files, resolved.path)
         # Checked again at each removal, for entries that have appeared meanwhile.
         remove_tree(
-            place.name,
-            place.folder,
-            path=place.path,
+            resolved.name,
+            resolved.folder,
+            path=resolved.path,
             check=partial(_check_goes, files),
         )
 
@@ -135,11 +137,11 @@ def _check_tree(files: Confined, path: str) -> None:
     pending = [path]
     while pending:
         path = pending.pop()
-        with files.resolver.find(path, follow=False) as place:
-            if not place.is_folder:
+        with files.resolver.find(path, follow=False) as resolved:
+            if not resolved.is_folder:
                 continue
             # Only what can be listed: hidden entries make the removal fail later.
-            for name, kind, is_link in files.list_folder(place):
+            for name, kind, is_link in files.list_folder(resolved):
                 inner = f"{path}/{name}"
                 is_folder = kind == "directory" and not is_link
                 _check_goes(files, inner, is_folder)
@@ -150,19 +152,19 @@ def _check_tree(files: Confined, path: str) -> None:
 # -- copying
 
 
-def _copy_entry(files: Confined, place: ResolvedPath, destination: str) -> None:
+def _copy_entry(files: Confined, resolved: ResolvedPath, destination: str) -> None:
     """Copy a file or a link."""
-    if place.sight is Sight.DENIED:
+    if resolved.sight is Sight.DENIED:
         raise failure(errno.EACCES)
-    if place.is_symlink:
-        text = os.readlink("", dir_fd=place.descriptor)
+    if resolved.is_symlink:
+        text = os.readlink("", dir_fd=resolved.descriptor)
         with about(destination), files.find_to_write(destination, follow=False) as target:
             if target.exists:
                 raise failure(errno.EEXIST)
             files.check_may_appear(target)
             os.symlink(text, target.name, dir_fd=target.folder)
-    elif stat.S_ISREG(place.mode):
-        descriptor = reopen(place.descriptor, _READ)
+    elif stat.S_ISREG(resolved.mode):
+        descriptor = reopen(resolved.descriptor, _READ)
         with about(destination):
             copy_content(descriptor, lambda: files.target(destination))
     else:
@@ -182,9 +184,9 @@ def _copy_tree(files: Confined, source: str, destination: str) -> None:
             if kind == "directory" and not is_link:
                 pending.append((inner, target))
             elif kind == "file" or is_link:
-                with files.resolver.find(inner, follow=False) as place:
-                    if place.is_symlink or stat.S_ISREG(place.present().mode):
-                        _copy_entry(files, place, target)
+                with files.resolver.find(inner, follow=False) as resolved:
+                    if resolved.is_symlink or stat.S_ISREG(resolved.present().mode):
+                        _copy_entry(files, resolved, target)
 
 
 def _real(files: Confined, path: str) -> str:
@@ -192,8 +194,8 @@ def _real(files: Confined, path: str) -> str:
     rest = ""
     while True:
         try:
-            with files.resolver.find(path) as place:
-                return place.path + rest
+            with files.resolver.find(path) as resolved:
+                return resolved.path + rest
         except FileNotFoundError:
             path, _, name = path.rpartition("/")
             path, rest = path or "/", f"/{name}{rest}"

@@ -20,10 +20,10 @@ def with_note(note: str, text: str) -> str:
 
 
 def letter_border(data: bytes, at: int) -> int:
-    """Return the last place up to `at` where no letter of UTF-8 is cut in two."""
-    for place in range(at, max(at - 4, -1), -1):
-        if place >= len(data) or data[place] & 0xC0 != 0x80:
-            return place
+    """Return the last position up to `at` where no letter of UTF-8 is cut in two."""
+    for position in range(at, max(at - 4, -1), -1):
+        if position >= len(data) or data[position] & 0xC0 != 0x80:
+            return position
     # Not UTF-8: there is no character to keep whole.
     return at
 

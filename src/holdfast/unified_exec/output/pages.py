@@ -142,7 +142,7 @@ class Window:
     total_lines: int
     last_seq: int
     lost: list[tuple[int, Lost]]
-    """Gaps with their places."""
+    """Gaps with their positions."""
 
     def first_line(self) -> tuple[int, int]:
         """Return the number of the line it begins in, and the bytes missing of that line."""
@@ -155,7 +155,7 @@ class Window:
         line_start = first.start + surplus.rfind(b"\n") + 1 if newlines else self.line_start
         return self.newlines_before + newlines + 1, self.start - line_start
 
-    def place_of_line(self, number: int) -> int:
+    def position_of_line(self, number: int) -> int:
         """Return where a line begins; where the window does for those before it."""
         seen = self.newlines_before
         for piece in self.pieces:
@@ -169,16 +169,16 @@ class Window:
             seen += piece.newlines
         return self.total_bytes
 
-    def line_at(self, place: int) -> int:
-        """Return the number of the line that the byte at a place belongs to."""
+    def line_at(self, position: int) -> int:
+        """Return the number of the line that the byte at a position belongs to."""
         newlines = self.newlines_before
         for piece in self.pieces:
-            if place < piece.start + len(piece.data):
-                return newlines + piece.data.count(b"\n", 0, max(0, place - piece.start)) + 1
+            if position < piece.start + len(piece.data):
+                return newlines + piece.data.count(b"\n", 0, max(0, position - piece.start)) + 1
             newlines += piece.newlines
         return newlines + 1
 
-    def place_of_seq(self, seq: int) -> int:
+    def position_of_seq(self, seq: int) -> int:
         """Return where a chunk begins, or the next one if there is none with that number."""
         for piece in self.pieces:
             last = piece.first_seq + (len(piece.lengths) - 1 if piece.lengths else 0)
@@ -192,24 +192,24 @@ class Window:
         """Return the last begin of a chunk behind `start` and up to `end`, with its number."""
         for piece in reversed(self.pieces):
             if piece.start <= end:
-                for place, seq in reversed(piece.borders()):
-                    if place <= start:
+                for position, seq in reversed(piece.borders()):
+                    if position <= start:
                         return None
-                    if place <= end:
-                        return place, seq
+                    if position <= end:
+                        return position, seq
         return None
 
-    def border_after(self, place: int) -> tuple[int, int] | None:
-        """Return the first begin of a chunk behind a place, with its number."""
+    def border_after(self, position: int) -> tuple[int, int] | None:
+        """Return the first begin of a chunk behind a position, with its number."""
         for piece in self.pieces:
-            if piece.start + len(piece.data) > place:
+            if piece.start + len(piece.data) > position:
                 for at, seq in piece.borders():
-                    if at > place:
+                    if at > position:
                         return at, seq
         return None
 
     def bytes_between(self, start: int, end: int) -> bytes:
-        """Return the bytes from one place to another."""
+        """Return the bytes from one position to another."""
         start = max(start, self.start)
         return b"".join(
             piece.data[max(0, start - piece.start) : max(0, end - piece.start)]
@@ -217,18 +217,18 @@ class Window:
             if piece.start < end and piece.start + len(piece.data) > start
         )
 
-    def after_letter(self, place: int) -> int:
-        """Return the place, or the end of the letter of UTF-8 that it is inside of."""
+    def after_letter(self, position: int) -> int:
+        """Return the position, or the end of the letter of UTF-8 that it is inside of."""
         # A character of UTF-8 has at most three bytes before its last one.
-        before = self.bytes_between(place - 3, place)
+        before = self.bytes_between(position - 3, position)
         for back in range(1, len(before) + 1):
             byte = before[-back]
             if byte & 0xC0 != 0x80:
                 missing = (2 + (byte >= 0xE0) + (byte >= 0xF0) if byte >= 0xC0 else 1) - back
-                after = self.bytes_between(place, place + missing) if missing > 0 else b""
+                after = self.bytes_between(position, position + missing) if missing > 0 else b""
                 whole = len(after) == missing and all(one & 0xC0 == 0x80 for one in after)
-                return place + missing if whole and after else place
-        return place
+                return position + missing if whole and after else position
+        return position
 
 
 def read_window(window: Window, request: PageRequest) -> Generator[None, None, Page]:
@@ -256,7 +256,7 @@ class _PageReader:
     def read(self, search: LineSearch | None) -> Generator[None, None, Page]:
         request, window = self._request, self._window
         if request.from_seq is not None:
-            start = window.after_letter(window.place_of_seq(request.from_seq))
+            start = window.after_letter(window.position_of_seq(request.from_seq))
             if search is None:
                 return self._read_from(start)
             wanted = window.line_at(start) if start < window.total_bytes else self._total + 1
@@ -330,13 +330,13 @@ class _PageReader:
             text, note, first, last, next_seq=next_seq, next_line=next_line, span=(start, end)
         )
 
-    def _seq_at(self, place: int) -> int:
-        border = self._window.border_within(-1, place)
+    def _seq_at(self, position: int) -> int:
+        border = self._window.border_within(-1, position)
         return 0 if border is None else border[1]
 
     def _read_lines(self, first: int, last: int, wanted: int) -> Page:
         """Read whole lines, as many as fit."""
-        start = self._window.place_of_line(first)
+        start = self._window.position_of_line(first)
         end = self._end_of(last)
         data = self._window.bytes_between(start, end)
         limit = self._line_limit(last - first + 1)
@@ -365,7 +365,7 @@ class _PageReader:
         self, search: LineSearch, first: int, last: int, wanted: int
     ) -> Generator[None, None, Page]:
         """Count all lines that match, and read as many as fit."""
-        start, end = self._window.place_of_line(first), self._end_of(last)
+        start, end = self._window.position_of_line(first), self._end_of(last)
         data = self._window.bytes_between(start, end)
         # The search works on whole lines, so the last one gets its newline for the time being.
         open_line = not data.endswith(b"\n")
@@ -426,7 +426,7 @@ class _PageReader:
 
     def _end_of(self, line: int) -> int:
         window = self._window
-        return window.total_bytes if line >= self._total else window.place_of_line(line + 1)
+        return window.total_bytes if line >= self._total else window.position_of_line(line + 1)
 
     def _line_limit(self, lines: int) -> int:
         return min(self._max_bytes, max(_SHARE, self._max_bytes // lines))
@@ -486,7 +486,7 @@ class _PageReader:
             start, end = span
             # Before the first byte of a page, but behind its last only if nothing follows.
             end += end == window.total_bytes
-            lost = tuple(gap for place, gap in window.lost if start <= place < end)
+            lost = tuple(gap for position, gap in window.lost if start <= position < end)
         elif not window.total_bytes:
             lost = tuple(gap for _, gap in window.lost)
         if lost:
