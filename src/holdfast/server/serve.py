@@ -455,8 +455,9 @@ async def _listen(
             stack.callback(listed.remove)
             if announces and entrance.made_token and address.is_network:
                 sys.stderr.write(
-                    f"Clients have to send `Authorization: Bearer TOKEN`. It was made for this"
-                    f" start, and is in {listed.path}; with --token-file FILE it stays the same.\n"
+                    f"Clients have to send `Authorization: Bearer TOKEN`. The token was made for"
+                    f" this start: it is `token` in {listed.path}. With --token-file FILE it"
+                    " stays the same.\n"
                 )
     logger.info("listening on %s", url)
     return url

@@ -20,6 +20,11 @@ from holdfast.transports.websocket import WebSocketTransport, websocket_protocol
 
 __all__ = ["connect_websocket"]
 
+# What another web server answers, and an exec-server at another path.
+_FOREIGN = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+
+_NO_SERVER = " (no exec-server answers there: is the URL right?)"
+
 
 async def connect_websocket(
     url: str,
@@ -146,11 +151,13 @@ def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
 def _refusal(error: WSHandshakeError, *, has_token: bool) -> str:
     """Return what a server answered instead of becoming a WebSocket."""
     if error.response is None:
-        return str(error)
+        return f"{error}{_NO_SERVER}"
     body = (error.raw_body or b"").decode("utf-8", "replace").strip()
     status = error.response.status
     text = f"HTTP error: {int(status)}" + (f": {body}" if body else "")
     if status == HTTPStatus.UNAUTHORIZED:
         fault = "the server takes another token" if has_token else "the server wants a token"
         text += f" ({fault}: give it with --token-file FILE, HOLDFAST_TOKEN or bearer_token=)"
+    elif status in _FOREIGN:
+        text += _NO_SERVER
     return text

@@ -111,6 +111,16 @@ async def test_a_listener_that_hangs_up_is_an_error() -> None:
             await ExecServerClient.connect(url)
 
 
+@pytest.mark.parametrize("status", ["HTTP/1.1 404 Not Found", "HTTP/1.0 200 OK"])
+async def test_an_answer_of_another_web_server_is_told_as_such(status: str) -> None:
+    def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"{status}\r\ncontent-length: 0\r\n\r\n".encode())
+
+    async with listening(answer) as url:
+        with pytest.raises(ConnectFailed, match="no exec-server answers there: is the URL right"):
+            await ExecServerClient.connect(url)
+
+
 async def test_the_words_of_a_refusal_are_passed_on() -> None:
     def refuse(authorization: str | None) -> str:
         if authorization != "Bearer sesame":
