@@ -1,5 +1,6 @@
 """A start that has to wait before its process can be spawned."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Generic, TypeVar
 
@@ -38,6 +39,8 @@ class PendingStart(Generic[P]):
         """Set by whoever cancels the start; `check` reports it at the next step."""
         self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
         """Callbacks for its end, called in order; None unless it is plain."""
+        self.task: asyncio.Task[None] | None = None
+        """The task that makes it, once its connection is lost; the end of the owner cancels it."""
 
     def check(self) -> None:
         """
