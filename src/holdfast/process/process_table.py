@@ -112,7 +112,7 @@ class ProcessTable(ABC, Generic[P_co]):
 
     def keep_start(self, process_id: str, task: asyncio.Task[None]) -> None:
         """
-        Note that the client of a start is gone: only `end` cancels the task that makes it.
+        Note that the client of a start is gone: only `terminate` or `end` cancels its task.
 
         The process may run already. A client that comes back finds it by its id, and is told
         until then that it is starting: its other processes must not wait for a slow start.
@@ -190,9 +190,7 @@ class ProcessTable(ABC, Generic[P_co]):
     def _call_off_starts(self) -> None:
         """Cancel all starts; each notices at its next step, and cleans up what it has made."""
         for starting in list(self._starting.values()):
-            starting.called_off = True
-            if starting.task is not None:
-                starting.task.cancel()
+            starting.call_off()
 
     def _process_closed(self, process: ServedProcess) -> None:
         """Report a close, and forget the process later."""

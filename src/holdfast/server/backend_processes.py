@@ -327,7 +327,7 @@ class BackendProcesses(ProcessTable[BackendProcess]):
         check_streams(streams)
         starting = self._starting.get(process_id)
         if starting is not None:
-            starting.called_off = True
+            starting.call_off()
             return True
         process = self._processes.get(process_id)
         if process is None:
