@@ -1,5 +1,6 @@
 """A start that has to wait before its process can be spawned."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Generic, TypeVar
 
@@ -35,9 +36,18 @@ class PendingStart(Generic[P]):
         self._process_id = process_id
         self._run = run
         self.called_off = False
-        """Set by whoever cancels the start; `check` reports it at the next step."""
+        """True after `call_off`; `check` reports it at the next step."""
         self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
         """Callbacks for its end, called in order; None unless it is plain."""
+        self.task: asyncio.Task[None] | None = None
+        """The task that makes it, once its connection is lost; `call_off` cancels it."""
+
+    def call_off(self) -> None:
+        """Cancel the start; it notices at its next step, and cleans up what it has made."""
+        self.called_off = True
+        # Nobody waits for the answer of this one, so it need not come to its next step.
+        if self.task is not None:
+            self.task.cancel()
 
     def check(self) -> None:
         """

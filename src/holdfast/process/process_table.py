@@ -113,6 +113,21 @@ class ProcessTable(ABC, Generic[P_co]):
         starting.afterwards.append(call)
         return True
 
+    def keep_start(self, process_id: str, task: asyncio.Task[None]) -> None:
+        """
+        Note that the client of a start is gone: only `terminate` or `end` cancels its task.
+
+        The process may run already. A client that comes back finds it by its id, and is told
+        until then that it is starting: its other processes must not wait for a slow start.
+        """
+        starting = self._starting.get(process_id)
+        # None if it has just succeeded or failed.
+        if starting is not None:
+            starting.task = task
+            calls, starting.afterwards = starting.afterwards or (), None
+            for call in calls:
+                call()
+
     def is_starting(self, process_id: str) -> bool:
         """Return True if a start with that id is under way and has to wait."""
         return process_id in self._starting
@@ -178,7 +193,7 @@ class ProcessTable(ABC, Generic[P_co]):
     def _call_off_starts(self) -> None:
         """Cancel all starts; each notices at its next step, and cleans up what it has made."""
         for starting in list(self._starting.values()):
-            starting.called_off = True
+            starting.call_off()
 
     def _process_closed(self, process: ServedProcess) -> None:
         """Report a close, and forget the process later."""

@@ -135,8 +135,7 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         check_streams(streams)
         starting = self._starting.get(process_id)
         if starting is not None:
-            # The start itself notices at its next step, and cleans up what it has made.
-            starting.called_off = True
+            starting.call_off()
             return True
         process = self._processes.get(process_id)
         return process is not None and process.terminate(tree=tree, left=left, streams=streams)

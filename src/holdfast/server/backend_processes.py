@@ -11,7 +11,6 @@ import logging
 import os
 import signal as signals
 from collections.abc import Awaitable
-from contextlib import suppress
 
 import msgspec
 
@@ -32,8 +31,6 @@ from holdfast.tasks import OwnedTasks, was_cancelled
 __all__ = ["BackendProcess", "BackendProcesses", "BackendSessions"]
 
 logger = logging.getLogger(__name__)
-
-_Asked = asyncio.Task[tuple[ExecProcess, OutputLog]]
 
 # Seconds to wait for the close of a process that nobody wants any more.
 _END_GRACE = 2.0
@@ -263,8 +260,6 @@ class BackendProcesses(ProcessTable[BackendProcess]):
         super().__init__(settings)
         self._backend = backend
         self._tasks = tasks
-        # Starts that the backend has not answered. Only the end of the session cancels them.
-        self._asked: set[_Asked] = set()
 
     def launch(self, params: StartParams) -> Awaitable[BackendProcess]:
         start = ProcessStart(params)
@@ -283,44 +278,13 @@ class BackendProcesses(ProcessTable[BackendProcess]):
     async def _launch(
         self, start: ProcessStart, pending: PendingStart[BackendProcess]
     ) -> BackendProcess:
-        asked = self._loop.create_task(self._ask(start))
-        self._asked.add(asked)
-        asked.add_done_callback(self._asked.discard)
-        try:
-            await asyncio.wait((asked,))
-        except asyncio.CancelledError:
-            # The connection is lost, and the process may run already. A client that resumes the
-            # session finds it by its id, and does not start it a second time. Until then it is
-            # told to wait: its other processes must not be held up by a slow start.
-            calls, pending.afterwards = pending.afterwards or (), None
-            self._tasks.start(self._finish_alone(start, pending, asked))
-            for call in calls:
-                call()
-            raise
-        return await self._finish(start, pending, asked)
-
-    async def _ask(self, start: ProcessStart) -> tuple[ExecProcess, OutputLog]:
-        # The log first: nothing is started if it cannot be made.
-        log = self._make_log(start.params)
-        self._observers.prepared(start)
-        with backend_errors():
-            return await self._start(start.params), log
-
-    async def _finish_alone(
-        self, start: ProcessStart, pending: PendingStart[BackendProcess], asked: _Asked
-    ) -> None:
-        await asyncio.wait((asked,))
-        # Observers get the error; there is no request left that could be answered with it.
-        with suppress(Exception):
-            await self._finish(start, pending, asked)
-
-    async def _finish(
-        self, start: ProcessStart, pending: PendingStart[BackendProcess], asked: _Asked
-    ) -> BackendProcess:
-        """Register the process that the backend has started, or raise its error."""
         params = start.params
         try:
-            started, log = asked.result()
+            pending.check()
+            log = self._make_log(params)
+            self._observers.prepared(start)
+            with backend_errors():
+                started = await self._start(params)
             if pending.called_off:
                 await _end(started)
             pending.check()
@@ -363,7 +327,7 @@ class BackendProcesses(ProcessTable[BackendProcess]):
         check_streams(streams)
         starting = self._starting.get(process_id)
         if starting is not None:
-            starting.called_off = True
+            starting.call_off()
             return True
         process = self._processes.get(process_id)
         if process is None:
@@ -373,8 +337,6 @@ class BackendProcesses(ProcessTable[BackendProcess]):
     def end(self, reason: Reason) -> None:
         self._closed.keep_no_more()
         self._call_off_starts()
-        for asked in self._asked:
-            asked.cancel()
         for process in list(self._processes.values()):
             if not process.log.closed:
                 self._tasks.start(process.kill(reason))

@@ -28,7 +28,7 @@ from holdfast.rpc.router import Route, Router, error_of
 from holdfast.server.principals import Usage
 from holdfast.telemetry import RequestRecord, Telemetry
 
-__all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher"]
+__all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher", "Outlasting"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,40 @@ class AnswerAfter(Awaitable[R], Generic[V, R]):
         """Close a coroutine that is not awaited any more, and perhaps never was."""
         if isinstance(self._work, Coroutine):
             self._work.close()
+
+
+class Outlasting(Awaitable[R]):
+    """
+    Awaitable that goes on when the connection is gone, without an answer.
+
+    For a request whose effect the client looks for when it is back.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Coroutine[Any, Any, R]],
+        keep: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        """
+        Args:
+            make: Returns the coroutine; called when it is awaited.
+            keep: Called with the task of the request when the connection is gone. Whoever is
+                called has to see to the end of the task.
+        """
+        self._make = make
+        self._has_begun = False
+        self._keep = keep
+
+    def __await__(self) -> Generator[object, None, R]:
+        self._has_begun = True
+        return self._make().__await__()
+
+    def drop(self, task: asyncio.Task[None]) -> None:
+        """Let the task of the request go on; one that has not begun has had no effect yet."""
+        if self._has_begun:
+            self._keep(task)
+        else:
+            task.cancel()
 
 
 class _Wait:
@@ -135,6 +169,8 @@ class Dispatcher(Generic[C]):
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
         self._waiting_bytes = 0
+        # True once nobody waits for an answer; see `drop`.
+        self._is_dropped = False
         # Messages that came after the end of a turn, in order.
         self._later: deque[Request | MalformedMessage] = deque()
         self._turn_end = 0.0
@@ -236,7 +272,11 @@ class Dispatcher(Generic[C]):
         self._queue.clear()
         # Running requests are still counted: `_done` subtracts them when they have ended.
         self._waiting_bytes = sum(wait.size for wait in self._running)
+        self._is_dropped = True
         for wait, task in self._running.items():
+            if isinstance(wait.waiting, Outlasting):
+                wait.waiting.drop(task)
+                continue
             task.cancel()
             # At once, not when the task gets its turn; see `AnswerAfter`.
             if isinstance(wait.waiting, AnswerAfter):
@@ -300,11 +340,13 @@ class Dispatcher(Generic[C]):
             result = await wait.waiting
             # Before the answer: a client that has it may count on the free slot.
             self._leave(wait)
-            self._connection.reply(request.id, result)
+            if not self._is_dropped:
+                self._connection.reply(request.id, result)
             outcome = "success"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
             self._leave(wait)
-            self._fail(request, error)
+            if not self._is_dropped:
+                self._fail(request, error)
             outcome = "error"
         if wait.record is not None:
             wait.record.finish(outcome)

@@ -49,7 +49,7 @@ from holdfast.protocol.process import (
 from holdfast.rpc.router import Router
 from holdfast.server.connection import ServerConnection
 from holdfast.server.delivery import exited_event
-from holdfast.server.dispatch import AnswerAfter
+from holdfast.server.dispatch import AnswerAfter, Outlasting
 
 __all__ = ["add_process_methods"]
 
@@ -124,10 +124,16 @@ def _start(
 ) -> StartResponse | Awaitable[StartResponse]:
     # Before the launch, whose observers count the process.
     client.usage.check("processes")
-    process = client.session.processes.launch(params)
+    processes = client.session.processes
+    process = processes.launch(params)
     if isinstance(process, ServedProcess):
         return _started(client, process)
-    return _started_later(client, process)
+    # Not cancelled with its connection: the process may run already, and a client that resumes
+    # its session must not have to start it a second time.
+    return Outlasting(
+        lambda: _started_later(client, process),
+        lambda task: processes.keep_start(params.process_id, task),
+    )
 
 
 async def _started_later(

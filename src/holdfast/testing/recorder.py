@@ -61,7 +61,7 @@ class Recorder:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of the other backend: a server must announce no more than it can do."""
+        """Capabilities of the other backend, so that a server announces no more than those."""
         backend = self._backend
         return backend.capabilities if isinstance(backend, TellsCapabilities) else HOLDFAST
 

@@ -317,6 +317,17 @@ async def test_a_start_that_outlives_its_connection_is_found_by_the_next_one() -
         await second.initialize(acknowledges=True, resumeSessionId=session_id)
         assert await second.write(b"", "probe") == {"status": "starting"}
         assert (await second.start("x"))[0] == -32600
+        # Not waited for any longer by a client that ends it.
+        other = second.ask("process/start", processId="q", **params)
+        await backend.until(lambda: len(backend.starts) == 2)
+        second.hang_up()
+        await second.settled()
+        second = Client(server)
+        await second.initialize(acknowledges=True, resumeSessionId=session_id)
+        assert await second.call("process/terminate", processId="q") == {"running": True}
+        await second.settled()
+        gone = await second.write(b"", "probe", process_id="q")
+        assert (gone, other in second.transport.answers) == ({"status": "unknownProcess"}, False)
         backend.let_start()
         process = await backend.process()
         await second.settled()
@@ -324,7 +335,8 @@ async def test_a_start_that_outlives_its_connection_is_found_by_the_next_one() -
         # More than a log keeps for a client that acknowledges nothing.
         process.output(bytes(3 << 20))
         found = await second.call("process/read", processId="p", afterSeq=0, waitMs=5000)
-        assert (found["chunks"][0]["seq"], len(backend.starts)) == (1, 1)
+        assert found["chunks"][0]["seq"] == 1
+        assert [params.process_id for params in backend.starts] == ["p", "q"]
         process.end()
         assert (await second.hears("process/exited"))["reason"] == Reason.EXITED.value
         second.hang_up()

@@ -1,5 +1,6 @@
 """`process/*` as a client sees it; the engine has its own tests."""
 
+import asyncio
 import base64
 import binascii
 import gc
@@ -21,6 +22,7 @@ from holdfast.protocol.process import StartParams
 from holdfast.rpc.base64 import decode_base64
 from holdfast.server.app import Server
 from tests.unit.fakes import LIMIT
+from tests.unit.process.starting import eventually
 from tests.unit.server.serving import PATH, Client
 
 SNAPSHOT: dict[str, Any] = {
@@ -127,6 +129,33 @@ async def test_a_start_that_waits_may_be_dropped_before_it_began(
     successor = Client(server)
     await successor.initialize(resumeSessionId=session)
     assert await successor.start("/bin/true") == {"processId": "p", "sandboxType": "none"}
+
+
+async def test_a_start_that_has_begun_goes_on_when_its_connection_is_lost(
+    server: Server, tmp_path: Path
+) -> None:
+    """The command may run already, so the client that comes back must not start it again."""
+    client = Client(server)
+    session = await client.initialize(acknowledges=True)
+    client.ask(
+        "process/start",
+        processId="p",
+        argv=["/bin/sh", "-c", "echo once >> count; cat count"],
+        cwd=tmp_path.as_uri(),
+        env={"PATH": "/usr/bin:/bin"},
+        tty=False,
+        # With limits, a thread waits until the command has been executed.
+        limits={"openFiles": 100},
+    )
+    await asyncio.sleep(0)
+    client.hang_up()
+    successor = Client(server)
+    await successor.initialize(acknowledges=True, resumeSessionId=session)
+    assert await successor.write(b"", "probe") == {"status": "starting"}
+    await eventually(lambda: bool(server.state.sessions.processes()))
+    read = await successor.call("process/read", processId="p", afterSeq=0, waitMs=5000)
+    assert base64.b64decode(read["chunks"][0]["chunk"]) == b"once\n"
+    successor.hang_up()
 
 
 # Reading.
