@@ -404,7 +404,8 @@ def _server(transport: str, folder: Path) -> Iterator[_Server]:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise FileNotFoundError("bwrap: please install bubblewrap")
-    errors = folder / "stderr"
+    # Beside the folder: a request may remove all that the server can write to.
+    errors = folder.with_name(f"{folder.name}.stderr")
     where = {"websocket": "ws://127.0.0.1:0", "unix": f"unix://{folder}/s", "stdio": "stdio"}
     command = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for place in (str(_PROJECT), sys.prefix):  # either may be below /tmp
@@ -421,6 +422,7 @@ def _server(transport: str, folder: Path) -> Iterator[_Server]:
     finally:
         process.kill()
         process.communicate()
+        errors.unlink()
 
 
 def _tree(pid: int) -> list[int]:

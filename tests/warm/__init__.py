@@ -12,6 +12,7 @@ file of Python.
 
 import atexit
 import os
+import secrets
 import shlex
 import subprocess
 import sys
@@ -33,7 +34,8 @@ __all__ = [
 COLD = [sys.executable, "-m", "holdfast.cli"]
 """The command line in a fresh interpreter."""
 
-_FOLDER = Path(tempfile.gettempdir(), f"holdfast-warm-{os.getpid()}")
+# A killed run leaves its folder behind, and pids come again.
+_FOLDER = Path(tempfile.gettempdir(), f"holdfast-warm-{os.getpid()}-{secrets.token_hex(4)}")
 _SOCKET = _FOLDER / "s"
 _TIMES = _FOLDER / "times"
 
