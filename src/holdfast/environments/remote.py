@@ -127,9 +127,9 @@ class RemoteEnvironment(Environment):
         return client.environment
 
     async def _session_info(self) -> EnvironmentInfo:
-        # Of the session in use: a server that was started anew may have another shell, home or
-        # extensions. Unlike `info` it waits for no recovery, which keeps the session.
-        return (await self._shared.get()).environment
+        # Unlike `info` it waits for nothing once there was a session: a caller that is about to
+        # use the server gets its error from that use.
+        return self._shared.description or await self.info()
 
     async def status(self) -> Status:
         return await self._shared.status()
