@@ -18,6 +18,7 @@ from holdfast.client.recovery import worth_retrying
 from holdfast.client.target import Target
 from holdfast.environments.environment import Status
 from holdfast.errors import ConnectFailed, ConnectionLost, EnvironmentClosed, HoldfastError
+from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ClientTelemetry
 
@@ -61,6 +62,8 @@ class SharedClient:
         self._attempt: asyncio.Future[ExecServerClient] | None = None
         self._client: ExecServerClient | None = None
         self._failure: HoldfastError | None = None
+        self.description: EnvironmentInfo | None = None
+        """What the server of the last session said about its machine; None before the first."""
         self._closed: asyncio.Future[None] | None = None
         self._listeners: set[Callable[[], None]] = set()
         self.backend = cast(ExecBackend, _Forwarder(ExecBackend, _itself, self._call))
@@ -244,6 +247,8 @@ class SharedClient:
         # No await from here on, so that `aclose` finds either the task or its client.
         client.connection_changed = self._connection_changed
         self._attempt, self._client = None, client
+        # A server that was started anew may have another shell, home or extensions.
+        self.description = client.environment
         attempt.set_result(client)
         self._connection_changed()
 

@@ -14,7 +14,7 @@ from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, Server
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.lazy_client import SharedClient
 from holdfast.environments.ssh.target import program_target
-from holdfast.errors import ConnectFailed, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.process.variable_marks import FirstCommand
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.telemetry import ClientTelemetry
@@ -127,15 +127,9 @@ class RemoteEnvironment(Environment):
         return client.environment
 
     async def _session_info(self) -> EnvironmentInfo:
-        # Of the session in use: a server that was started anew may have another shell, home or
-        # extensions. Unlike `info` it waits for no recovery, which keeps the session.
-        try:
-            self._known_info = (await self._shared.get()).environment
-        except ConnectFailed:
-            # What the caller does next fails for the same reason, and can say what it was.
-            if self._known_info is None:
-                raise
-        return self._known_info
+        # Unlike `info` it waits for nothing once there was a session: a caller that is about to
+        # use the server gets its error from that use.
+        return self._shared.description or await self.info()
 
     async def status(self) -> Status:
         return await self._shared.status()

@@ -56,9 +56,6 @@ class There(RemoteEnvironment):
     async def info(self) -> EnvironmentInfo:
         return self._info
 
-    async def _session_info(self) -> EnvironmentInfo:
-        return self._info
-
 
 def _options(*arguments: str) -> argparse.Namespace:
     return make_parser().parse_args(["run", *arguments])
