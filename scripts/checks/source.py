@@ -57,11 +57,12 @@ def problems(path: str, tree: ast.Module) -> Iterator[str]:
             lines = _height(node) - (_height(node.body[0]) if ast.get_docstring(node) else 0)
             if lines > LONGEST_FUNCTION:
                 yield f"{path}:{node.lineno}: {node.name} has {lines} lines: divide it"
-        if isinstance(node, _Function | ast.ClassDef | ast.Module):
-            text = ast.get_docstring(node)
-            if text is not None and _QUESTION.match(text):
-                line = getattr(node, "lineno", 1)
-                yield f"{path}:{line}: a docstring begins with a question: {text.split()[0]!r}"
+        # Also the strings under constants and attributes.
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = node.value.value
+            if isinstance(text, str) and _QUESTION.match(text):
+                word = text.split()[0]
+                yield f"{path}:{node.lineno}: a docstring begins with a question: {word!r}"
 
 
 def _height(node: ast.stmt) -> int:

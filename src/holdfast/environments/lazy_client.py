@@ -63,7 +63,7 @@ class SharedClient:
         self._client: ExecServerClient | None = None
         self._failure: HoldfastError | None = None
         self.description: EnvironmentInfo | None = None
-        """What the server of the last session said about its machine; None before the first."""
+        """The machine, as the server of the last session describes it; None before the first."""
         self._closed: asyncio.Future[None] | None = None
         self._listeners: set[Callable[[], None]] = set()
         self.backend = cast(ExecBackend, _Forwarder(ExecBackend, _itself, self._call))

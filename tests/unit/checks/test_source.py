@@ -29,9 +29,10 @@ def test_a_long_function_is_found() -> None:
 
 @pytest.mark.parametrize("word", ["What", "Whether", "How", "Those"])
 def test_a_question_is_found(word: str) -> None:
-    found = f"a.py:1: a docstring begins with a question: {word!r}"
-    assert wrong(f'"""{word} it is."""') == [found]
-    assert wrong(f'async def f():\n    """\n    {word} it is.\n    """') == [found]
+    found = f"a docstring begins with a question: {word!r}"
+    assert wrong(f'"""{word} it is."""') == [f"a.py:1: {found}"]
+    assert wrong(f'async def f():\n    """\n    {word} it is.\n    """') == [f"a.py:2: {found}"]
+    assert wrong(f'LIMIT = 3\n"""{word} it is."""') == [f"a.py:2: {found}"]
     assert wrong(f'class A:\n    """{word}ever is a noun."""') == []
 
 

@@ -31,7 +31,7 @@ class Split:
     """Every command that can be seen anywhere. For prompt, forbidden and dangerous only."""
 
     unseen: str | None
-    """Why the command could not be read to its end, or None. Then no rule may allow it."""
+    """The reason why it could not be read to its end, or None. With one, no rule may allow it."""
 
 
 def split_command(argv: Sequence[str], *, shell: str | None = None) -> Split:
