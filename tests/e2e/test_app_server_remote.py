@@ -104,9 +104,14 @@ async def test_a_place_that_is_lost_fails_what_runs_there(tmp_path: Path) -> Non
     )
     with app_serving("--environment", "there", env=variables) as server:
         async with app_connect(server.url) as client:
-            buffered = await client.exec("/bin/sleep", "100")
+            # The one tells its parent's pid when the other has begun.
+            os.mkfifo(tmp_path / "begun")
+            buffered = await client.exec(*sh(f"echo > {tmp_path}/begun; exec sleep 100"))
             streamed = await client.exec(
-                *sh("echo $PPID; cat"), processId="s", streamStdin=True, streamStdoutStderr=True
+                *sh(f"read line < {tmp_path}/begun; echo $PPID; cat"),
+                processId="s",
+                streamStdin=True,
+                streamStdoutStderr=True,
             )
             spawn = {"command": ["/bin/sleep", "100"], "cwd": "/", "processHandle": "h"}
             assert await client.call("process/spawn", **spawn) == {}
