@@ -21,6 +21,8 @@ MAX_FIELD = 256
 # Characters of a path.
 MAX_PATH = 1024
 
+_NUMBERS = frozenset({int, float})
+
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
 # Matches a value that needs no quotes: nothing in it could be its end, or an escape.
@@ -47,13 +49,14 @@ class LogEvent:
         return self._fields
 
     def __str__(self) -> str:
-        parts = [self.text]
-        for name, value in self.fields.items():
-            if type(value) is int:
-                parts.append(f"{name}={value}")
-            elif value is not None:
-                parts.append(f"{name}={_shown(value)}")
-        return " ".join(parts)
+        # A number that never comes again would only push texts out of the cache of `_shown`.
+        return self.text + "".join(
+            [
+                f" {name}={value}" if type(value) in _NUMBERS else f" {name}={_shown(value)}"
+                for name, value in self.fields.items()
+                if value is not None
+            ]
+        )
 
 
 def inform(logger: logging.Logger, event: LogEvent) -> None:
