@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from holdfast.environments.config.home import codex_home, holdfast_home
 from holdfast.environments.config.providers import provider_from_env
@@ -18,9 +18,15 @@ from holdfast.environments.config.snapshot import (
 from holdfast.environments.config.urls import check_token
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.local import LocalEnvironment
-from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import InvalidConfig, InvalidRequest
+from holdfast.late_import import late_module
 from holdfast.tasks import OwnedTasks
+
+if TYPE_CHECKING:
+    from holdfast.environments import remote
+else:
+    # The client of a server, 18 modules: most programs run all commands on this machine.
+    remote = late_module("holdfast.environments.remote")
 
 __all__ = ["EnvironmentManager"]
 
@@ -187,7 +193,7 @@ class EnvironmentManager:
     def _add(self, entry: Entry) -> Environment:
         if self._closed:
             raise InvalidRequest("the environment manager is closed")
-        environment = RemoteEnvironment.of(entry)
+        environment = remote.RemoteEnvironment.of(entry)
         old = self._environments.get(entry.id)
         self._environments[entry.id] = environment
         if old is not None:
