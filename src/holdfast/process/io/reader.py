@@ -89,6 +89,8 @@ class OutputReader:
         # True while the descriptor is watched: with those of other processes, or by the loop.
         self._polled = False
         self._wake_ups = 0
+        # True once the event loop watches it itself; see `_SHORT_COMMAND`.
+        self._by_loop = False
         self._enlarged = False
         self._log_failed = False
         self.open = True
@@ -134,19 +136,23 @@ class OutputReader:
         wanted = self.open and not self._held and not self._deserted
         if wanted != self._polled:
             self._polled = wanted
-            by_loop = self._wake_ups >= _SHORT_COMMAND
-            if wanted and by_loop:
+            if wanted and self._by_loop:
                 self._loop.add_reader(self._fd, self._readable)
             elif wanted:
                 self._readers.add(self._fd, self._readable)
-            elif by_loop:
+            elif self._by_loop:
                 self._loop.remove_reader(self._fd)
             else:
                 self._readers.remove(self._fd)
 
     def _let_loop_watch(self) -> None:
         self._readers.remove(self._fd)
-        self._loop.add_reader(self._fd, self._readable)
+        try:
+            self._loop.add_reader(self._fd, self._readable)
+            self._by_loop = True
+        except OSError:
+            # The kernel's limit of watched descriptors is reached: it stays with the others.
+            self._readers.add(self._fd, self._readable)
 
     def _readable(self) -> None:
         self._wake_ups += 1
