@@ -16,6 +16,7 @@ from contextlib import suppress
 __all__ = [
     "DEVICES",
     "OwnDevices",
+    "hidden_by_own_devices",
     "may_make_devices",
     "need_devices",
     "remove_unused_devices",
@@ -23,6 +24,10 @@ __all__ = [
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Names of the device nodes that bubblewrap binds from the host."""
+
+# Directories of `/dev` that stay where the directory with the nodes becomes `/dev`: terminals are
+# opened by their name, and commands that may write everything share memory with others.
+_KEPT = ("pts", "shm")
 
 # Prefix of the directory's name in `/dev`.
 _FOLDER = ".holdfast-"
@@ -62,7 +67,11 @@ class OwnDevices:
         """
         remove_unused_devices(dev)
         self.folder, self._lock = _make_folder(dev)
+        self.kept = tuple(name for name in _KEPT if os.path.isdir(f"{dev}/{name}"))
+        """Names of empty directories in it, for those of `/dev` (see `device_namespace`)."""
         try:
+            for name in self.kept:
+                os.mkdir(f"{self.folder}/{name}")
             for name in DEVICES:
                 path = f"{self.folder}/{name}"
                 os.mknod(path, stat.S_IFCHR | 0o600, os.stat(f"{dev}/{name}").st_rdev)
@@ -77,6 +86,12 @@ class OwnDevices:
         """Remove the directory, then release its lock."""
         _remove(self.folder)
         os.close(self._lock)
+
+
+def hidden_by_own_devices(path: str) -> bool:
+    """Return True for a path of `/dev` that is missing where our directory is `/dev`."""
+    parts = path.split("/", 3)
+    return parts[1:2] == ["dev"] and parts[2:3] != ["shm"]
 
 
 def may_make_devices(dev: str = "/dev") -> bool:
@@ -126,4 +141,7 @@ def _remove(folder: str) -> None:
     for name in DEVICES:
         with suppress(FileNotFoundError):
             os.unlink(f"{folder}/{name}")
+    for name in _KEPT:
+        with suppress(FileNotFoundError):
+            os.rmdir(f"{folder}/{name}")
     os.rmdir(folder)

@@ -15,7 +15,7 @@ from holdfast.process.io.log import OutputLog
 from holdfast.process.limits.rlimit_marks import kill_by_rlimit_soon
 from holdfast.process.process_tree import kill_tree
 from holdfast.process.pty import open_terminal
-from holdfast.process.spawn import spawn
+from holdfast.process.spawn import Caller, spawn
 from holdfast.protocol.process import OutputStream
 
 if TYPE_CHECKING:
@@ -254,11 +254,12 @@ class Child:
         pipe_stdin: bool = False,
         pipe_stderr: bool = True,
         pass_fds: Sequence[int] = (),
+        call: Caller | None = None,
     ) -> Self:
         """
         Start a child with a pipe for each stream; streams that are not wanted are `/dev/null`.
 
-        The child gets `pass_fds` as descriptors 3, 4 and so on.
+        The child gets `pass_fds` as descriptors 3, 4 and so on; for `call` see `spawn`.
 
         Raises:
             SpawnFailed: Nothing was started, and no descriptor is left open.
@@ -283,6 +284,7 @@ class Child:
                 env=env,
                 stdio=(stdin_end, theirs[0], err_end),
                 pass_fds=pass_fds,
+                call=call,
             )
             pidfd = _open_pidfd(pid)
         except BaseException:
@@ -305,9 +307,12 @@ class Child:
         cols: int,
         pass_fds: Sequence[int] = (),
         controlling: bool = True,
+        call: Caller | None = None,
     ) -> Self:
         """
         Start a child on a new terminal, by default as its controlling terminal.
+
+        For `pass_fds` and `call` see `spawn`.
 
         Raises:
             SpawnFailed: Nothing was started, and no descriptor is left open.
@@ -323,6 +328,7 @@ class Child:
                     stdio=os.ttyname(slave),
                     pass_fds=pass_fds,
                     controlling=controlling,
+                    call=call,
                 )
             finally:
                 # Linux ends a terminal with EIO, and only when no copy of the slave

@@ -15,14 +15,18 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import TypeAlias
 
 from holdfast.errors import SpawnFailed
 from holdfast.system_text import system_text
 
-__all__ = ["needs_descriptor_limit", "raise_descriptor_limit", "refuse_nul", "spawn"]
+__all__ = ["Caller", "needs_descriptor_limit", "raise_descriptor_limit", "refuse_nul", "spawn"]
+
+Caller: TypeAlias = Callable[[Callable[[], int]], int]
+"""Calls a function and returns its result."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -117,6 +121,7 @@ def spawn(
     stdio: tuple[int, int, int] | str,
     pass_fds: Sequence[int] = (),
     controlling: bool = True,
+    call: Caller | None = None,
 ) -> int:
     """
     Start a program as the leader of a session and group of its own.
@@ -131,6 +136,7 @@ def spawn(
         pass_fds: Descriptors that the program gets as 3, 4 and so on, in this
             order (a negative one stands for `/dev/null`).
         controlling: True if the terminal becomes the controlling terminal of the session.
+        call: Calls a function in another thread, whose namespaces the child then has.
 
     Returns:
         The pid, which is also the id of the session and the process group.
@@ -151,7 +157,7 @@ def spawn(
         _add_streams(actions, stdio, pass_fds, moved, controlling=controlling)
         _check(_add_chdir(actions, os.fsencode(cwd)))
         attributes = _attributes(_ignored_signals(), terminal=isinstance(stdio, str))
-        return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables)
+        return _posix_spawn(os.fsencode(program), actions, attributes, argv, variables, call)
     except SpawnFailed as error:
         error.program = program
         # libc reports the error of the step that failed, but not which step that was.
@@ -215,6 +221,7 @@ def _posix_spawn(
     attributes: ctypes.Array[ctypes.c_char],
     argv: Sequence[str],
     variables: Sequence[str],
+    call: Caller | None,
 ) -> int:
     pid = ctypes.c_int()
     arguments = (ctypes.c_char_p * (len(argv) + 1))(*map(_encode, argv), None)
@@ -224,10 +231,10 @@ def _posix_spawn(
     lowered = _own_limit if threading.get_ident() == _own_thread else None
     if lowered is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, lowered)
+    values = (ctypes.byref(pid), program, actions, attributes, arguments, environment)
+    start: Callable[[], int] = partial(_libc.posix_spawn, *values)
     try:
-        number = _libc.posix_spawn(
-            ctypes.byref(pid), program, actions, attributes, arguments, environment
-        )
+        number = start() if call is None else call(start)
     finally:
         if lowered is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowered[1], lowered[1]))

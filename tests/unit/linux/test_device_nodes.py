@@ -9,6 +9,7 @@ import pytest
 from holdfast.linux.device_nodes import (
     DEVICES,
     OwnDevices,
+    hidden_by_own_devices,
     may_make_devices,
     need_devices,
     remove_unused_devices,
@@ -34,13 +35,30 @@ def test_where_none_can_be_made_nothing_is_left(tmp_path: Path) -> None:
     remove_unused_devices(str(tmp_path / "missing"))
 
 
+@pytest.mark.parametrize(
+    ("path", "hidden"),
+    [
+        ("/dev", True),
+        ("/dev/mqueue", True),
+        ("/dev/shm.old", True),
+        ("/dev/shm", False),
+        ("/dev/shm/a/b", False),
+        ("/device", False),
+        ("/", False),
+        ("/home/dev", False),
+    ],
+)
+def test_only_shared_memory_is_seen_beside_them(path: str, *, hidden: bool) -> None:
+    assert hidden_by_own_devices(path) is hidden
+
+
 @needs_privilege
 def test_they_are_the_same_devices_and_belong_to_nobody() -> None:
     devices = OwnDevices()
     try:
         folder = devices.folder
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
-        assert sorted(os.listdir(folder)) == sorted(DEVICES)
+        assert sorted(os.listdir(folder)) == sorted((*DEVICES, *devices.kept))
         for name in DEVICES:
             ours, theirs = os.stat(f"{folder}/{name}"), os.stat(f"/dev/{name}")
             assert ours.st_rdev == theirs.st_rdev
@@ -56,6 +74,7 @@ def test_they_are_the_same_devices_and_belong_to_nobody() -> None:
 def test_what_a_killed_process_left_is_removed_by_the_next() -> None:
     left = "/dev/.holdfast-0123456789abcdef"
     os.mkdir(left)
+    os.mkdir(f"{left}/pts")
     os.mknod(f"{left}/null", stat.S_IFCHR | 0o600, os.makedev(1, 3))
     OwnDevices().close()
     assert not os.path.exists(left)

@@ -8,6 +8,7 @@ import platform
 import resource
 import signal
 import socket
+import tempfile
 import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -435,6 +436,34 @@ async def test_a_terminal_is_the_controlling_one(processes: ProcessRegistry) -> 
     said = output(process).split()
     assert said[0] == b"x"
     assert int(said[1]) > 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may write there")
+@pytest.mark.parametrize("base", ["/dev", "/dev/shm"])
+async def test_a_directory_in_dev_can_be_a_workspace(processes: ProcessRegistry, base: str) -> None:
+    """Also where root's sandboxes have device nodes of their own."""
+    with tempfile.TemporaryDirectory(dir=base) as folder:
+        params = shell(
+            "echo y >/dev/null && stat -c %u /dev/null >file; ls -d $PWD",
+            sandbox=managed(writable(Path(folder))),
+            cwd=folder,
+        )
+        process = await start(processes, params)
+        verdict = await closed(process)
+        assert (verdict.exit_code, output(process)) == (0, f"{folder}\n".encode())
+        assert os.stat(f"{folder}/file").st_size == len("65534\n")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may write there")
+async def test_a_directory_of_dev_that_the_sandbox_has_not_is_named(
+    processes: ProcessRegistry,
+) -> None:
+    folder = tempfile.mkdtemp(dir="/dev")
+    try:
+        with pytest.raises(SpawnFailed, match=rf"Can't chdir to {folder}"):
+            await start(processes, shell("true", sandbox=managed(), cwd=folder))
+    finally:
+        os.rmdir(folder)
 
 
 @pytest.mark.parametrize("tty", [False, True])

@@ -49,6 +49,30 @@ def test_a_file_and_the_way_to_it_are_removed_too(work: Path) -> None:
     assert os.listdir(outside) == [".git"]
 
 
+def test_a_directory_in_which_nothing_was_renamed_is_not_listed(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "swap").symlink_to("../outside")
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def scan(path: str) -> "os._ScandirIterator[str]":
+        listed.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    remove_strays(plan(work), time.time() + 60)
+    assert listed == []
+
+    # Even if its owner sets its times back.
+    (work / "sub").rename(work / "aside")
+    (work / "aside").rename(work / "sub")
+    os.utime(work, (1, 1))
+    remove_strays(plan(work), just_now())
+    assert str(work) in listed
+    assert os.listdir(work.parent / "outside") == []
+
+
 def test_it_is_found_by_what_was_mounted(work: Path) -> None:
     led = [(f"{work}/sub", str(work.parent / "outside"))]
     remove_strays(plan(work), just_now(), led)

@@ -10,18 +10,22 @@ import errno
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache
+from typing import NamedTuple
+
+import msgspec
 
 from holdfast.errors import InvalidParams, SpawnFailed
-from holdfast.linux.device_nodes import OwnDevices
+from holdfast.linux.device_namespace import DeviceNamespace
+from holdfast.linux.device_nodes import OwnDevices, hidden_by_own_devices
 from holdfast.linux.search_path import candidates
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import Access
-from holdfast.sandbox.bubblewrap.arguments import plan
+from holdfast.sandbox.bubblewrap.arguments import Plan, plan
 from holdfast.sandbox.bubblewrap.child import SandboxedChild
 from holdfast.sandbox.bubblewrap.delegated_start import DELEGATED_FDS, DelegatedStart
 from holdfast.sandbox.bubblewrap.filter import filter_program
@@ -36,6 +40,14 @@ from holdfast.sandbox.policy.policy import PATH_MAX, Policy
 from holdfast.system_text import system_text
 
 __all__ = ["BubblewrapEnforcer", "BubblewrapSandbox"]
+
+
+class SandboxDevices(NamedTuple):
+    """Device nodes for sandboxes, in place of the machine's."""
+
+    folder: str
+    namespace: DeviceNamespace | None
+    """Starts bwrap where the nodes are in `/dev`; without it, each sandbox binds them there."""
 
 
 class BubblewrapSandbox:
@@ -53,7 +65,7 @@ class BubblewrapSandbox:
         mount_points: MountPoints,
         *,
         gaps: tuple[str, ...] = (),
-        devices: str | None = None,
+        devices: SandboxDevices | None = None,
     ) -> None:
         """
         Plan the mounts, and reserve their mount points on the disk.
@@ -63,15 +75,9 @@ class BubblewrapSandbox:
             support: The capabilities of this machine.
             mount_points: Registry of mount points.
             gaps: Known gaps to report in addition to those of bubblewrap.
-            devices: A directory with device nodes for this sandbox, if it needs its own.
+            devices: Device nodes for this sandbox, if it needs its own.
         """
-        made = plan(
-            policy,
-            proc=support.isolation is IsolationLevel.FULL,
-            settings=support.settings,
-            read_only_proc=support.read_only_proc,
-            devices=devices,
-        )
+        made = _plan(policy, support, devices=None if devices is None else devices.folder)
         known = (*policy_gaps(policy, support.landlock_abi), *support.gaps, *gaps)
         self.enforcement = Enforcement(isolation=support.isolation, gaps=known)
         """Isolation level and known gaps, for all commands of this sandbox."""
@@ -82,16 +88,28 @@ class BubblewrapSandbox:
         self._paths = [path for path, _ in self._needed]
         self._support = support
         self._plan = made
-        self._spec = self._make_spec(range(EMPTY_FD, EMPTY_FD + made.empty_fds))
+        blanks = range(EMPTY_FD, EMPTY_FD + made.empty_fds)
+        self._spec = self._make_spec(made, blanks)
+        # The same for starts in a namespace whose `/dev` has the devices already. A rule for
+        # another path of `/dev` needs the machine's.
+        self._spec_in_namespace: SandboxSpec | None = None
+        namespace = None if devices is None else devices.namespace
+        if namespace is not None and not any(map(hidden_by_own_devices, policy.rules)):
+            self._spec_in_namespace = msgspec.structs.replace(
+                self._make_spec(_plan(policy, support, devices=None), blanks),
+                call=namespace.call,
+            )
         self._reserve()
 
-    def _make_spec(self, blanks: Sequence[int], *, shares_group: bool = False) -> SandboxSpec:
+    def _make_spec(
+        self, made: Plan, blanks: Sequence[int], *, shares_group: bool = False
+    ) -> SandboxSpec:
         """Return the description for bwrap; `blanks` are its `/dev/null` descriptors."""
         support, policy, launcher = self._support, self._policy, self._support.launcher
         # A machine that can enforce anything has a launcher.
         assert launcher is not None
         listens = support.listens and policy.network == "restricted"
-        options = self._plan.argv(blanks)
+        options = made.argv(blanks)
         if "--disable-userns" not in launcher.options:
             # An old bwrap does not know it. The seccomp filter refuses user namespaces as well.
             options.remove("--disable-userns")
@@ -101,10 +119,10 @@ class BubblewrapSandbox:
         return SandboxSpec(
             launcher=launcher.path,
             options=options,
-            empty_fds=self._plan.empty_fds,
+            empty_fds=made.empty_fds,
             # Mount points are removed after the last process: a command must not lose a mount,
             # and with it a protection, in its last moment.
-            tells_end=bool(self._plan.targets),
+            tells_end=bool(made.targets),
             filter=filter_program(
                 "restricted" if policy.network == "restricted" else "open",
                 platform.machine(),
@@ -156,7 +174,7 @@ class BubblewrapSandbox:
         self._reserve()
         try:
             return DelegatedStart(
-                self._make_spec(numbers[DELEGATED_FDS:], shares_group=shared),
+                self._make_spec(self._plan, numbers[DELEGATED_FDS:], shares_group=shared),
                 launch,
                 env,
                 numbers=numbers,
@@ -196,7 +214,7 @@ class BubblewrapSandbox:
         # One reservation per command, released by its end or by a failed start.
         try:
             child = await start_sandboxed(
-                self._spec,
+                self._spec_for(launch.cwd),
                 launch,
                 env,
                 terminal=terminal,
@@ -210,6 +228,13 @@ class BubblewrapSandbox:
             raise
         child.ended = self.close
         return child
+
+    def _spec_for(self, cwd: str) -> SandboxSpec:
+        """Return the description for a command with this working directory."""
+        # bwrap begins there itself, so the directory has to exist in its namespace.
+        if self._spec_in_namespace is None or hidden_by_own_devices(cwd):
+            return self._spec
+        return self._spec_in_namespace
 
     def _reserve(self) -> None:
         """Reserve the mount points for one more user: this object, or a command."""
@@ -271,14 +296,14 @@ class BubblewrapEnforcer(Enforcer):
         """`environ` has the `PATH` to find bwrap in."""
         self._environ = environ
         self._support: BubblewrapSupport | None = None
-        self._devices: str | None = None
+        self._devices: SandboxDevices | None = None
         self.mount_points = MountPoints()
         """Mount points on the disk of all its sandboxes."""
 
     def probe(self) -> BubblewrapSupport:
         support = probe_support(self._environ)
         if support.own_devices:
-            self._devices = own_devices()
+            self._devices = _own_devices()
         self._support = support
         return support
 
@@ -294,10 +319,20 @@ class BubblewrapEnforcer(Enforcer):
         )
 
 
+def _plan(policy: Policy, support: BubblewrapSupport, *, devices: str | None) -> Plan:
+    return plan(
+        policy,
+        proc=support.isolation is IsolationLevel.FULL,
+        settings=support.settings,
+        read_only_proc=support.read_only_proc,
+        devices=devices,
+    )
+
+
 @cache
-def own_devices() -> str:
+def _own_devices() -> SandboxDevices:
     """
-    Return the directory with the device nodes for all sandboxes; it is removed at exit.
+    Return the device nodes for all sandboxes; they are removed at exit.
 
     Raises:
         InvalidParams: The nodes cannot be made; without them a sandbox would be too weak.
@@ -309,4 +344,8 @@ def own_devices() -> str:
     # If this process is killed, its guardian removes them. A forked child must not.
     maker = os.getpid()
     atexit.register(lambda: devices.close() if os.getpid() == maker else None)
-    return devices.folder
+    namespace: DeviceNamespace | None = None
+    # Root in a container may make devices, but perhaps no namespace.
+    with suppress(OSError):
+        namespace = DeviceNamespace(devices.folder, devices.kept)
+    return SandboxDevices(devices.folder, namespace)

@@ -12,7 +12,7 @@ import errno
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -23,6 +23,7 @@ from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup
 from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
+from holdfast.process.spawn import Caller
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.bubblewrap.child import SandboxedChild
@@ -92,6 +93,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
     """True if the filter notifies us of attempts to reach the network."""
     landlock: Ruleset | None = None
     """Landlock rules for what mounts cannot express."""
+    call: Caller | None = None
+    """Calls the start of bwrap, if it needs other namespaces than those of the server."""
     tells_end: bool = False
     """True if the close waits until the sandbox is empty; see `SandboxedChild.call_when_empty`."""
 
@@ -187,7 +190,7 @@ async def _start(
         since = time.time()
         argv = ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH]
         bwrap = Launch(spec.launcher, argv, launch.cwd)
-        child = _spawn(bwrap, plain, terminal, pipe_stdin, pipe_stderr, fds)
+        child = _spawn(bwrap, plain, terminal, pipe_stdin, pipe_stderr, fds, spec.call)
         begun(child)
         child.cgroup = prepared.cgroup
         undo.callback(child.discard)
@@ -252,15 +255,16 @@ def _spawn(
     pipe_stdin: bool,
     pipe_stderr: bool,
     fds: Sequence[int],
+    call: Caller | None,
 ) -> SandboxedChild:
     if terminal is None:
         return SandboxedChild.on_pipes(
-            bwrap, env, pipe_stdin=pipe_stdin, pipe_stderr=pipe_stderr, pass_fds=fds
+            bwrap, env, pipe_stdin=pipe_stdin, pipe_stderr=pipe_stderr, pass_fds=fds, call=call
         )
     rows, cols = terminal
     # Not the controlling terminal of bwrap: the command's own session takes it.
     return SandboxedChild.on_terminal(
-        bwrap, env, rows=rows, cols=cols, pass_fds=fds, controlling=False
+        bwrap, env, rows=rows, cols=cols, pass_fds=fds, controlling=False, call=call
     )
 
 
@@ -320,35 +324,48 @@ async def _complete(
 ) -> bool:
     # Directories that bwrap reached through a link, and the targets of these links.
     led: list[tuple[str, str]] = []
+    removal: Awaitable[None] | None = None
     try:
-        return await _check_and_release(channel, to_verify, cgroup, led)
+        if to_verify or cgroup is not None:
+            if not await _check(channel, to_verify, cgroup, led):
+                return False
+            if to_verify:
+                # bwrap has made all mounts. This takes about as long as the start of the command.
+                removal = asyncio.ensure_future(_remove_strays(to_verify, since, led))
+            channel.go()
+        return await channel.ready()
     finally:
+        # Even if the check passes in the end: a link may have been there for a moment, and
+        # bwrap may have made files behind it.
         if to_verify:
-            # Even if the check passes in the end: a link may have been there for a moment, and
-            # bwrap may have made files behind it. A disk that does not answer is not waited for.
-            with suppress(TimeoutError):
-                await call_in_daemon(partial(remove_strays, to_verify, since, led))
+            await (removal or _remove_strays(to_verify, since, led))
 
 
-async def _check_and_release(
+async def _remove_strays(
+    to_verify: Sequence[Planned], since: float, led: Sequence[tuple[str, str]]
+) -> None:
+    # A disk that does not answer is not waited for.
+    with suppress(TimeoutError):
+        await call_in_daemon(partial(remove_strays, to_verify, since, led))
+
+
+async def _check(
     channel: InitChannel,
     to_verify: Sequence[Planned],
     cgroup: CommandCgroup | None,
     led: list[tuple[str, str]],
 ) -> bool:
-    """Let PID 1 go on once it is in its cgroup and its mounts are checked."""
-    if to_verify or cgroup is not None:
-        # Read while bwrap works: it takes as long as the building.
-        host = read_table(_mounts("self")) if to_verify else {}
-        init = await channel.built()
-        if init is None:
-            return False
-        if cgroup is not None:
-            cgroup.admit(init)
-        if to_verify:
-            _verify(init, to_verify, host, led)
-        channel.go()
-    return await channel.ready()
+    """Check the mounts and move PID 1 into its cgroup; return False if bwrap has failed."""
+    # Read while bwrap works: it takes as long as the building.
+    host = read_table(_mounts("self")) if to_verify else {}
+    init = await channel.built()
+    if init is None:
+        return False
+    if cgroup is not None:
+        cgroup.admit(init)
+    if to_verify:
+        _verify(init, to_verify, host, led)
+    return True
 
 
 _NO_LIMITS = PreparedLimits([], None)

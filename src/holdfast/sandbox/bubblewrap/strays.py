@@ -54,7 +54,7 @@ def remove_strays(
     # Paths of the plan itself are never removed here: `mount_points` owns them.
     paths = [path for path, _ in planned]
     known = set(paths)
-    for directory, where in {*led, *_links(paths)}:
+    for directory, where in {*led, *_links(paths, since - _COARSE)}:
         inside = directory + "/"
         below = [path.removeprefix(inside) for path in paths if path.startswith(inside)]
         # Longest paths first: a directory has to be empty before it can be removed.
@@ -66,20 +66,31 @@ def remove_strays(
                 rest = rest.rpartition("/")[0]
 
 
-def _links(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _links(paths: Sequence[str], since: float) -> Iterator[tuple[str, str]]:
     """
     Yield the directories above these paths, each with every path that it may have led to.
 
-    Whoever exchanges a directory and a link has the link next to it, or in its place.
+    Whoever exchanges a directory and a link has the link next to it, or in its place. Where
+    nobody has renamed anything since then, there is no need to look.
     """
     above = {path[:at] for path in paths for at, char in enumerate(path) if char == "/" and at}
     for parent in {os.path.dirname(path) for path in above}:
+        if not _changed(parent, since):
+            continue
         # If two names are exchanged during one listing, it may show the link at neither.
         places = {place for _ in range(_LISTS) for place in _where_links_lead(parent)}
         if places:
             for directory in above:
                 if os.path.dirname(directory) == parent:
                     yield from ((directory, place) for place in places)
+
+
+def _changed(directory: str, since: float) -> bool:
+    """Return True if an entry of a directory was made, renamed or removed since then."""
+    with suppress(OSError):
+        # ctime, since whoever owns the directory can set its mtime.
+        return os.stat(directory).st_ctime >= since
+    return False
 
 
 def _where_links_lead(parent: str) -> Iterator[str]:

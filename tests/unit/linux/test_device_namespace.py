@@ -1,0 +1,129 @@
+"""Calls in a mount namespace whose `/dev` is another directory."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.linux.device_namespace import DeviceNamespace
+from holdfast.linux.device_nodes import DEVICES, OwnDevices, may_make_devices
+
+
+def _works() -> bool:
+    devices = None
+    try:
+        devices = OwnDevices()
+        DeviceNamespace(devices.folder, devices.kept)
+    except OSError:
+        return False
+    finally:
+        if devices is not None:
+            devices.close()
+    return True
+
+
+pytestmark = pytest.mark.skipif(
+    not (may_make_devices() and _works()), reason="only root makes namespaces, and not everywhere"
+)
+
+
+@pytest.fixture
+def devices() -> Iterator[OwnDevices]:
+    made = OwnDevices()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def namespace(devices: OwnDevices) -> DeviceNamespace:
+    return DeviceNamespace(devices.folder, devices.kept)
+
+
+def _mounted(path: str = "self") -> list[str]:
+    return [line.split()[4] for line in Path(f"/proc/{path}/mountinfo").read_text().splitlines()]
+
+
+def test_dev_has_our_nodes_and_the_machine_keeps_its_own(
+    devices: OwnDevices, namespace: DeviceNamespace
+) -> None:
+    owner, before = os.stat("/dev/null").st_uid, _mounted()
+    inside = namespace.call(lambda: {name: os.stat(f"/dev/{name}").st_uid for name in DEVICES})
+    assert set(inside.values()) == {65534}
+    assert os.stat("/dev/null").st_uid == owner
+    assert _mounted() == before
+
+
+def test_terminals_and_shared_memory_are_those_of_the_machine(namespace: DeviceNamespace) -> None:
+    master, slave = os.openpty()
+    try:
+        name = os.ttyname(slave)
+        inside = namespace.call(lambda: (os.stat(name), os.stat("/dev/shm")))
+        assert os.path.samestat(inside[0], os.stat(name))
+        assert os.path.samestat(inside[1], os.stat("/dev/shm"))
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def test_each_call_sees_the_mounts_of_that_moment(
+    namespace: DeviceNamespace, tmp_path: Path
+) -> None:
+    namespace.call(lambda: None)
+    subprocess.run(["mount", "-t", "tmpfs", "late", str(tmp_path)], check=True)
+    try:
+        (tmp_path / "file").touch()
+        assert namespace.call(lambda: os.listdir(tmp_path)) == ["file"]
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+    assert namespace.call(lambda: os.listdir(tmp_path)) == []
+
+
+def test_an_error_is_raised_where_it_was_called_and_the_thread_goes_on(
+    namespace: DeviceNamespace,
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        namespace.call(lambda: os.stat("/nonexistent"))
+    assert namespace.call(threading.get_ident) != threading.get_ident()
+
+
+def test_several_threads_call_at_the_same_time(namespace: DeviceNamespace) -> None:
+    got: list[tuple[int, int]] = []
+
+    def ask(number: int) -> None:
+        got.append((number, namespace.call(lambda: number * 2)))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == [(number, number * 2) for number in range(20)]
+
+
+def test_a_missing_directory_is_an_error_of_the_kernel() -> None:
+    with pytest.raises(FileNotFoundError):
+        DeviceNamespace("/nonexistent", ())
+
+
+_FORKED = """
+import os, sys
+from holdfast.linux.device_namespace import DeviceNamespace
+from holdfast.linux.device_nodes import OwnDevices
+devices = OwnDevices()
+namespace = DeviceNamespace(devices.folder, devices.kept)
+pid = os.fork()
+if not pid:
+    os._exit(namespace.call(lambda: 7))
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+devices.close()
+sys.exit(code)
+"""
+
+
+def test_the_child_of_a_fork_has_a_thread_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", _FORKED], timeout=60, check=False)
+    assert done.returncode == 7
