@@ -62,8 +62,12 @@ class DeviceNamespace:
         """
 
         def run() -> T:
-            self._make()
-            return work()
+            self._enter()
+            try:
+                return work()
+            finally:
+                # Without a child in it, the namespace ends here.
+                _return()
 
         return self._in_thread(run)
 
@@ -90,16 +94,16 @@ class DeviceNamespace:
         self._work = work
         self._pid = os.getpid()
 
-    def _make(self) -> None:
-        # The last namespace ends here, unless a child is in it.
-        machines = os.open(_MACHINES_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+    def _enter(self) -> None:
+        # A thread that shares its root and cwd with others cannot return to its namespace.
+        _check(_libc.unshare(_CLONE_FS | _CLONE_NEWNS))
         try:
-            # A thread that shares its root and cwd with others cannot change its namespace.
-            _check(_libc.unshare(_CLONE_FS))
-            _check(_libc.setns(machines, _CLONE_NEWNS))
-        finally:
-            os.close(machines)
-        _check(_libc.unshare(_CLONE_NEWNS))
+            self._mount_devices()
+        except BaseException:
+            _return()
+            raise
+
+    def _mount_devices(self) -> None:
         # From here on no mount shows outside, but whatever is unmounted there is so here, too.
         _mount(b"none", b"/", _MS_REC | _MS_SLAVE)
         folder = os.fsencode(self._folder)
@@ -109,6 +113,15 @@ class DeviceNamespace:
         for name in self._keep:
             _mount(b"/dev/" + name.encode(), folder + b"/" + name.encode(), _MS_BIND)
         _mount(folder, b"/dev", _MS_MOVE)
+
+
+def _return() -> None:
+    """Return to the machine's namespace."""
+    machines = os.open(_MACHINES_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(machines, _CLONE_NEWNS))
+    finally:
+        os.close(machines)
 
 
 def _run(work: "SimpleQueue[Callable[[], None]]") -> None:

@@ -82,6 +82,24 @@ def test_each_call_sees_the_mounts_of_that_moment(
     assert namespace.call(lambda: os.listdir(tmp_path)) == []
 
 
+def test_after_a_call_nothing_is_left_of_its_namespace(
+    namespace: DeviceNamespace, devices: OwnDevices
+) -> None:
+    tids = os.listdir("/proc/self/task")
+    with pytest.raises(FileNotFoundError):
+        namespace.call(lambda: os.stat("/nonexistent"))
+    namespace.call(lambda: None)
+    spaces = {os.readlink(f"/proc/self/task/{tid}/ns/mnt") for tid in tids}
+    assert spaces == {os.readlink("/proc/self/ns/mnt")}
+    # Also if the namespace could not be made.
+    os.rmdir(f"{devices.folder}/pts")
+    with pytest.raises(FileNotFoundError):
+        namespace.call(lambda: None)
+    os.mkdir(f"{devices.folder}/pts")
+    assert namespace.call(lambda: os.stat("/dev/null").st_uid) == 65534
+    assert spaces == {os.readlink(f"/proc/self/task/{tid}/ns/mnt") for tid in tids}
+
+
 def test_an_error_is_raised_where_it_was_called_and_the_thread_goes_on(
     namespace: DeviceNamespace,
 ) -> None:
