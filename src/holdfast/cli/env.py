@@ -35,6 +35,7 @@ from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.suggestions import did_you_mean
+from holdfast.transports.token_urls import without_password
 
 __all__ = ["env"]
 
@@ -174,7 +175,7 @@ class _NamedEnvironment:
             return "this machine"
         match self.entry.transport:
             case ServerUrl(url=url):
-                return url
+                return without_password(url)
             case ServingProgram(program=program, args=args):
                 return shlex.join([program, *args])
 

@@ -11,7 +11,7 @@ from holdfast.errors import ConnectFailed, InvalidConfig
 from holdfast.suggestions import closest
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
 from holdfast.transports.memory import connect_memory
-from holdfast.transports.token_urls import check_token
+from holdfast.transports.token_urls import check_token, without_password
 from holdfast.transports.unix import connect_unix
 from holdfast.url_schemes import SCHEMES, Scheme, listening, scheme_of, socket_path, spelled
 
@@ -108,7 +108,7 @@ class Target(ABC):
         scheme = scheme_of(where)
         if scheme is None or not scheme.listens:
             raise ConnectFailed(
-                f"`{where}` is no URL of an exec-server{meant_url(where)};"
+                f"`{without_password(where)}` is no URL of an exec-server{meant_url(where)};"
                 f" expected {spelled(listening())}"
             )
         # Checked before anything is sent: a token on a plain connection can be read on its way.

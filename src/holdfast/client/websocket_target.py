@@ -13,7 +13,7 @@ from holdfast.errors import ConnectFailed
 from holdfast.local_servers import find_token
 from holdfast.token_file import BadTokenFile
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
-from holdfast.transports.token_urls import may_carry_token
+from holdfast.transports.token_urls import may_carry_token, without_password
 from holdfast.transports.websocket_client import connect_websocket
 
 __all__ = ["WebSocketTarget"]
@@ -44,9 +44,8 @@ class WebSocketTarget(Target):
             timeout: Seconds to connect.
             ping_interval: Seconds between two pings; a server silent for two is lost.
         """
-        scheme, separator, rest = url.partition("://")
-        # Without user name and password, since labels are logged.
-        self.label = f"{scheme}{separator}{rest.rpartition('@')[2]}"
+        # Labels are logged.
+        self.label = without_password(url)
         self._ping_interval = ping_interval
         self._url = url
         self._headers = headers

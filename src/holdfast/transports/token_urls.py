@@ -1,4 +1,4 @@
-"""To which URLs a token may be sent: not to those where others could read it on its way."""
+"""Secrets and URLs: where a token may be sent, and how a URL with a password is shown."""
 
 import ipaddress
 import re
@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.errors import InvalidConfig
 
-__all__ = ["authority_of", "check_token", "host_of", "may_carry_token"]
+__all__ = ["authority_of", "check_token", "host_of", "may_carry_token", "without_password"]
 
 _NOT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -45,6 +45,17 @@ def host_of(authority: str) -> str:
     """Return the host of such a part, without user and port."""
     host = authority.rpartition("@")[2]
     return host if host.endswith("]") else host.rpartition(":")[0] or host
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown: the password of `USER:PASSWORD@` is replaced by `***`."""
+    scheme, found, rest = url.partition("://")
+    authority = authority_of(rest)
+    user, _, host = authority.rpartition("@")
+    name, colon, _ = user.partition(":")
+    if not (found and colon):
+        return url
+    return f"{scheme}://{name}:***@{host}{rest.removeprefix(authority)}"
 
 
 def _is_loopback(url: str) -> bool:

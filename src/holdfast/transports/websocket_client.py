@@ -16,6 +16,7 @@ from holdfast.protocol import codes
 from holdfast.system_text import system_text
 from holdfast.tasks import was_cancelled
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.token_urls import without_password
 from holdfast.transports.websocket import WebSocketTransport, websocket_protocol
 
 __all__ = ["connect_websocket"]
@@ -57,7 +58,8 @@ async def connect_websocket(
         return websocket_protocol(
             lambda: listener,
             ping_interval,
-            host=parsed.netloc,
+            # Whoever a URL is for has no part in the name of the host.
+            host=parsed.netloc.rpartition("@")[2],
             resource=parsed.resource_name,
             timeout=timeout,
             headers=headers or {},
@@ -73,7 +75,7 @@ async def connect_websocket(
     except TimeoutError:
         hint = " (a server without TLS has a `ws://` URL)" if url.startswith("wss:") else ""
         raise ConnectFailed(
-            f"timed out connecting to exec-server websocket `{url}`"
+            f"timed out connecting to exec-server websocket `{without_password(url)}`"
             f" after {codes.duration(timeout)}{hint}"
         ) from None
     except (OSError, ValueError, WSError) as error:
@@ -113,7 +115,8 @@ async def _shake_hands(url: str, make_protocol: Callable[[WSParsedURL], WSProtoc
 
 def _failed(url: str, reason: str, *, errno: int | None = None) -> ConnectFailed:
     return ConnectFailed(
-        f"failed to connect to exec-server websocket `{url}`: {reason}", errno=errno
+        f"failed to connect to exec-server websocket `{without_password(url)}`: {reason}",
+        errno=errno,
     )
 
 

@@ -16,6 +16,7 @@ from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
 from holdfast.server.auth import Unauthorized
 from holdfast.server.listen import parse_listen_url
+from holdfast.transports.token_urls import without_password
 from holdfast.transports.websocket import WebSocketTransport
 
 
@@ -71,6 +72,41 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
 async def test_a_url_that_is_none_is_named(url: str) -> None:
     with pytest.raises(ConnectFailed, match="failed to connect to exec-server websocket"):
         await ExecServerClient.connect(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("ws://bob:p@ss@127.0.0.1:1/x", "ws://bob:***@127.0.0.1:1/x"),
+        ("wss://:secret@[::1]:1?a@b", "wss://:***@[::1]:1?a@b"),
+        ("http://bob:secret@h", "http://bob:***@h"),
+        ("ws://bob@127.0.0.1:1/a:b@c", "ws://bob@127.0.0.1:1/a:b@c"),
+        ("ws://h/a:b@c", "ws://h/a:b@c"),
+        ("secret:x@h", "secret:x@h"),
+    ],
+)
+def test_a_password_is_never_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+async def test_a_password_is_neither_in_an_error_nor_in_the_name_of_the_host() -> None:
+    asked: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def read() -> None:
+            asked.set_result(await reader.readuntil(b"\r\n\r\n"))
+            writer.close()
+
+        reading.append(asyncio.ensure_future(read()))
+
+    reading: list[asyncio.Future[None]] = []
+    async with listening(take) as url:
+        port = url.rpartition(":")[2]
+        with pytest.raises(ConnectFailed, match=rf"`ws://bob:\*\*\*@127.0.0.1:{port}`"):
+            await ExecServerClient.connect(f"ws://bob:secret@127.0.0.1:{port}")
+        request = await asked
+    assert f"Host: 127.0.0.1:{port}\r\n".encode() in request
+    assert b"secret" not in request
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.client.target import meant_url
 from holdfast.errors import InvalidConfig
-from holdfast.transports.token_urls import authority_of, check_token, host_of
+from holdfast.transports.token_urls import authority_of, check_token, host_of, without_password
 from holdfast.url_schemes import listening, scheme_of
 
 __all__ = ["check_token", "check_url"]
@@ -23,18 +23,21 @@ def check_url(url: str) -> None:
     """
     if not url:
         raise InvalidConfig("environment url cannot be empty")
+    shown = without_password(url)
     name, separator, rest = url.partition("://")
     # By its name alone: a URL with a path that is not absolute gets an error about that.
     scheme = next((one for one in listening() if separator and one.name == name), None)
     if scheme is None:
-        raise InvalidConfig(f"environment url `{url}` must use ws:// or wss://", _other_scheme(url))
+        raise InvalidConfig(
+            f"environment url `{shown}` must use ws:// or wss://", _other_scheme(shown)
+        )
     if scheme.address == "path":
         _check_socket(url, rest)
         return
     fault = _fault(rest)
     if fault is not None:
         raise InvalidConfig(
-            f"environment url `{url}` is invalid: HTTP format error: {fault}",
+            f"environment url `{shown}` is invalid: HTTP format error: {fault}",
             "expected `ws://HOST:PORT` or `wss://HOST`, with a path if the server wants one",
         )
 

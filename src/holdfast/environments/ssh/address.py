@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConnectFailed
+from holdfast.transports.token_urls import without_password
 from holdfast.url_schemes import is_stdio
 
 __all__ = ["PRIVATE_FOLDER", "SERVE", "SshAddress", "SshCommand"]
@@ -145,4 +146,6 @@ def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _no_url(url: str, why: str) -> ConnectFailed:
-    return ConnectFailed(f"`{url}` is no URL of a host: {why}; expected `ssh://[USER@]HOST[:PORT]`")
+    shown = without_password(url)
+    expected = "expected `ssh://[USER@]HOST[:PORT]`"
+    return ConnectFailed(f"`{shown}` is no URL of a host: {why}; {expected}")

@@ -37,7 +37,7 @@ def test_a_url_that_is_none_of_a_host_is_refused(url: str, why: str) -> None:
     with pytest.raises(ConnectFailed) as caught:
         SshAddress.of_url(url)
     assert str(caught.value) == (
-        f"`{url}` is no URL of a host: {why}; expected `ssh://[USER@]HOST[:PORT]`"
+        f"`{url.replace('secret', '***')}` is no URL of a host: {why}; expected `ssh://[USER@]HOST[:PORT]`"
     )
 
 
