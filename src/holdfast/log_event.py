@@ -50,13 +50,11 @@ class LogEvent:
 
     def __str__(self) -> str:
         # A number that never comes again would only push texts out of the cache of `_shown`.
-        return self.text + "".join(
-            [
-                f" {name}={value}" if type(value) in _NUMBERS else f" {name}={_shown(value)}"
-                for name, value in self.fields.items()
-                if value is not None
-            ]
-        )
+        text = self.text
+        for name, value in self.fields.items():
+            if value is not None:
+                text += f" {name}={value if type(value) in _NUMBERS else _shown(value)}"
+        return text
 
 
 def inform(logger: logging.Logger, event: LogEvent) -> None:
@@ -90,8 +88,7 @@ def printable(text: str) -> str:
 
 
 # Most texts are those of the lines before: a session, a principal, a program, a folder.
-# By type too: True and 1.0 are equal, and shown differently.
-@lru_cache(maxsize=256, typed=True)
+@lru_cache(maxsize=256)
 def _shown(value: str | int | float) -> str:
     if isinstance(value, str) and _is_plain(value):
         return value

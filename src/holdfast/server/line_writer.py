@@ -24,7 +24,7 @@ CHUNK = 64 << 10
 MAX_WAITING = 8 << 20
 
 # Seconds in which lines are collected: to wake the thread for each line costs the server time.
-GATHER = 0.05
+GATHER = 0.1
 
 # Seconds to write the rest when a server ends.
 CLOSE_LIMIT = 2.0

@@ -87,11 +87,16 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str |
 
 def time_text(seconds: float) -> str:
     """Return a time since 1970 in UTC with milliseconds, as RFC 3339 has it."""
-    whole = int(seconds)
-    return "%s.%03dZ" % (_second_text(whole), (seconds - whole) * 1000)  # noqa: UP031 - quicker
+    return _millisecond_text(int(seconds * 1000))
 
 
-# Most lines have the same second as the line before.
+# On a busy server many lines have the same millisecond, and most the second of the line before.
+@lru_cache(maxsize=4)
+def _millisecond_text(milliseconds: int) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_second_text(seconds)}.{rest:03}Z"
+
+
 @lru_cache(maxsize=4)
 def _second_text(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

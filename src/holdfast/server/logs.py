@@ -43,11 +43,9 @@ class ThreadedLog(logging.Handler):
     def inform(self, name: str, event: LogEvent) -> None:
         """Queue a message at `info`, to be formatted in the thread."""
         # Under the handler's lock, as `emit` is: `put` is for one thread at a time.
-        self.acquire()
-        try:
+        assert self.lock is not None
+        with self.lock:
             self._writer.put((time.time(), name, event), _RECORD_SIZE)
-        finally:
-            self.release()
 
     def close(self) -> None:
         """Write the rest, within `CLOSE_LIMIT` seconds."""
