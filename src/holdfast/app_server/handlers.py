@@ -170,10 +170,10 @@ async def _home(environment: Environment) -> PathUri:
 
 
 async def _run(
-    client: "AppConnection", params: CommandExecParams, place: QueuePosition | None
+    client: "AppConnection", params: CommandExecParams, position: QueuePosition | None
 ) -> CommandExecResponse:
     # Held for the start only: other requests with its id need not wait for the end.
-    async with place or nullcontext():
+    async with position or nullcontext():
         command = await _start(client, params)
     try:
         stream = params.tty or params.stream_stdout_stderr

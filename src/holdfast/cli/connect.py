@@ -35,13 +35,13 @@ def connect(options: argparse.Namespace) -> int:
         if options.save is not None:
             # Before connecting: a wrong name should not cost an installation.
             config.check_id(options.save)
-        place = _ConnectTarget(options)
+        server = _ConnectTarget(options)
         if options.remove:
-            return _remove(place)
-        program = _set_up(place, options)
+            return _remove(server)
+        program = _set_up(server, options)
         if options.save is not None:
             path = holdfast_home(os.environ) / config.FILE_NAME
-            edit.add(path, place.entry(options.save, program))
+            edit.add(path, server.entry(options.save, program))
             print(f"saved      `{options.save}` in {path}")
     except Ended as end:
         print(f"holdfast: {end.text}", file=sys.stderr)
@@ -130,14 +130,14 @@ def _configured(name: str) -> ServerUrl | ServingProgram:
     )
 
 
-def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
+def _set_up(server: _ConnectTarget, options: argparse.Namespace) -> str | None:
     """Connect, after asking for consent if necessary; return the program of an ssh host."""
     offers: list[Offer] = []
     # Without a terminal nobody can answer a question.
     person = sys.stdin.isatty() and sys.stderr.isatty()
     try:
         # The first attempt declines every offer: it finds out whether there is anything to ask.
-        return asyncio.run(_try(place.target(offers, consent=options.yes)))
+        return asyncio.run(_try(server.target(offers, consent=options.yes)))
     except ConnectFailed:
         if offers:
             if not person:
@@ -147,9 +147,9 @@ def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
             if not _asked(offers[0]):
                 raise Ended(1, "nothing was installed") from None
         # ssh may only need an answer about a host key, which a serving ssh cannot ask for.
-        elif not (person and place.ssh and _greet(place.ssh.address)):
+        elif not (person and server.ssh and _greet(server.ssh.address)):
             raise
-    return asyncio.run(_try(place.target(offers, consent=options.yes or bool(offers))))
+    return asyncio.run(_try(server.target(offers, consent=options.yes or bool(offers))))
 
 
 def _asked(offer: Offer) -> bool:
@@ -184,10 +184,10 @@ async def _try(target: Target) -> str | None:
     return program
 
 
-def _remove(place: _ConnectTarget) -> int:
-    if place.ssh is None:
+def _remove(server: _ConnectTarget) -> int:
+    if server.ssh is None:
         raise Ended(1, "there is nothing to remove but on a host behind ssh")
-    removed, folder = asyncio.run(remove(place.ssh.address))
+    removed, folder = asyncio.run(remove(server.ssh.address))
     print(f"removed {folder}" if removed else f"there is nothing in {folder}")
     return 0
 

@@ -43,10 +43,10 @@ def choose_environment(options: argparse.Namespace) -> None:
         _choose_default(options)
     # A token for another server would be sent to the wrong one.
     if options.token_file is not None and options.url is None:
-        place = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
+        environment = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
         raise Ended(
             FAILED,
-            f"--token-file goes with --url, not with {place};"
+            f"--token-file goes with --url, not with {environment};"
             " a named environment has its own token, given to `holdfast env add`",
         )
 

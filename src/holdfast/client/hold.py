@@ -91,5 +91,5 @@ class RemoteHold:
             await self._session.call_again(PROCESS_HOLD, params)
         except TooManyCalls:
             # The reserved slot takes one call at a time; a second one would close the connection.
-            async with self._session.last_place:
+            async with self._session.reserved_slot:
                 await self._session.call_again(PROCESS_HOLD, params, cleanup=True)

@@ -27,7 +27,7 @@ from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
 from holdfast.environments.config.home import holdfast_home
-from holdfast.environments.sandbox import ProfileContext, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
@@ -394,7 +394,7 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
             folder=PathUri.from_path(caller.cwd),
             home=PathUri.from_path(home) if os.path.isabs(home) else None,
         )
-        return place_sandbox(settings.sandbox, ground)
+        return resolve_sandbox(settings.sandbox, ground)
     except (InvalidParams, ValueError) as error:
         raise _LineNotRun(f"sandbox: {error}") from error
 

@@ -377,7 +377,7 @@ class Environment(ABC):
         ground = environments.ProfileContext(
             folder=await self._folder(), home=await self._home(), here=not self.is_remote
         )
-        return environments.place_sandbox(wanted, ground)
+        return environments.resolve_sandbox(wanted, ground)
 
     async def _home(self) -> PathUri | None:
         if not self.is_remote:

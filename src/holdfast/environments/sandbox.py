@@ -40,7 +40,7 @@ __all__ = [
     "SandboxProfile",
     "as_profile",
     "home_here",
-    "place_sandbox",
+    "resolve_sandbox",
 ]
 
 _WILDCARD = re.compile(r"[*?\[\]]")
@@ -180,7 +180,7 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
         raise InvalidParams(f"{error}, or the path of a .toml file") from None
 
 
-def place_sandbox(sandbox: AnySandbox, ground: ProfileContext) -> SandboxContext | None:
+def resolve_sandbox(sandbox: AnySandbox, ground: ProfileContext) -> SandboxContext | None:
     """
     Return the sandbox for the wire; None if it isolates nothing.
 

@@ -12,7 +12,7 @@ from holdfast.sandbox.bubblewrap.binary import NEEDED, Launcher, find_launcher
 @pytest.fixture
 def only_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without one in its usual place."""
-    monkeypatch.setattr(module, "_FIXED_PLACES", ())
+    monkeypatch.setattr(module, "_FIXED_PATHS", ())
 
 
 def script(folder: Path, text: str) -> Path:

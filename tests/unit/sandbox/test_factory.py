@@ -113,7 +113,7 @@ async def test_what_can_be_enforced_is_tried_out_once(
 async def test_without_a_launcher_a_profile_is_refused(
     monkeypatch: pytest.MonkeyPatch, ws: Path
 ) -> None:
-    monkeypatch.setattr(launcher_module, "_FIXED_PLACES", ())
+    monkeypatch.setattr(launcher_module, "_FIXED_PATHS", ())
     sandboxes = Sandboxes(environ={"PATH": ""})
 
     with pytest.raises(InvalidParams, match="cannot enforce a sandbox: bubblewrap is not install"):

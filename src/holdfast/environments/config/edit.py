@@ -195,9 +195,9 @@ def _with_default(text: str, environment_id: str, path: Path) -> str:
     """
     lines = _lines(text)
     written = f"default = {spell_value(environment_id)}\n"
-    places = _defaults(lines)
-    if places:
-        lines[places[0]] = written
+    found = _defaults(lines)
+    if found:
+        lines[found[0]] = written
     else:
         first = _headers(lines)[0]
         while first > 0 and _is_comment(lines[first - 1]):
