@@ -163,10 +163,10 @@ async def _folder(environment: Environment, cwd: str | None) -> PathUri:
 async def _home(environment: Environment) -> PathUri:
     if not environment.is_remote:
         return home_here()
-    told = (await environment.info()).user_home_dir
-    if told is None:
+    home = (await environment.info()).user_home_dir
+    if home is None:
         raise InvalidPathUri("the home of the environment is not known")
-    return PathUri.parse(told)
+    return PathUri.parse(home)
 
 
 async def _run(

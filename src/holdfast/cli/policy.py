@@ -46,13 +46,13 @@ def explain(options: argparse.Namespace) -> int:
         # A single argument is a script for the shell, as a model gives it.
         argv = (options.shell, "-c", argv[0])
     here = os.getcwd()
-    ground = ProfileContext(folder=PathUri.from_path(here), home=home_here())
+    context = ProfileContext(folder=PathUri.from_path(here), home=home_here())
     request = CommandRequest(
         call_id="",
         environment_id="local",
         argv=argv,
         cwd=here,
-        sandbox=resolve_sandbox(options.sandbox, ground),
+        sandbox=resolve_sandbox(options.sandbox, context),
         shell=options.shell,
         permissions="require_escalated" if options.escalated else "use_default",
     )

@@ -94,14 +94,14 @@ class TransferCount:
     def advance(self, path: str, size: int) -> None:
         """Note that `size` more bytes of a file have arrived."""
         self.size += size
-        self._tell(path)
+        self._report(path)
 
     def complete(self, path: str) -> None:
         """Note that a file is complete and has its name."""
         self.files += 1
-        self._tell(path)
+        self._report(path)
 
-    def _tell(self, path: str) -> None:
+    def _report(self, path: str) -> None:
         if self._on_progress is not None:
             self._on_progress(
                 TransferProgress(path, self.files, self._files_total, self.size, self._size_total)

@@ -47,14 +47,14 @@ from holdfast.sandbox.bubblewrap.landlock import WRITE_FILE, Ruleset
 
 __all__ = [
     "END_SIZE",
+    "INIT_PATH",
     "READY",
-    "STAGE_PATH",
     "CallersSession",
     "ended",
-    "make_stage",
+    "make_init_program",
 ]
 
-STAGE_PATH: Final = "/dev/.holdfast"
+INIT_PATH: Final = "/dev/.holdfast"
 """Path of the program in the sandbox, in a tmpfs that is private to each sandbox."""
 
 READY: Final = b"r"
@@ -116,16 +116,16 @@ class CallersSession(NamedTuple):
     terminal: int | None = None
     """Standard descriptor of the controlling terminal, or None."""
     empty_streams: tuple[int, ...] = ()
-    """Standard descriptors that are `/dev/null`, see `make_stage`."""
+    """Standard descriptors that are `/dev/null`, see `make_init_program`."""
 
 
-def ended(told: bytes) -> tuple[int, int]:
+def ended(message: bytes) -> tuple[int, int]:
     """Return si_code and si_status of the message about the end (`END_SIZE` bytes)."""
-    _, _, code, _, _, status = _END.unpack(told)
+    _, _, code, _, _, status = _END.unpack(message)
     return code, status
 
 
-def make_stage(
+def make_init_program(
     machine: str,
     *,
     program: str,
@@ -231,7 +231,7 @@ def _close_descriptors(
     made: CallProgram, report: int, empty_streams: Sequence[int], failed: Label
 ) -> None:
     """Remove the program's own file, and keep only the report and the standard descriptors."""
-    made.call("unlinkat", _HERE, made.text(STAGE_PATH), 0, failed=failed)
+    made.call("unlinkat", _HERE, made.text(INIT_PATH), 0, failed=failed)
     made.call("dup3", report, REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     # An error is ignored: kernels before 5.9 lack the call.

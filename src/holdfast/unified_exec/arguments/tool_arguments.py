@@ -183,7 +183,7 @@ class ReadArguments:
 
     @property
     def id(self) -> str | int:
-        """Which of the two it is."""
+        """The call id or the session id, whichever was given."""
         found = self.call_id if self.session_id is None else self.session_id
         # The constructor requires one of the two.
         assert found is not None
