@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.system_text import without_number
 
-__all__ = ["FOLDER", "NOT_FOUND", "FileLocation", "Outcome", "fs", "reason_of"]
+__all__ = ["FOLDER", "NOT_FOUND", "EnvironmentFiles", "Outcome", "fs", "reason_of"]
 
 NOT_FOUND = 4
 """Exit status if all that failed is that a file does not exist, for scripts."""
@@ -33,7 +33,7 @@ FOLDER = "it is a folder: give -r for all that is below it"
 """The error for a folder where only a file was expected."""
 
 
-class FileLocation(NamedTuple):
+class EnvironmentFiles(NamedTuple):
     """The file system of one machine."""
 
     files: FileSystem
@@ -131,7 +131,7 @@ def _filename(error: Exception) -> str | None:
     return name if isinstance(name, str) else None
 
 
-Operation = Callable[[FileLocation, argparse.Namespace, Outcome], Awaitable[None]]
+Operation = Callable[[EnvironmentFiles, argparse.Namespace, Outcome], Awaitable[None]]
 
 
 def _operation(name: str) -> Operation:
@@ -152,14 +152,14 @@ async def _run(operation: Operation, options: argparse.Namespace) -> int:
 
 
 @asynccontextmanager
-async def _file_location(options: argparse.Namespace) -> AsyncIterator[FileLocation]:
+async def _file_location(options: argparse.Namespace) -> AsyncIterator[EnvironmentFiles]:
     choose_environment(options)
     async with opened(options, complain) as environment:
         if options.verbose:
             name = f"`{options.on}`, " if environment.is_remote and options.on else ""
             complain(f"files of {name}{environment.where}")
         if not environment.is_remote:
-            yield FileLocation(environment.filesystem, os.getcwd(), writes_blocks=True)
+            yield EnvironmentFiles(environment.filesystem, os.getcwd(), writes_blocks=True)
             return
         info = await environment.info()
         cwd: str | None = None
@@ -167,10 +167,12 @@ async def _file_location(options: argparse.Namespace) -> AsyncIterator[FileLocat
             # A server of another operating system has no path that can be joined here.
             cwd = PathUri.parse(info.cwd).native if info.cwd else None
         blocks = info.capabilities.file_write_streaming
-        yield FileLocation(environment.filesystem, cwd, writes_blocks=blocks)
+        yield EnvironmentFiles(environment.filesystem, cwd, writes_blocks=blocks)
 
 
-async def _remove(location: FileLocation, options: argparse.Namespace, outcome: Outcome) -> None:
+async def _remove(
+    location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome
+) -> None:
     paths: Sequence[str] = options.paths
     for text in paths:
         removal = location.files.remove(
@@ -190,13 +192,13 @@ async def _with_advice(removal: Awaitable[None], *, recursive: bool) -> None:
 
 
 async def _make_folders(
-    location: FileLocation, options: argparse.Namespace, outcome: Outcome
+    location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome
 ) -> None:
     for text in options.paths:
         await outcome.attempt(text, location.files.create_directory(location.path(text)))
 
 
-async def _copy(location: FileLocation, options: argparse.Namespace, outcome: Outcome) -> None:
+async def _copy(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     async def copy(source: PathUri, into: PathUri) -> None:
         if not options.recursive and (await location.files.get_metadata(source)).is_directory:
             raise InvalidRequest(FOLDER)
@@ -205,7 +207,7 @@ async def _copy(location: FileLocation, options: argparse.Namespace, outcome: Ou
     await _each_to_target(location, options, outcome, copy)
 
 
-async def _move(location: FileLocation, options: argparse.Namespace, outcome: Outcome) -> None:
+async def _move(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     move = load("move")
 
     async def rename(source: PathUri, into: PathUri) -> None:
@@ -215,7 +217,7 @@ async def _move(location: FileLocation, options: argparse.Namespace, outcome: Ou
 
 
 async def _each_to_target(
-    location: FileLocation,
+    location: EnvironmentFiles,
     options: argparse.Namespace,
     outcome: Outcome,
     work: Callable[[PathUri, PathUri], Awaitable[None]],
@@ -234,7 +236,7 @@ async def _each_to_target(
 
 
 async def inside(
-    location: FileLocation, target: PathUri, name: str, *, several: bool = False
+    location: EnvironmentFiles, target: PathUri, name: str, *, several: bool = False
 ) -> PathUri:
     """
     Return a target, or what is to be in it if it is a folder.

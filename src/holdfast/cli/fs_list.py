@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from holdfast.cli.fs import FileLocation, Outcome
+from holdfast.cli.fs import EnvironmentFiles, Outcome
 from holdfast.errors import HoldfastError, NotFound, OperationFailed
 from holdfast.protocol.fs import FileMetadata, WalkOptions
 from holdfast.protocol.paths import PathUri
@@ -33,7 +33,9 @@ class _ListedFile(NamedTuple):
     is_directory: bool
 
 
-async def list_paths(location: FileLocation, options: argparse.Namespace, outcome: Outcome) -> None:
+async def list_paths(
+    location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome
+) -> None:
     """List each path of the options, sorted by name."""
     listed: list[_ListedFile] = []
     paths: Sequence[str] = options.paths or ["."]
@@ -51,7 +53,7 @@ async def list_paths(location: FileLocation, options: argparse.Namespace, outcom
 
 
 async def _list(
-    location: FileLocation, text: str, options: argparse.Namespace, outcome: Outcome
+    location: EnvironmentFiles, text: str, options: argparse.Namespace, outcome: Outcome
 ) -> list[_ListedFile]:
     path = location.path(text)
     metadata = await location.files.get_metadata(path)
@@ -69,7 +71,7 @@ async def _list(
     return await _with_metadata(location, lines) if options.long or options.json else lines
 
 
-async def _walk(location: FileLocation, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
+async def _walk(location: EnvironmentFiles, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
     found = await location.files.walk(path, _EVERYTHING)
     # A partial list would look complete to a script.
     if found.truncated:
@@ -87,7 +89,9 @@ def _readable(uri: str) -> str:
     return unquote(uri, errors="replace")
 
 
-async def _with_metadata(location: FileLocation, lines: Sequence[_ListedFile]) -> list[_ListedFile]:
+async def _with_metadata(
+    location: EnvironmentFiles, lines: Sequence[_ListedFile]
+) -> list[_ListedFile]:
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def look(line: _ListedFile) -> _ListedFile | None:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from msgspec import UNSET
 
 from holdfast.cli.exit_status import Ended
-from holdfast.cli.fs import FOLDER, FileLocation, Outcome, complain, inside
+from holdfast.cli.fs import FOLDER, EnvironmentFiles, Outcome, complain, inside
 from holdfast.cli.fs_local import PartialFile, is_folder, landing, make_folder, source_of
 from holdfast.cli.progress import Progress
 from holdfast.errors import ConnectionLost, InvalidRequest, OperationFailed
@@ -40,7 +40,7 @@ _ATTEMPTS = 5
 # -- cat and get
 
 
-async def cat(location: FileLocation, options: argparse.Namespace, outcome: Outcome) -> None:
+async def cat(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     """Write files to stdout."""
 
     async def write(path: PathUri) -> None:
@@ -51,7 +51,7 @@ async def cat(location: FileLocation, options: argparse.Namespace, outcome: Outc
         await outcome.attempt(text, write(location.path(text)))
 
 
-async def get(location: FileLocation, options: argparse.Namespace, outcome: Outcome) -> None:
+async def get(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     """Fetch files and folders: all paths but the last, or the only one to the current folder."""
     *sources, target = options.paths if len(options.paths) > 1 else [*options.paths, "."]
     # Checked before the first transfer.
@@ -62,7 +62,11 @@ async def get(location: FileLocation, options: argparse.Namespace, outcome: Outc
 
 
 async def _get(
-    location: FileLocation, text: str, target: str, options: argparse.Namespace, outcome: Outcome
+    location: EnvironmentFiles,
+    text: str,
+    target: str,
+    options: argparse.Namespace,
+    outcome: Outcome,
 ) -> None:
     source = location.path(text)
     name = os.path.basename(source.native) or "root"
@@ -81,7 +85,7 @@ async def _get(
 
 
 async def _get_folder(
-    location: FileLocation,
+    location: EnvironmentFiles,
     source: PathUri,
     target: str,
     options: argparse.Namespace,
@@ -106,7 +110,7 @@ async def _get_folder(
 
 
 async def _get_file(
-    location: FileLocation,
+    location: EnvironmentFiles,
     source: PathUri,
     metadata: FileMetadata,
     target: str,
@@ -129,7 +133,7 @@ async def _get_file(
 
 
 async def _fetch(
-    location: FileLocation,
+    location: EnvironmentFiles,
     source: PathUri,
     metadata: FileMetadata,
     file: BinaryIO,
@@ -185,14 +189,14 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
 # -- put
 
 
-async def put(location: FileLocation, options: argparse.Namespace, outcome: Outcome) -> None:
+async def put(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     """Send files and folders."""
     for text in options.sources:
         await outcome.attempt(f"{text} to {options.target}", _put(location, text, options, outcome))
 
 
 async def _put(
-    location: FileLocation, text: str, options: argparse.Namespace, outcome: Outcome
+    location: EnvironmentFiles, text: str, options: argparse.Namespace, outcome: Outcome
 ) -> None:
     target = location.path(options.target)
     several = len(options.sources) > 1
@@ -215,7 +219,7 @@ async def _put(
 
 
 async def _put_folder(
-    location: FileLocation, source: str, target: PathUri, outcome: Outcome
+    location: EnvironmentFiles, source: str, target: PathUri, outcome: Outcome
 ) -> None:
     files: list[tuple[str, PathUri]] = []
     for folder in local_folders(source):
@@ -239,14 +243,14 @@ async def _put_folder(
 
 
 async def _put_file(
-    location: FileLocation, source: str, target: PathUri, progress: Progress
+    location: EnvironmentFiles, source: str, target: PathUri, progress: Progress
 ) -> None:
     with await open_in_thread(lambda: open(source, "rb")) as file:
         await _send(location, file, target, progress, permissions_of(file))
 
 
 async def _send(
-    location: FileLocation,
+    location: EnvironmentFiles,
     file: BinaryIO,
     target: PathUri,
     progress: Progress,

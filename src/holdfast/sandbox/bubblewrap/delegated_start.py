@@ -65,7 +65,7 @@ class DelegatedStart:
         ended: Callable[[], None],
         stand_in: tuple[str, str] | None = None,
     ) -> None:
-        args_fd, init_fd, report_fd, info_fd, *_ = numbers
+        args_fd, program_fd, report_fd, info_fd, *_ = numbers
         # The ends of the other process, open until they are sent.
         self._theirs = ExitStack()
         self._to_verify = to_verify
@@ -97,17 +97,15 @@ class DelegatedStart:
             options = [
                 *spec.options,
                 *(() if stand_in is None else ("--ro-bind", *stand_in)),
-                *("--as-pid-1", "--perms", "0500", "--file", str(init_fd), INIT_PATH),
+                *("--as-pid-1", "--perms", "0500", "--file", str(program_fd), INIT_PATH),
                 *moved,
                 *("--chdir", launch.cwd),
                 *("--info-fd", str(info_fd)),
             ]
             # Only a command with a cgroup, or mounts to check, has to wait for our go-ahead.
             wait = bool(to_verify) or prepared.cgroup is not None
-            init_program = _make_init_program(
-                spec, launch, caller, prepared, report=report_fd, wait=wait
-            )
-            self.descriptors = self._descriptors(spec, options, init_program, their_end)
+            program = _init_program(spec, launch, caller, prepared, report=report_fd, wait=wait)
+            self.descriptors = self._descriptors(spec, options, program, their_end)
             """The descriptors to send, in the order of `numbers`."""
             undo.pop_all()
         self.program = spec.launcher
@@ -116,14 +114,14 @@ class DelegatedStart:
         """The arguments of bwrap."""
 
     def _descriptors(
-        self, spec: SandboxSpec, options: Sequence[str], init_program: bytes, info: int
+        self, spec: SandboxSpec, options: Sequence[str], program: bytes, info: int
     ) -> list[int]:
         """Open the descriptors of the other process; `_theirs` closes them."""
         empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._theirs.callback(os.close, empty)
         return [
             memory_fd(encode_options(options), self._theirs),
-            memory_fd(init_program, self._theirs),
+            memory_fd(program, self._theirs),
             self._channel.theirs.fileno(),
             info,
             *[empty] * spec.empty_fds,
@@ -227,7 +225,7 @@ class DelegatedStart:
         self._ended()
 
 
-def _make_init_program(
+def _init_program(
     spec: SandboxSpec,
     launch: Launch,
     caller: CallersSession,
