@@ -8,7 +8,7 @@ import subprocess
 import sys
 from time import perf_counter
 
-from holdfast.cli.exit_status import Ended
+from holdfast.cli.exit_status import Ended, text_with_advice
 from holdfast.cli.latency import answer_time, server_version
 from holdfast.cli.server_options import split_command
 from holdfast.cli.token import bearer_token
@@ -16,14 +16,14 @@ from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
 from holdfast.environments.config import edit
 from holdfast.environments.config import file as config
-from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.config.home import environments_file
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.environments.paths import folder_of_server
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.environments.ssh.installer import Offer, remove
 from holdfast.environments.ssh.target import SshTarget, program_target
 from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
-from holdfast.suggestions import did_you_mean
+from holdfast.suggestions import did_you_mean, listed
 from holdfast.url_schemes import scheme_of
 
 __all__ = ["connect"]
@@ -40,15 +40,14 @@ def connect(options: argparse.Namespace) -> int:
             return _remove(server)
         program = _set_up(server, options)
         if options.save is not None:
-            path = holdfast_home(os.environ) / config.FILE_NAME
+            path = environments_file(os.environ)
             edit.add(path, server.entry(options.save, program))
             print(f"saved      `{options.save}` in {path}")
     except Ended as end:
         print(f"holdfast: {end.text}", file=sys.stderr)
         return 1
     except HoldfastError as error:
-        advice = getattr(error, "advice", None)
-        print(f"holdfast: {error}" + (f"; {advice}" if advice else ""), file=sys.stderr)
+        print(f"holdfast: {text_with_advice(error)}", file=sys.stderr)
         return 1
     return 0
 
@@ -118,15 +117,15 @@ class _ConnectTarget:
 
 
 def _configured(name: str) -> ServerUrl | ServingProgram:
-    path = holdfast_home(os.environ) / config.FILE_NAME
+    path = environments_file(os.environ)
     entries = config.load(path).entries if path.exists() else ()
     for entry in entries:
         if entry.id == name:
             return entry.transport
-    known = ", ".join(f"`{entry.id}`" for entry in entries) or "nothing"
+    ids = [entry.id for entry in entries]
     raise InvalidConfig(
-        f"`{name}` is not in {path}" + did_you_mean(name, [entry.id for entry in entries]),
-        f"there: {known}; a host behind ssh is written `ssh://{name}`",
+        f"`{name}` is not in {path}" + did_you_mean(name, ids),
+        f"there: {listed(ids)}; a host behind ssh is written `ssh://{name}`",
     )
 
 

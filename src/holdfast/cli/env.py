@@ -12,14 +12,13 @@ from time import perf_counter
 
 import msgspec
 
-from holdfast.cli.exit_status import Ended
+from holdfast.cli.exit_status import Ended, text_with_advice
 from holdfast.cli.latency import answer_time, server_version
 from holdfast.cli.server_options import split_command
 from holdfast.cli.table import aligned
 from holdfast.cli.token import read_token
 from holdfast.environments.config import edit
-from holdfast.environments.config import file as config
-from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.config.home import environments_file, holdfast_home
 from holdfast.environments.config.providers import FileProvider, provider_from_env
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
@@ -34,7 +33,7 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.protocol.handshake import EnvironmentInfo
-from holdfast.suggestions import did_you_mean
+from holdfast.suggestions import did_you_mean, listed
 
 __all__ = ["env"]
 
@@ -59,8 +58,7 @@ def env(operation: str, options: argparse.Namespace) -> int:
         print(f"holdfast: {end.text}", file=sys.stderr)
         return end.status
     except InvalidConfig as error:
-        advice = f"; {error.advice}" if error.advice else ""
-        print(f"holdfast: {error}{advice}", file=sys.stderr)
+        print(f"holdfast: {text_with_advice(error)}", file=sys.stderr)
         return 1
 
 
@@ -70,7 +68,7 @@ def env(operation: str, options: argparse.Namespace) -> int:
 def _path(options: argparse.Namespace) -> Path:
     if options.file is not None:
         return Path(options.file)
-    return holdfast_home(os.environ) / config.FILE_NAME
+    return environments_file(os.environ)
 
 
 def _snapshot(options: argparse.Namespace) -> ConfiguredEnvironments:
@@ -151,10 +149,9 @@ class _NamedEnvironment:
         self.is_default = name == snapshot.default
         self.entry = snapshot.entry(name)
         if self.entry is None and name not in snapshot.ids:
-            known = ", ".join(f"`{there}`" for there in snapshot.ids) or "nothing"
             raise InvalidConfig(
                 f"unknown environment id `{name}`" + did_you_mean(name, snapshot.ids),
-                f"configured: {known}",
+                f"configured: {listed(snapshot.ids)}",
             )
 
     @property
