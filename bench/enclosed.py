@@ -47,7 +47,7 @@ class _Execution:
     env: Mapping[str, str]
     contents: Sequence[bytes | None]
     """Content of each descriptor from the first on; `None` for an empty one."""
-    places: Sequence[str]
+    mount_points: Sequence[str]
     """Missing mount points, which bubblewrap creates."""
 
 
@@ -95,7 +95,7 @@ async def _execution(
                 cwd=outer.cwd,
                 env=env,
                 contents=contents,
-                places=[path for path in missing if os.path.isdir(path)],
+                mount_points=[path for path in missing if os.path.isdir(path)],
             )
         )
 
@@ -148,7 +148,7 @@ class BareSandbox:
 
     def clean(self) -> None:
         """Remove what bubblewrap made to mount something on, which it does not by itself."""
-        for path in self._execution.places:
+        for path in self._execution.mount_points:
             with suppress(FileNotFoundError):
                 os.rmdir(path)
 

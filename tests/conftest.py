@@ -20,7 +20,7 @@ from tests.warm import is_warm_server, start_warm_server
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--all-places",
+        "--all-combinations",
         action="store_true",
         help="run tests at every place and on every event loop, not on a choice of them",
     )
@@ -75,7 +75,7 @@ recall(b"/", WHAT_IT_LEADS_TO)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out combinations that others stand for (`tests/turns.py`)."""
-    if config.getoption("--all-places"):
+    if config.getoption("--all-combinations"):
         return
     left_out = {item for item in items if is_left_out(item)}
     if left_out:

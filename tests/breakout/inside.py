@@ -117,8 +117,8 @@ class Ground:
     handle: list[Any]
     """The file handle of `secret`: its type and its bytes in hexadecimal; empty if it has none."""
 
-    def __init__(self, **places: Any) -> None:
-        self.__dict__.update(places)
+    def __init__(self, **paths: Any) -> None:
+        self.__dict__.update(paths)
 
 
 class Blocked(Exception):

@@ -69,7 +69,7 @@ class Attempt:
     gap: str | None = None
     """Why it gets through the sandbox all the same; documented for users."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of the start; `{name}` is replaced by a place of the ground."""
+    """Added to the environment of the start; `{name}` is replaced by a path of the ground."""
     tty: bool = False
 
     @property

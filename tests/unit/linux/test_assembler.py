@@ -110,9 +110,9 @@ def test_a_result_can_be_read_by_what_follows(machine: str, tmp_path: Path) -> N
 
 def test_a_result_can_go_anywhere_in_its_memory(machine: str, tmp_path: Path) -> None:
     made = CallProgram(machine)
-    place = made.data(b"\xff" * 8)
-    made.call("write", 1, made.text("abc"), 3, result=place)
-    made.call("write", 1, place, 8)
+    address = made.data(b"\xff" * 8)
+    made.call("write", 1, made.text("abc"), 3, result=address)
+    made.call("write", 1, address, 8)
     made.call("exit_group", 0)
 
     assert run(made, tmp_path).stdout == b"abc\x03\0\0\0\xff\xff\xff\xff"

@@ -509,13 +509,13 @@ async def test_what_the_server_ignores_is_not_ignored_inside(
 async def test_a_name_is_looked_for_where_it_can_be_seen(
     processes: ProcessRegistry, ws: Path
 ) -> None:
-    for place, mode in (("hidden", 0o755), ("plain", 0o644), ("seen", 0o755)):
-        (ws / place).mkdir()
-        file = ws / place / "tool"
-        file.write_text(f"#!/bin/sh\necho {place}\n")
+    for name, mode in (("hidden", 0o755), ("plain", 0o644), ("seen", 0o755)):
+        (ws / name).mkdir()
+        file = ws / name / "tool"
+        file.write_text(f"#!/bin/sh\necho {name}\n")
         file.chmod(mode)
     denied = FileEntry(path=PlainPath(path=PathUri.from_path(f"{ws}/hidden")), access="deny")
-    folders = ":".join(f"{ws}/{place}" for place in ("missing", "hidden", "plain", "seen"))
+    folders = ":".join(f"{ws}/{name}" for name in ("missing", "hidden", "plain", "seen"))
     params = program("tool", sandbox=managed(denied), env={"PATH": folders})
 
     process = await start(processes, params)
