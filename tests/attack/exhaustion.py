@@ -55,7 +55,7 @@ class Target(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What a server held at the worst moment of an attack."""
+    """Resources of a server at the worst moment of an attack."""
 
     attack: str
     rounds: int

@@ -118,7 +118,7 @@ def prepare(base: Path, outsider: Mapping[str, Any]) -> Prepared:
 
 
 def _special_files(work: Path) -> dict[str, str]:
-    """What only root can make: a device, and programs that change who runs them."""
+    """Make what only root can: a device, and programs that change who runs them."""
     null = work / "null-device"
     os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     program = work / "setuid-program"

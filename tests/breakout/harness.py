@@ -123,7 +123,7 @@ async def outcome(backend: ExecBackend, start: StartParams) -> str:
 
 
 async def printed(backend: ExecBackend, start: StartParams, *, limit: float) -> str:
-    """What a program printed; nothing if it was not started."""
+    """Return the output of a program; nothing if it was not started."""
     async with asyncio.timeout(limit):
         try:
             process = await backend.start(start)

@@ -43,7 +43,7 @@ def _source(function: Callable[[Ground], object]) -> str:
 
 @cache
 def _imports(module: str) -> list[str]:
-    """What a module imports from the standard library, a line for each."""
+    """Return the imports of a module from the standard library, a line for each."""
     return [
         ast.unparse(node)
         for node in ast.parse(inspect.getsource(sys.modules[module])).body
@@ -74,7 +74,7 @@ class Attempt:
 
     @property
     def program(self) -> str:
-        """What the interpreter is given to run."""
+        """Program that the interpreter is given to run."""
         return f"{INSIDE}\n\n{self.source}\n\nmain({self.name})\n"
 
 

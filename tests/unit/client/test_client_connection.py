@@ -88,7 +88,7 @@ async def test_with_no_place_left_to_clean_up_the_connection_is_given_up(
     server.answers["process/read"] = nothing_missed
     calls = [asyncio.ensure_future(client.status()) for _ in range(MAX_CALLS)]
     async with meanwhile(first.terminate()) as one:
-        await peer.take("process/terminate")  # has the place, and is not answered
+        await peer.take("process/terminate")  # has the slot, and is not answered
         async with meanwhile(second.terminate()) as two:
             again = await server.peer(1)
             for _ in range(2):  # both are asked again on the new connection

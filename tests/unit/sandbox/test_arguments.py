@@ -149,7 +149,7 @@ class Scene:
         return resolve(asked, PolicyInputs(cwd=str(self.ws), uid=os.getuid()))
 
     def tries(self, policy: Policy, *actions: str, user: int | None = None) -> list[str]:
-        """What becomes of each action inside."""
+        """Return the outcome of each action inside."""
         made = plan(policy)
         empty_fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(made.empty_fds)]
         try:

@@ -1,4 +1,4 @@
-"""What entries mean on a disk."""
+"""Meaning of entries on a disk."""
 
 import msgspec
 import pytest

@@ -330,7 +330,7 @@ def command_of(launcher: int) -> int | None:
 
 
 def sleeps(pid: int | None) -> bool:
-    """Whether a process is in the middle of the call that waits for a time."""
+    """Return True if a process is in the middle of the call that waits for a time."""
     number = MACHINES[platform.machine()].numbers["nanosleep"]
     try:
         return Path(f"/proc/{pid}/syscall").read_text().split()[0] == str(number)

@@ -25,7 +25,7 @@ BOTH = list(itertools.product(KINDS, ARCHES))
 
 
 def decide(program: bytes, arch: int, number: int, args: tuple[int, ...]) -> int:
-    """What the kernel would do: the few instructions that filters here are made of."""
+    """Return what the kernel would do, for the few instructions that filters here are made of."""
     data = struct.pack("=IIQ6Q", number, arch, 0, *args, *[0] * (6 - len(args)))
     code = list(struct.iter_unpack("=HBBI", program))
     loaded, at = 0, 0

@@ -85,7 +85,7 @@ async def code(child: SandboxedChild) -> int:
 
 
 def output(child: SandboxedChild) -> str:
-    """What is there to read."""
+    """Return what can be read at once."""
     said = b""
     for _, fd in child.outputs:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What works here is tried; what does not is told with what to change."""
+"""Probe of this machine: a missing feature is reported with what to change."""
 
 import os
 import platform

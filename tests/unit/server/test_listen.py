@@ -1,4 +1,4 @@
-"""Where a server listens, and what it answers to plain HTTP."""
+"""Addresses of a server, and its answers to plain HTTP."""
 
 import pytest
 
@@ -133,7 +133,7 @@ def test_a_place_is_local_if_only_this_machine_reaches_it(url: str, local: bool)
 def knock(
     method: str = "GET", path: str = "/", *, token: str | None = None, **headers: str
 ) -> tuple[int, str]:
-    """What a gate with a token answers: status and text, 101 if it lets the caller in."""
+    """Return the answer of a gate with a token: status and text, 101 if it lets the caller in."""
 
     def check(header: str | None) -> str:
         if header != token:

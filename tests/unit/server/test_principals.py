@@ -1,4 +1,4 @@
-"""What one principal may use of a server, and that others do not notice."""
+"""Limits of one principal on a server, unnoticed by others."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""When a peer is taken for lost: the rules, with a clock and a kernel played by hand."""
+"""Rules for a lost peer, with a clock and a kernel played by hand."""
 
 import asyncio
 import os
