@@ -47,7 +47,7 @@ class _Execution:
     env: Mapping[str, str]
     contents: Sequence[bytes | None]
     """Content of each descriptor from the first on; `None` for an empty one."""
-    places: Sequence[str]
+    mount_points: Sequence[str]
     """Missing mount points, which bubblewrap creates."""
 
 
@@ -71,23 +71,23 @@ async def _execution(
     from holdfast.sandbox.bubblewrap import child
     from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
     from holdfast.sandbox.bubblewrap.filter import filter_program
-    from holdfast.sandbox.bubblewrap.init_program import STAGE_PATH
+    from holdfast.sandbox.bubblewrap.init_program import INIT_PATH
     from holdfast.sandbox.factory import Sandboxes
 
-    def without_stage(content: bytes | None) -> bytes | None:
+    def without_init(content: bytes | None) -> bytes | None:
         """The arguments with the filter in the place of that program."""
         assert content is not None  # the arguments are a file
         words = content.split(b"\0")
-        at = words.index(STAGE_PATH.encode())
+        at = words.index(INIT_PATH.encode())
         return b"\0".join([*words[: at - 5], b"--seccomp", words[at - 1], *words[at + 1 :]])
 
     def take(
         outer: Launch, env: Mapping[str, str], *, pass_fds: Sequence[int], **_: object
     ) -> None:
-        arguments, _stage, *others = [_content(fd) for fd in pass_fds]
+        arguments, _init, *others = [_content(fd) for fd in pass_fds]
         network = getattr(context.permissions, "network", "enabled")
         loaded = filter_program("restricted" if network == "restricted" else "open", machine)
-        contents = [without_stage(arguments), loaded, *others]
+        contents = [without_init(arguments), loaded, *others]
         raise _Taken(
             _Execution(
                 program=outer.program,
@@ -95,7 +95,7 @@ async def _execution(
                 cwd=outer.cwd,
                 env=env,
                 contents=contents,
-                places=[path for path in missing if os.path.isdir(path)],
+                mount_points=[path for path in missing if os.path.isdir(path)],
             )
         )
 
@@ -148,7 +148,7 @@ class BareSandbox:
 
     def clean(self) -> None:
         """Remove what bubblewrap made to mount something on, which it does not by itself."""
-        for path in self._execution.places:
+        for path in self._execution.mount_points:
             with suppress(FileNotFoundError):
                 os.rmdir(path)
 

@@ -122,7 +122,7 @@ create_venv() {
     echo "$VENV" >"$VENV/.made-for"
 }
 
-# True if the environment is whole and was made for this place: the programs in it
+# True if the environment is whole and was made for this path: the programs in it
 # name their interpreter by its full path, so a copy of the folder does not do.
 venv_works() {
     [ "$(cat "$VENV/.made-for" 2>/dev/null)" = "$VENV" ] \

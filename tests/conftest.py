@@ -20,9 +20,9 @@ from tests.warm import is_warm_server, start_warm_server
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--all-places",
+        "--all-combinations",
         action="store_true",
-        help="run tests at every place and on every event loop, not on a choice of them",
+        help="run tests on every subject and on every event loop, not on a choice of them",
     )
     parser.addoption(
         "--attempts-alone",
@@ -75,7 +75,7 @@ recall(b"/", WHAT_IT_LEADS_TO)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out combinations that others stand for (`tests/turns.py`)."""
-    if config.getoption("--all-places"):
+    if config.getoption("--all-combinations"):
         return
     left_out = {item for item in items if is_left_out(item)}
     if left_out:
@@ -168,7 +168,7 @@ def _descriptors() -> set[tuple[int, int, int]]:
 
 
 def _what_they_lead_to(descriptors: set[tuple[int, int, int]]) -> set[tuple[int, str]]:
-    """Those of some descriptors that must be closed after a test, each with its name."""
+    """Return the descriptors that must be closed after a test, each with its name."""
     # An event loop keeps one until its end, which comes after the test.
     kept = {readers.fileno() for readers in _by_loop.values()}
     names: set[tuple[int, str]] = set()

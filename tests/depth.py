@@ -1,5 +1,5 @@
 """
-How often tests repeat what depends on chance: races, generated examples, random schedules.
+Number of repetitions of what depends on chance: races, generated examples, random schedules.
 
 A change is tested with a few of each. `HOLDFAST_TEST_DEPTH=5 scripts/test` runs five times as
 many: do so after a change to what they test, and before a release.

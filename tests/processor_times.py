@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Times:
-    """What each module has taken up to now."""
+    """Processor time of each module up to now."""
 
     def __init__(self, heaviest: int) -> None:
         self._heaviest = heaviest

@@ -2,9 +2,9 @@
 Chooses among combinations that are alike, so that each is tried often enough and not always.
 
 Some values of a parameter stand for each other in most tests: a server that listens and one on
-its standard streams do the same. `pytest.mark.in_turn("place", "url", "command")` says so, and a
+its standard streams do the same. `pytest.mark.in_turn("target", "url", "command")` says so, and a
 test runs with one of the values. Which one is settled by its name and its other parameters: the
-same in every run, and another for the next test. `--all-places` runs them all.
+same in every run, and another for the next test. `--all-combinations` runs them all.
 """
 
 import zlib

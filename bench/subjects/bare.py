@@ -25,9 +25,9 @@ class _Bare:
 
 
 @asynccontextmanager
-async def _place() -> AsyncIterator[_Bare]:
+async def _subject() -> AsyncIterator[_Bare]:
     yield _Bare()
 
 
 if __name__ == "__main__":
-    main(_place)
+    main(_subject)

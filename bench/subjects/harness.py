@@ -20,7 +20,7 @@ from typing import Protocol
 
 from bench.processes import WaitingForACore, peak_memory, reset_peaks
 
-__all__ = ["CAP", "Output", "Place", "Ticker", "excess", "main"]
+__all__ = ["CAP", "Output", "Subject", "Ticker", "excess", "main"]
 
 CAP = 1024 * 1024
 """Bytes of output a subject is asked to keep; one that knows no cap keeps all."""
@@ -43,7 +43,7 @@ class Output:
     """Bytes the command wrote, as the subject counts them."""
 
 
-class Place(Protocol):
+class Subject(Protocol):
     """Runs commands one way."""
 
     async def program(self, argv: Sequence[str]) -> int | None:
@@ -99,31 +99,31 @@ class Ticker:
         self._scheduler.close()
 
 
-async def _in_turn(place: Place, count: int) -> dict[str, float]:
+async def _in_turn(subject: Subject, count: int) -> dict[str, float]:
     for _ in range(_WARM_UP):
-        await _true(place)
+        await _true(subject)
     begun = time.perf_counter()
     for _ in range(count):
-        await _true(place)
+        await _true(subject)
     return {"run": (time.perf_counter() - begun) / count * 1e3}
 
 
-async def _true(place: Place) -> None:
-    code = await place.program(["true"])
+async def _true(subject: Subject) -> None:
+    code = await subject.program(["true"])
     if code != 0:
         raise RuntimeError(f"true ended with {code}")
 
 
-async def _output(place: Place, size: int) -> dict[str, float]:
+async def _output(subject: Subject, size: int) -> dict[str, float]:
     for _ in range(_WARM_UP):
-        await _true(place)
+        await _true(subject)
     reset_peaks()
     before = peak_memory()
     ticker = Ticker()
     await asyncio.sleep(_IDLE_SECONDS)
     idle = await ticker.gaps()
     begun = time.perf_counter()
-    output = await place.shell(f"head -c {size} /dev/zero | tr '\\0' x", CAP)
+    output = await subject.shell(f"head -c {size} /dev/zero | tr '\\0' x", CAP)
     seconds = time.perf_counter() - begun
     gaps = await ticker.gaps()
     growth = peak_memory() - before
@@ -152,20 +152,20 @@ def _check(output: Output, size: int) -> None:
         raise RuntimeError("other bytes were kept than were written")
 
 
-_TASKS: dict[str, Callable[[Place, int], Awaitable[dict[str, float]]]] = {
+_TASKS: dict[str, Callable[[Subject, int], Awaitable[dict[str, float]]]] = {
     "true": _in_turn,
     "output": _output,
 }
 
 
 async def _measure(
-    place: AbstractAsyncContextManager[Place], task: str, amount: int
+    subject: AbstractAsyncContextManager[Subject], task: str, amount: int
 ) -> dict[str, float]:
-    async with place as ready:
+    async with subject as ready:
         return await _TASKS[task](ready, amount)
 
 
-def main(place: Callable[[], AbstractAsyncContextManager[Place]]) -> None:
+def main(subject: Callable[[], AbstractAsyncContextManager[Subject]]) -> None:
     """Do what the arguments say, and print the values by the key of their figure as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=list(_TASKS))
@@ -178,6 +178,6 @@ def main(place: Callable[[], AbstractAsyncContextManager[Place]]) -> None:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        values = runner.run(_measure(place(), options.task, options.amount))
+        values = runner.run(_measure(subject(), options.task, options.amount))
     # The last line is ours, whatever a library has printed before.
     sys.stdout.write("\n" + json.dumps(values) + "\n")

@@ -24,10 +24,10 @@ class _Holdfast:
 
 
 @asynccontextmanager
-async def _place() -> AsyncIterator[_Holdfast]:
+async def _subject() -> AsyncIterator[_Holdfast]:
     async with holdfast.connect() as environment:
         yield _Holdfast(environment)
 
 
 if __name__ == "__main__":
-    main(_place)
+    main(_subject)

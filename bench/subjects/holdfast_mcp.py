@@ -68,7 +68,7 @@ class _Tools:
 
 
 @asynccontextmanager
-async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
+async def _subject(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
     options = ServerOptions(sandbox="danger-full-access", ask_for_approval="never")
     clients: list[_Client] = []
 
@@ -90,4 +90,4 @@ async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
 
 
 if __name__ == "__main__":
-    main(_place)
+    main(_subject)

@@ -33,7 +33,7 @@ async def _read(listener: Listener) -> None:
 
 
 @asynccontextmanager
-async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
+async def _subject(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
     async with holdfast.connect(url) as environment, UnifiedExec(environment) as tools:
         first = await tools.call("exec_command", {"cmd": "true", "login": False})
         assert isinstance(first, ExecResult), first
@@ -48,4 +48,4 @@ async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
 
 
 if __name__ == "__main__":
-    main(_place)
+    main(_subject)

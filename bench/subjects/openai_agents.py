@@ -32,7 +32,7 @@ class _Agents:
 
 
 @asynccontextmanager
-async def _place() -> AsyncIterator[_Agents]:
+async def _subject() -> AsyncIterator[_Agents]:
     client = UnixLocalSandboxClient()
     session = await client.create()
     try:
@@ -43,4 +43,4 @@ async def _place() -> AsyncIterator[_Agents]:
 
 
 if __name__ == "__main__":
-    main(_place)
+    main(_subject)

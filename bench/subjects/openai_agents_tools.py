@@ -30,7 +30,7 @@ class _Tools:
 
 
 @asynccontextmanager
-async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
+async def _subject(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
     assert url is None, "it has no server"
     client = UnixLocalSandboxClient()
     session = await client.create()
@@ -43,4 +43,4 @@ async def _place(url: str | None, listens: bool) -> AsyncIterator[_Tools]:
 
 
 if __name__ == "__main__":
-    main(_place)
+    main(_subject)

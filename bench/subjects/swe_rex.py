@@ -31,7 +31,7 @@ class _SweRex:
 
 
 @asynccontextmanager
-async def _place() -> AsyncIterator[_SweRex]:
+async def _subject() -> AsyncIterator[_SweRex]:
     runtime = LocalRuntime()
     try:
         yield _SweRex(runtime)
@@ -40,4 +40,4 @@ async def _place() -> AsyncIterator[_SweRex]:
 
 
 if __name__ == "__main__":
-    main(_place)
+    main(_subject)

@@ -22,7 +22,7 @@ from typing import Protocol
 from bench.processes import cpu_seconds, peak_memory, reset_peaks
 from bench.subjects.harness import Ticker, excess
 
-__all__ = ["ToolPlace", "main"]
+__all__ = ["ToolSubject", "main"]
 
 _MIB = 1024 * 1024
 _WARM_UP = 5
@@ -43,7 +43,7 @@ _FLOODS = {
 """Writers without an end of their own; `head` cuts them."""
 
 
-class ToolPlace(Protocol):
+class ToolSubject(Protocol):
     """The tool `exec_command` of one library."""
 
     async def exec_command(self, arguments: str) -> str:
@@ -63,8 +63,8 @@ def _arguments(**arguments: object) -> str:
 _TRUE = _arguments(cmd="true", login=False, shell="bash")
 
 
-async def _true(place: ToolPlace) -> None:
-    text = await place.exec_command(_TRUE)
+async def _true(subject: ToolSubject) -> None:
+    text = await subject.exec_command(_TRUE)
     if "Process exited with code 0" not in text:
         raise RuntimeError(f"true ended with {text!r}")
 
@@ -80,21 +80,21 @@ async def _times(count: int, *works: Callable[[], Awaitable[object]]) -> list[fl
     return [statistics.median(spent) for spent in seconds]
 
 
-async def _in_turn(place: ToolPlace, count: int) -> dict[str, float]:
+async def _in_turn(subject: ToolSubject, count: int) -> dict[str, float]:
     async def call() -> None:
-        await _true(place)
+        await _true(subject)
 
-    run = place.run()
+    run = subject.run()
     works = [call] if run is None else [call, run]
     await _times(_WARM_UP, *works)
     return _beside("true", await _times(count, *works))
 
 
-async def _burst(place: ToolPlace, count: int) -> dict[str, float]:
+async def _burst(subject: ToolSubject, count: int) -> dict[str, float]:
     async def calls() -> None:
-        await asyncio.gather(*(_true(place) for _ in range(_AT_ONCE)))
+        await asyncio.gather(*(_true(subject) for _ in range(_AT_ONCE)))
 
-    run = place.run()
+    run = subject.run()
 
     async def runs() -> None:
         assert run is not None, "it is only called with one"
@@ -113,22 +113,22 @@ def _beside(name: str, seconds: Sequence[float]) -> dict[str, float]:
     return values
 
 
-async def _sessions(place: ToolPlace, count: int, script: str) -> None:
+async def _sessions(subject: ToolSubject, count: int, script: str) -> None:
     arguments = _arguments(cmd=script, login=False, shell="bash", yield_time_ms=250)
 
     async def begin() -> None:
-        text = await place.exec_command(arguments)
+        text = await subject.exec_command(arguments)
         if "Process running with session ID" not in text:
             raise RuntimeError(f"a session ended with {text[:200]!r}")
 
     await asyncio.gather(*(begin() for _ in range(count)))
 
 
-async def _idle(place: ToolPlace, seconds: int) -> dict[str, float]:
+async def _idle(subject: ToolSubject, seconds: int) -> dict[str, float]:
     for _ in range(_WARM_UP):
-        await _true(place)
+        await _true(subject)
     before = _resident()
-    await _sessions(place, _IDLE_SESSIONS, "exec sleep 600")
+    await _sessions(subject, _IDLE_SESSIONS, "exec sleep 600")
     growth = _resident() - before
     begun, used = time.perf_counter(), cpu_seconds([os.getpid()])
     await asyncio.sleep(seconds)
@@ -136,26 +136,26 @@ async def _idle(place: ToolPlace, seconds: int) -> dict[str, float]:
     return {"idle_growth": growth / _MIB, "idle_cpu": share * 100}
 
 
-async def _wrote(place: ToolPlace, size: int) -> dict[str, float]:
+async def _wrote(subject: ToolSubject, size: int) -> dict[str, float]:
     for _ in range(_WARM_UP):
-        await _true(place)
+        await _true(subject)
     before = _resident()
-    await _sessions(place, _WRITERS, f"head -c {size} /dev/zero | tr '\\0' x; exec sleep 600")
+    await _sessions(subject, _WRITERS, f"head -c {size} /dev/zero | tr '\\0' x; exec sleep 600")
     await asyncio.sleep(_SETTLE_SECONDS)
     return {"wrote": (_resident() - before) / _MIB / _WRITERS}
 
 
-def _flood(kind: str) -> Callable[[ToolPlace, int], Awaitable[dict[str, float]]]:
-    async def flood(place: ToolPlace, size: int) -> dict[str, float]:
+def _flood(kind: str) -> Callable[[ToolSubject, int], Awaitable[dict[str, float]]]:
+    async def flood(subject: ToolSubject, size: int) -> dict[str, float]:
         for _ in range(_WARM_UP):
-            await _true(place)
+            await _true(subject)
         reset_peaks()
         before = peak_memory()
         ticker = Ticker()
         await asyncio.sleep(_IDLE_SECONDS)
         idle = await ticker.gaps()
         begun = time.perf_counter()
-        text = await place.exec_command(
+        text = await subject.exec_command(
             _arguments(
                 cmd=f"{_FLOODS[kind]} | head -c {size}",
                 login=False,
@@ -187,7 +187,7 @@ def _resident() -> int:
     raise RuntimeError("the kernel tells no VmRSS")
 
 
-_TASKS: dict[str, Callable[[ToolPlace, int], Awaitable[dict[str, float]]]] = {
+_TASKS: dict[str, Callable[[ToolSubject, int], Awaitable[dict[str, float]]]] = {
     "true": _in_turn,
     "burst": _burst,
     "idle": _idle,
@@ -197,18 +197,18 @@ _TASKS: dict[str, Callable[[ToolPlace, int], Awaitable[dict[str, float]]]] = {
 
 
 async def _measure(
-    place: AbstractAsyncContextManager[ToolPlace], task: str, amount: int
+    subject: AbstractAsyncContextManager[ToolSubject], task: str, amount: int
 ) -> dict[str, float]:
-    async with place as ready:
+    async with subject as ready:
         return await _TASKS[task](ready, amount)
 
 
-def main(place: Callable[[str | None, bool], AbstractAsyncContextManager[ToolPlace]]) -> None:
+def main(subject: Callable[[str | None, bool], AbstractAsyncContextManager[ToolSubject]]) -> None:
     """
     Do what the arguments say, and print the values by their names as JSON.
 
     Args:
-        place: Makes the tools, on a server if it gets a URL. True: somebody follows their
+        subject: Makes the tools, on a server if it gets a URL. True: somebody follows their
             live output.
     """
     parser = argparse.ArgumentParser()
@@ -217,7 +217,7 @@ def main(place: Callable[[str | None, bool], AbstractAsyncContextManager[ToolPla
     parser.add_argument("--url", help="of a server to run on; this machine without")
     options = parser.parse_args()
     values = asyncio.run(
-        _measure(place(options.url, options.task in _FLOODS), options.task, options.amount)
+        _measure(subject(options.url, options.task in _FLOODS), options.task, options.amount)
     )
     # The last line is ours, whatever a library has printed before.
     sys.stdout.write("\n" + json.dumps(values) + "\n")

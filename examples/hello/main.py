@@ -4,7 +4,7 @@ import holdfast
 
 
 async def show(env: holdfast.Environment) -> None:
-    """Whoever calls this decides where it runs."""
+    """Run commands and write a file; the caller chooses the environment."""
     done = await env.run("echo hello from process $$", timeout=60)
     print(done.stdout, done.exit_code, done.reason)
     assert done.ok

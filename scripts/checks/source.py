@@ -155,12 +155,12 @@ def engines_in_the_server(texts: Mapping[str, str]) -> Iterator[str]:
 
 def doubled_classes(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Yield the class names that mean several things."""
-    places: dict[str, list[str]] = defaultdict(list)
+    positions: dict[str, list[str]] = defaultdict(list)
     for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                places[node.name.lstrip("_")].append(f"{path}:{node.lineno}")
-    for name, found in sorted(places.items()):
+                positions[node.name.lstrip("_")].append(f"{path}:{node.lineno}")
+    for name, found in sorted(positions.items()):
         if len(found) > 1:
             yield f"{name} is the name of several classes: {', '.join(found)}"
 

@@ -38,9 +38,9 @@ __all__ = [
     "HttpBody",
     "HttpClient",
     "MissingWatch",
+    "ReportsCapabilities",
     "ResolvesNames",
     "RunInThread",
-    "TellsCapabilities",
 ]
 
 T = TypeVar("T")
@@ -297,7 +297,7 @@ class ExecBackend(Protocol):
 
 
 @runtime_checkable
-class TellsCapabilities(Protocol):
+class ReportsCapabilities(Protocol):
     """Optional part of an `ExecBackend`: a server announces no more than this to its clients."""
 
     @property

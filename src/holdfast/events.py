@@ -1,7 +1,7 @@
 """
 Events of one process, as the seams name them: output, one exit, one close.
 
-The reason of an end is recorded at the place where it is known. The wire has room
+The reason of an end is recorded where it is known. The wire has room
 for an exit code only [output.exit-code]; the verdict tells apart what that
 number cannot.
 """

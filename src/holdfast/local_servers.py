@@ -343,7 +343,7 @@ def reachable(environ: Mapping[str, str]) -> Reachable:
         return known.found
     every = [Reachable(secrets=folders), *own, *(_listed(path) if changed else ())]
     found = Reachable(
-        *(tuple(sorted({one for each in every for one in each[place]})) for place in range(3))
+        *(tuple(sorted({one for each in every for one in each[field]})) for field in range(3))
     )
     # A younger time stamp may still hide a later change, so the result is not cached.
     if time.time() - changed / 1e9 > _SETTLED:

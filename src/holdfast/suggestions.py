@@ -12,7 +12,7 @@ else:
     # Only needed after a mistake.
     difflib = late_module("difflib")
 
-__all__ = ["closest", "did_you_mean"]
+__all__ = ["closest", "did_you_mean", "listed"]
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -26,3 +26,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     # In a short word, two swapped letters are already half of it.
     found = closest(word, known, 0.5 if len(word) <= 3 else 0.6)
     return f" (did you mean `{found}`?)" if found else ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the names in backquotes, separated by commas; `nothing` if there are none."""
+    return ", ".join(f"`{name}`" for name in names) or "nothing"

@@ -42,7 +42,7 @@ _GROWTH = 48 << 10
 """KiB by which memory may differ: what is freed is kept for a while."""
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """A server to be exhausted."""
 
     server: Measured
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What a server held at the worst moment of an attack."""
+    """Resources of a server at the worst moment of an attack."""
 
     attack: str
     rounds: int
@@ -66,7 +66,7 @@ class Figures(NamedTuple):
     kilobytes: int
 
 
-Attack = Callable[[Place], Awaitable[int]]
+Attack = Callable[[Target], Awaitable[int]]
 """Takes one kind of thing, and returns how many requests were refused."""
 
 
@@ -81,13 +81,13 @@ async def _refusals(client: Client, asked: list[str | int], *words: str) -> int:
     return count
 
 
-async def take_descriptors(place: Place) -> int:
+async def take_descriptors(target: Target) -> int:
     """Start commands, in sandboxes too, and open files, where no descriptor is left."""
-    pid = place.server.pid
+    pid = target.server.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    sandbox = context(place.folder, special("root", "read"))
-    async with connect(place.url) as client, connect(place.url) as other:
-        held = (await place.server.measure())["descriptors"]
+    sandbox = context(target.folder, special("root", "read"))
+    async with connect(target.url) as client, connect(target.url) as other:
+        held = (await target.server.measure())["descriptors"]
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (held + _FEW, before[1]))
         try:
             asked = [
@@ -99,7 +99,7 @@ async def take_descriptors(place: Place) -> int:
             refused = await _refusals(client, asked, "Too many open files")
             starts = []
             for number in range(8):
-                more = {} if number % 2 else {"sandbox": sandbox, "cwd": file_uri(place.folder)}
+                more = {} if number % 2 else {"sandbox": sandbox, "cwd": file_uri(target.folder)}
                 params = start_params(f"p{number}", ["/bin/true"], tty=number > 3, **more)
                 starts.append(await client.request("process/start", params))
             refused += await _refusals(client, starts, "Too many open files")
@@ -112,42 +112,42 @@ async def take_descriptors(place: Place) -> int:
     return refused
 
 
-async def take_threads(place: Place) -> int:
+async def take_threads(target: Target) -> int:
     """Ask for many things that take long, and leave before they are done."""
     options = {"maxDepth": 64, "maxDirectories": 100, "maxEntries": 1000}
     walk = {"path": "file:///proc", "options": {**options, "followDirectorySymlinks": False}}
     async with AsyncExitStack() as stack:
         for _ in range(8):
-            client = await stack.enter_async_context(connect(place.url))
+            client = await stack.enter_async_context(connect(target.url))
             await client.request("fs/walk", walk)
             for number in range(64):
-                path = file_uri(place.folder / str(number))
+                path = file_uri(target.folder / str(number))
                 await client.request("fs/writeFile", {"path": path, "dataBase64": ""})
-        asking = await stack.enter_async_context(connect(place.url))
+        asking = await stack.enter_async_context(connect(target.url))
         assert await asking.is_ready()
-        assert _threads(place.server.pid) < _MOST_THREADS
+        assert _threads(target.server.pid) < _MOST_THREADS
     return 0
 
 
-async def take_inotify(place: Place) -> int:
+async def take_inotify(target: Target) -> int:
     """Watch for files that are missing, on connections that end at once."""
     for _ in range(10):
-        async with connect(place.url) as client:
+        async with connect(target.url) as client:
             asked = [
                 await client.request(
                     "fs/watchMissing",
-                    {"watchId": n, "missing": [file_uri(place.folder / "x")], "present": None},
+                    {"watchId": n, "missing": [file_uri(target.folder / "x")], "present": None},
                 )
                 for n in range(1, 20)
             ]
             await client.reply(asked[-1])
-            assert inotify_instances(place.server.pid) <= 1
+            assert inotify_instances(target.server.pid) <= 1
     return 0
 
 
-async def take_input(place: Place) -> int:
+async def take_input(target: Target) -> int:
     """Write to a command that does not read, more than may wait."""
-    async with connect(place.url) as client, connect(place.url) as other:
+    async with connect(target.url) as client, connect(target.url) as other:
         await client.start("deaf", ["/bin/sleep", "600"], pipeStdin=True)
         with suppress(TimeoutError):  # it reads no more until some are written
             async with asyncio.timeout(1.0):
@@ -158,15 +158,15 @@ async def take_input(place: Place) -> int:
     return 0
 
 
-async def take_profiles(place: Place) -> int:
+async def take_profiles(target: Target) -> int:
     """Ask for sandboxes with more entries, roots and wildcards than there may be."""
     root = special("root", "read")
-    paths = [entry(place.folder / str(number), "deny") for number in range(2_000)]
-    stars = [_denied(f"{place.folder}/{'*/' * 30}{number}") for number in range(100)]
-    async with connect(place.url) as client:
+    paths = [entry(target.folder / str(number), "deny") for number in range(2_000)]
+    stars = [_denied(f"{target.folder}/{'*/' * 30}{number}") for number in range(100)]
+    async with connect(target.url) as client:
         asked = []
         for number, entries in enumerate((paths, stars, [*paths, *stars])):
-            sandbox = context(place.folder, root, *entries)
+            sandbox = context(target.folder, root, *entries)
             params = start_params(f"p{number}", ["/bin/true"], sandbox=sandbox)
             asked.append(await client.request("process/start", params))
         refused = await _refusals(client, asked, "are the most")
@@ -174,14 +174,14 @@ async def take_profiles(place: Place) -> int:
     return refused
 
 
-async def take_patterns(place: Place) -> int:
+async def take_patterns(target: Target) -> int:
     """Ask for patterns that take for ever where they are tried letter by letter."""
-    (place.folder / ("a" * 200)).touch()
-    hard = [f"{place.folder}/**/{'*a' * 30}*b", f"{place.folder}/{'**/' * 20}x"]
-    async with connect(place.url) as client, asyncio.timeout(4 * LIMIT):
+    (target.folder / ("a" * 200)).touch()
+    hard = [f"{target.folder}/**/{'*a' * 30}*b", f"{target.folder}/{'**/' * 20}x"]
+    async with connect(target.url) as client, asyncio.timeout(4 * LIMIT):
         asked = []
         for number, pattern in enumerate(hard):
-            sandbox = context(place.folder, special("root", "read"), _denied(pattern))
+            sandbox = context(target.folder, special("root", "read"), _denied(pattern))
             params = start_params(f"p{number}", ["/bin/true"], sandbox=sandbox)
             asked.append(await client.request("process/start", params))
         return await _refusals(client, asked)
@@ -191,12 +191,12 @@ def _denied(pattern: str) -> dict[str, object]:
     return {"path": {"type": "glob_pattern", "pattern": pattern}, "access": "deny"}
 
 
-async def take_handles(place: Place) -> int:
+async def take_handles(target: Target) -> int:
     """Have more files open than there may be."""
     refused = 0
     async with AsyncExitStack() as stack:
         for _ in range(3):
-            client = await stack.enter_async_context(connect(place.url))
+            client = await stack.enter_async_context(connect(target.url))
             asked = [
                 await client.request(
                     "fs/open", {"path": "file:///etc/passwd", "mode": "read", "handleId": str(n)}
@@ -208,12 +208,12 @@ async def take_handles(place: Place) -> int:
     return refused
 
 
-async def take_processes(place: Place) -> int:
+async def take_processes(target: Target) -> int:
     """Start commands with children of their own, and leave."""
-    async with connect(place.url) as client:
+    async with connect(target.url) as client:
         scripts = ("sleep 600 & sleep 600", "trap '' TERM; sleep 600", "sleep 600")
         for number in range(30):
-            await client.start(f"p{number}", ["/bin/sh", "-c", place.chance.choice(scripts)])
+            await client.start(f"p{number}", ["/bin/sh", "-c", target.chance.choice(scripts)])
         # The same names again are refused.
         again = [
             await client.request("process/start", start_params(f"p{n}", ["/bin/true"]))
@@ -222,17 +222,17 @@ async def take_processes(place: Place) -> int:
         return await _refusals(client, again, "already exists", "already")
 
 
-async def take_sessions(place: Place) -> int:
+async def take_sessions(target: Target) -> int:
     """Open sessions, and leave all of them behind."""
     for _ in range(40):
-        async with connect(place.url) as client:
+        async with connect(target.url) as client:
             await client.start("left", ["/bin/sleep", "600"])
     return 0
 
 
-async def take_requests(place: Place) -> int:
+async def take_requests(target: Target) -> int:
     """Send more requests that wait than may wait, and read no answer."""
-    async with connect(place.url) as client, connect(place.url) as other:
+    async with connect(target.url) as client, connect(target.url) as other:
         await client.start("silent", ["/bin/sleep", "600"])
         wait = {"processId": "silent", "afterSeq": 0, "waitMs": 600_000}
         with suppress(TimeoutError):  # it reads no more until some are answered
@@ -296,17 +296,17 @@ async def attack_exhaustion(
         tempfile.TemporaryDirectory(dir="/var/tmp") as name,
         measured(0.05, ping_interval=0.25) as server,
     ):
-        place = Place(server, Path(name), random.Random(seed))
+        target = Target(server, Path(name), random.Random(seed))
         async with connect(server.url) as client:  # what is made once, is made here
-            sandbox = context(place.folder, special("root", "read"))
+            sandbox = context(target.folder, special("root", "read"))
             await client.run(["/bin/true"], sandbox=sandbox)
-            await ATTACKS["inotify"](place)
+            await ATTACKS["inotify"](target)
         await server.settled()
         for attack in names:
             before, refused, most = await server.measure(), 0, (0, 0, 0)
             for _ in range(count):
                 async with asyncio.timeout(8 * LIMIT):
-                    refused += await ATTACKS[attack](place)
+                    refused += await ATTACKS[attack](target)
                 now = await server.measure()
                 held = (now["descriptors"], _threads(server.pid), now["kilobytes"])
                 most = max(most[0], held[0]), max(most[1], held[1]), max(most[2], held[2])

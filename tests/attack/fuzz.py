@@ -216,8 +216,8 @@ class Mutator:
     def _members_changed(self, message: dict[str, Any]) -> bytes:
         chance = self._random
         for _ in range(chance.randint(1, 3)):
-            places = list(_places(message))
-            where, key = chance.choice(places)
+            positions = list(_positions(message))
+            where, key = chance.choice(positions)
             how = chance.randrange(4)
             if how == 0 and isinstance(where, dict):
                 where.pop(key)
@@ -241,13 +241,13 @@ def _is_ending(message: bytes) -> bool:
     return isinstance(read, dict) and "method" in read and "id" not in read
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def _positions(value: Any) -> Iterator[tuple[Any, Any]]:
     """Return all that can be changed in a message: what holds it, and where."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, part in list(items):
         yield value, key
         if isinstance(part, dict | list):
-            yield from _places(part)
+            yield from _positions(part)
 
 
 # -- a connection that is only bytes
@@ -408,8 +408,8 @@ def _server(transport: str, folder: Path) -> Iterator[_Server]:
     errors = folder.with_name(f"{folder.name}.stderr")
     where = {"websocket": "ws://127.0.0.1:0", "unix": f"unix://{folder}/s", "stdio": "stdio"}
     command = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-    for place in (str(_PROJECT), sys.prefix):  # either may be below /tmp
-        command += ["--ro-bind", place, place]
+    for path in (str(_PROJECT), sys.prefix):  # either may be below /tmp
+        command += ["--ro-bind", path, path]
     command += ["--bind", str(folder), str(folder), "--unshare-pid", "--unshare-ipc"]
     command += ["--die-with-parent", "--", *COLD, "exec-server", "--listen", where[transport]]
     with errors.open("wb") as stderr:

@@ -106,10 +106,10 @@ async def at_each_wait(
     """Cancel something at its waits, `count` times in all, and see after each that all is well."""
     waits = await interrupted(work(), sys.maxsize)
     await after()
-    places = [place for _ in range(-(-count // waits)) for place in range(1, waits + 1)]
-    for place in chance.sample(places, count):
+    waits_to_interrupt = [wait for _ in range(-(-count // waits)) for wait in range(1, waits + 1)]
+    for wait in chance.sample(waits_to_interrupt, count):
         async with asyncio.timeout(4 * LIMIT):
-            await interrupted(work(), place)
+            await interrupted(work(), wait)
             await after()
     return count
 

@@ -42,11 +42,11 @@ PYTHON = (
 class Prepared:
     """A folder that is ready for one attempt."""
 
-    places: Mapping[str, Any]
+    paths: Mapping[str, Any]
     """What the attempt is told: the members of `inside.Ground`."""
 
     def path(self, name: str) -> Path:
-        return Path(self.places[name])
+        return Path(self.paths[name])
 
     def state(self) -> dict[str, object]:
         """All that a sandboxed command must leave as it is, whatever it was allowed."""
@@ -98,7 +98,7 @@ def prepare(base: Path, outsider: Mapping[str, Any]) -> Prepared:
     os.mkfifo(work / "deep/er/secrets/fifo")
     (outside / "alias").symlink_to(work / "deep/er")
     special = _special_files(work) if os.getuid() == 0 else {}
-    places = {
+    paths = {
         "base": str(base),
         "work": str(work),
         "linked": str(linked),
@@ -114,11 +114,11 @@ def prepare(base: Path, outsider: Mapping[str, Any]) -> Prepared:
         "special": special,
         "handle": _handle(secret),
     }
-    return Prepared(places)
+    return Prepared(paths)
 
 
 def _special_files(work: Path) -> dict[str, str]:
-    """What only root can make: a device, and programs that change who runs them."""
+    """Make what only root can: a device, and programs that change who runs them."""
     null = work / "null-device"
     os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     program = work / "setuid-program"
@@ -252,7 +252,7 @@ PROFILES: Mapping[str, Callable[[Prepared], SandboxContext]] = {
         _special("project_roots", "write"),
         _at(ground.path("work") / "crossing/secrets", "deny"),
     ),
-    # Grants the temporary directory, of which the request names the place.
+    # Grants the temporary directory, of which the request names the path.
     "temporary": lambda ground: _context(
         ground,
         _special("root", "read"),

@@ -92,13 +92,13 @@ def params(
     tty: bool = False,
 ) -> StartParams:
     """A start in the workspace."""
-    places = {name: place for name, place in ground.places.items() if isinstance(place, str)}
-    given = {name: value.format(**places) for name, value in (env or {}).items()}
+    paths = {name: path for name, path in ground.paths.items() if isinstance(path, str)}
+    given = {name: value.format(**paths) for name, value in (env or {}).items()}
     return StartParams(
         process_id=f"attempt-{next(_numbers)}",
         argv=list(argv),
         cwd=PathUri.from_path(ground.path("work")),
-        env={"PATH": PATH, "HOME": ground.places["work"], **given},
+        env={"PATH": PATH, "HOME": ground.paths["work"], **given},
         tty=tty,
         sandbox=sandbox,
     )
@@ -123,7 +123,7 @@ async def outcome(backend: ExecBackend, start: StartParams) -> str:
 
 
 async def printed(backend: ExecBackend, start: StartParams, *, limit: float) -> str:
-    """What a program printed; nothing if it was not started."""
+    """Return the output of a program; nothing if it was not started."""
     async with asyncio.timeout(limit):
         try:
             process = await backend.start(start)
@@ -150,7 +150,7 @@ async def make_attempt(
     backend: ExecBackend, attempt: Attempt, ground: Prepared, sandbox: SandboxContext | None
 ) -> str:
     """Run an attempt; see `outcome`."""
-    argv = (PYTHON, "-I", "-S", "-c", attempt.program, repr(dict(ground.places)))
+    argv = (PYTHON, "-I", "-S", "-c", attempt.program, repr(dict(ground.paths)))
     return await outcome(
         backend, params(ground, *argv, sandbox=sandbox, env=attempt.env, tty=attempt.tty)
     )

@@ -1,5 +1,5 @@
 """
-What an attempt has at hand where it runs.
+Tools of an attempt where it runs.
 
 The text of this file goes in front of each attempt, and a bare interpreter runs the two. So it
 imports nothing but the standard library, and nothing of that which is slow to load.
@@ -88,7 +88,7 @@ MNT_DETACH = 2
 
 
 class Ground:
-    """Where things are that an attempt may go for, and what is known of the world outside."""
+    """Paths that an attempt may go for, and facts about the world outside."""
 
     base: str
     """Holds all the others; readable, not writable."""
@@ -117,8 +117,8 @@ class Ground:
     handle: list[Any]
     """The file handle of `secret`: its type and its bytes in hexadecimal; empty if it has none."""
 
-    def __init__(self, **places: Any) -> None:
-        self.__dict__.update(places)
+    def __init__(self, **paths: Any) -> None:
+        self.__dict__.update(paths)
 
 
 class Blocked(Exception):

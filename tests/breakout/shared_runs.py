@@ -95,7 +95,7 @@ class SharedRuns:
     async def _run(
         self, ground: Prepared, program: Path, profile: str | None, attempts: int
     ) -> str:
-        argv = (PYTHON, "-I", "-S", str(program), repr(dict(ground.places)))
+        argv = (PYTHON, "-I", "-S", str(program), repr(dict(ground.paths)))
         sandbox = None if profile is None else PROFILES[profile](ground)
         start = params(ground, *argv, sandbox=sandbox)
         return await printed(self._backend, start, limit=LIMIT + attempts * 0.1)

@@ -43,7 +43,7 @@ def _source(function: Callable[[Ground], object]) -> str:
 
 @cache
 def _imports(module: str) -> list[str]:
-    """What a module imports from the standard library, a line for each."""
+    """Return the imports of a module from the standard library, a line for each."""
     return [
         ast.unparse(node)
         for node in ast.parse(inspect.getsource(sys.modules[module])).body
@@ -69,12 +69,12 @@ class Attempt:
     gap: str | None = None
     """Why it gets through the sandbox all the same; documented for users."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of the start; `{name}` is replaced by a place of the ground."""
+    """Added to the environment of the start; `{name}` is replaced by a path of the ground."""
     tty: bool = False
 
     @property
     def program(self) -> str:
-        """What the interpreter is given to run."""
+        """Program that the interpreter is given to run."""
         return f"{INSIDE}\n\n{self.source}\n\nmain({self.name})\n"
 
 

@@ -104,7 +104,7 @@ async def all_outcomes(
     profile: str | None,
     starts: int = STARTS,
 ) -> set[str]:
-    """What became of many starts; those that were not built are no way out."""
+    """Outcomes of many starts; those that were not built are no way out."""
     seen = set()
     for _ in range(1 if profile is None else starts):
         sandbox = None if profile is None else PROFILES[profile](ground)

@@ -24,9 +24,9 @@ address, wanted = sys.argv[1:3]
 
 def tokens():
     found = [""]
-    places = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.getuid()}", *sys.argv[3:]]
-    for place in filter(None, places):
-        for folder, _, names in os.walk(place):
+    folders = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.getuid()}", *sys.argv[3:]]
+    for path in filter(None, folders):
+        for folder, _, names in os.walk(path):
             for name in names:
                 try:
                     with open(f"{folder}/{name}") as file:
@@ -103,10 +103,10 @@ async def server(
     request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[str, holdfast.Environment]]:
     """The address of a server as anybody starts it, and a client of it."""
-    place = tmp_path_factory.mktemp("s").resolve() / "socket"
-    listen = "ws://127.0.0.1:0" if request.param == "port" else f"unix://{place}"
+    path = tmp_path_factory.mktemp("s").resolve() / "socket"
+    listen = "ws://127.0.0.1:0" if request.param == "port" else f"unix://{path}"
     with serving("--listen", listen, command=(*HOLDFAST, "serve")) as running:
-        address = running.url.rpartition(":")[2] if request.param == "port" else str(place)
+        address = running.url.rpartition(":")[2] if request.param == "port" else str(path)
         async with holdfast.connect(running.url) as env:
             yield address, env
 

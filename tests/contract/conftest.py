@@ -1,4 +1,4 @@
-"""Every place where processes can be started, behind one fixture, on both event loops."""
+"""Every subject where processes can be started, behind one fixture, on both event loops."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from tests.e2e.wire import HOLDFAST, gone, is_alive, serving
 from tests.real.codex import codex, codex_serving, temporary
 from tests.turns import number_of
 
-PLACES = [
+SUBJECTS = [
     "local",
     "memory",
     "websocket",
@@ -77,16 +77,16 @@ _REAL_TURNS = ("real-websocket", "real-websocket", "real-stdio")
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
-    """Run processes of every place on both kinds of loops; a client may live on either."""
+    """Run processes of every subject on both kinds of loops; a client may live on either."""
     names = item.fixturenames if isinstance(item, pytest.Function) else ()
-    if "place" in names and "files" not in names and "http" not in names:
+    if "subject" in names and "files" not in names and "http" not in names:
         return {"asyncio": asyncio.SelectorEventLoop, "uvloop": new_uvloop}
     return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Choose places and event loops of each test, unless `--all-places` asks for all of them.
+    Choose subjects and event loops of each test, unless `--all-combinations` asks for all of them.
 
     Each test runs on this machine on one of the loops, with one server of ours on the other,
     on one real Codex, and on every fake. Which loop, which way to the server and which Codex is
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A test that is marked `every_transport` runs on all of them, and one that is marked
     `both_loops` on both loops everywhere.
     """
-    everywhere: bool = config.getoption("--all-places")
+    everywhere: bool = config.getoption("--all-combinations")
     left_out = {item for item in items if _is_left_out(item, everywhere)}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
@@ -106,37 +106,37 @@ def _is_left_out(item: pytest.Item, everywhere: bool) -> bool:
         return False
     if Path(__file__).parent not in item.path.parents:
         return False  # the hook is called with all tests
-    place = item.callspec.params.get("place")
+    subject = item.callspec.params.get("subject")
     loop = item.callspec.params.get("_asyncio_loop_factory")
-    if place in FAKES and not {"env", "http"}.isdisjoint(item.fixturenames):
+    if subject in FAKES and not {"env", "http"}.isdisjoint(item.fixturenames):
         return True  # they are no environments, and make no HTTP calls
-    if place in FAKES and "files" in item.fixturenames and place not in WITH_FILES:
+    if subject in FAKES and "files" in item.fixturenames and subject not in WITH_FILES:
         return True
-    if place in REAL and loop is new_uvloop:
+    if subject in REAL and loop is new_uvloop:
         return True
-    if everywhere or not isinstance(place, str):
+    if everywhere or not isinstance(subject, str):
         return False
-    return _is_not_its_turn(item, place, loop)
+    return _is_not_its_turn(item, subject, loop)
 
 
-def _is_not_its_turn(item: pytest.Function, place: str, loop: object) -> bool:
-    """Return True for a combination of place and loop that others of its kind stand for."""
-    if place in WITH_FILES and "files" in item.fixturenames:
+def _is_not_its_turn(item: pytest.Function, subject: str, loop: object) -> bool:
+    """Return True for a combination of subject and loop that others of its kind stand for."""
+    if subject in WITH_FILES and "files" in item.fixturenames:
         return False  # those have one loop
-    number = number_of(item, {"place", "_asyncio_loop_factory"})
+    number = number_of(item, {"subject", "_asyncio_loop_factory"})
     if item.get_closest_marker("every_transport") is None:
-        if place in _TURNS and place != _TURNS[number // 2 % len(_TURNS)]:
+        if subject in _TURNS and subject != _TURNS[number // 2 % len(_TURNS)]:
             return True
-        if place in REAL and place != _REAL_TURNS[number // 2 % len(_REAL_TURNS)]:
+        if subject in REAL and subject != _REAL_TURNS[number // 2 % len(_REAL_TURNS)]:
             return True
-    if loop is None or place in REAL or item.get_closest_marker("both_loops") is not None:
+    if loop is None or subject in REAL or item.get_closest_marker("both_loops") is not None:
         return False
     # A server is on the loop that this machine is not on.
-    return (loop is new_uvloop) == ((number + (place in _TURNS)) % 2 == 0)
+    return (loop is new_uvloop) == ((number + (subject in _TURNS)) % 2 == 0)
 
 
 @dataclass(frozen=True)
-class Place:
+class Subject:
     """One implementation of the seam."""
 
     backend: ExecBackend
@@ -169,8 +169,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class FakePlace(Place):
-    """A place without processes of the kernel."""
+class FakeSubject(Subject):
+    """A subject without processes of the kernel."""
 
     files: FakeFileSystem = field(default_factory=FakeFileSystem)
     behind: FakeBackend | None = None
@@ -251,21 +251,21 @@ def ssh_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host | None]:
         yield found
 
 
-@pytest.fixture(params=[*PLACES, *FAKES])
-async def place(
+@pytest.fixture(params=[*SUBJECTS, *FAKES])
+async def subject(
     request: pytest.FixtureRequest,
     websocket_url: str,
     unix_url: str,
     codex_url: str | None,
     codex_home: Path,
     ssh_host: Host | None,
-) -> AsyncIterator[Place]:
-    """Each place where processes can be started, in turn."""
+) -> AsyncIterator[Subject]:
+    """Each subject where processes can be started, in turn."""
     name: str = request.param
     async with AsyncExitStack() as stack:
         if name == "local":
             backend = await stack.enter_async_context(LocalBackend())
-            yield Place(backend, remote=False, real=False)
+            yield Subject(backend, remote=False, real=False)
             return
         if name in FAKES:
             codex_like = name == "fake-codex"
@@ -277,13 +277,13 @@ async def place(
                 server = await stack.enter_async_context(Server(processes=fake, files=files))
                 connecting = ExecServerClient.connect(MemoryTarget(server))
                 client = await stack.enter_async_context(await connecting)
-                yield FakePlace(client, remote=True, real=False, files=files, behind=fake)
+                yield FakeSubject(client, remote=True, real=False, files=files, behind=fake)
                 return
             if name == RECORDED:
                 recorder = await stack.enter_async_context(Recorder(fake))
-                yield FakePlace(recorder, remote=False, real=False, behind=fake)
+                yield FakeSubject(recorder, remote=False, real=False, behind=fake)
                 return
-            yield FakePlace(fake, remote=fake.remote, real=codex_like)
+            yield FakeSubject(fake, remote=fake.remote, real=codex_like)
             return
         target: str | list[str] | Target
         match name:
@@ -307,7 +307,7 @@ async def place(
                 home = [f"CODEX_HOME={codex_home}", f"TMPDIR={temporary(codex_home)}"]
                 target = ["/usr/bin/env", *home, codex(), "exec-server", "--listen", "stdio"]
         client = await stack.enter_async_context(await ExecServerClient.connect(target))
-        yield Place(client, remote=True, real=name.startswith("real"))
+        yield Subject(client, remote=True, real=name.startswith("real"))
 
 
 class ClientEnvironment(Environment):
@@ -340,12 +340,12 @@ class ClientEnvironment(Environment):
 
 
 @pytest.fixture
-async def env(place: Place, tmp_path: Path) -> AsyncIterator[Environment]:
-    """Each place in turn, with a folder of its own."""
+async def env(subject: Subject, tmp_path: Path) -> AsyncIterator[Environment]:
+    """Each subject in turn, with a folder of its own."""
     environment: Environment
-    if place.remote:
-        assert isinstance(place.backend, ExecServerClient)
-        environment = ClientEnvironment(place.backend)
+    if subject.remote:
+        assert isinstance(subject.backend, ExecServerClient)
+        environment = ClientEnvironment(subject.backend)
     else:
         environment = LocalEnvironment()
     environment.cwd = tmp_path

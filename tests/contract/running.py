@@ -8,7 +8,7 @@ from holdfast.backends import ExecProcess
 from holdfast.events import Closed, Exited, ProcessEvent
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk, StartParams
-from tests.contract.conftest import Place
+from tests.contract.conftest import Subject
 from tests.e2e.wire import LIMIT, PATH
 
 __all__ = ["Output", "Run", "check", "finish", "program", "run", "shell"]
@@ -60,9 +60,9 @@ def check(events: list[ProcessEvent]) -> Run:
     return Run(exited.verdict.exit_code, **streams)
 
 
-async def run(place: Place, params: StartParams) -> Run:
+async def run(subject: Subject, params: StartParams) -> Run:
     async with asyncio.timeout(LIMIT):
-        process = await place.backend.start(params)
+        process = await subject.backend.start(params)
     return await finish(process)
 
 

@@ -1,5 +1,5 @@
 """
-`command_exec` on every place: this machine, behind our transports, on the real Codex server.
+`command_exec` on every subject: this machine, behind our transports, on the real Codex server.
 
 `HOLDFAST_COMMAND_RUNS=1000` repeats what depends on the order of things so often.
 """
@@ -23,7 +23,7 @@ from holdfast.command_exec import (
     SpawnRefused,
 )
 from holdfast.environments.environment import Environment
-from tests.contract.conftest import Place
+from tests.contract.conftest import Subject
 from tests.e2e.wire import Fifo, gone
 
 RUNS = int(os.environ.get("HOLDFAST_COMMAND_RUNS", "4"))
@@ -107,7 +107,7 @@ async def test_the_output_of_a_killed_command_is_kept(commands: CommandExec) -> 
 
 @pytest.mark.slow
 async def test_a_timeout_kills_what_it_started(
-    commands: CommandExec, place: Place, tmp_path: Path
+    commands: CommandExec, subject: Subject, tmp_path: Path
 ) -> None:
     with Fifo(tmp_path / "pids") as pids:
         command = await sh(
@@ -120,7 +120,7 @@ async def test_a_timeout_kills_what_it_started(
         done = await command.wait()
     assert (done.exit_code, done.stdout) == (124, b"so")
     await gone(child)
-    if place.real:
+    if subject.real:
         os.kill(escaped, signal.SIGKILL)  # a Codex server kills groups only
     await gone(escaped)
 
@@ -146,7 +146,7 @@ FLOOD = f"head -c {SIZE} /dev/zero & head -c {SIZE} /dev/zero >&2; wait"
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [0, 100_000, SIZE, None])
 async def test_both_streams_can_be_flooded(
-    commands: CommandExec, place: Place, cap: int | None
+    commands: CommandExec, subject: Subject, cap: int | None
 ) -> None:
     kept = SIZE if cap is None else cap
     reached = cap is not None
@@ -162,7 +162,7 @@ async def test_both_streams_can_be_flooded(
     except CommandLost as error:
         # A Codex server numbers the bytes of a flood in one order and sends them in another:
         # now and then more than is kept for putting them in order.
-        if not place.real or "reorder buffer exceeds" not in str(error):
+        if not subject.real or "reorder buffer exceeds" not in str(error):
             raise
 
 
@@ -205,7 +205,7 @@ async def test_the_tail_of_a_child_is_in_the_answer(
 
 @pytest.mark.slow
 async def test_a_child_that_writes_for_ever_is_not_waited_for(
-    env: Environment, place: Place, tmp_path: Path
+    env: Environment, subject: Subject, tmp_path: Path
 ) -> None:
     with Fifo(tmp_path / "pids") as pids:
         async with CommandExec(env, drain=DrainPolicy(limit=0.3)) as commands:
@@ -215,7 +215,7 @@ async def test_a_child_that_writes_for_ever_is_not_waited_for(
             assert (done.exit_code, done.drain_timed_out) == (0, True)
             assert done.stdout.startswith(b"x\n")
             child = int(await pids.line())
-            if place.real:
+            if subject.real:
                 os.kill(child, signal.SIGKILL)  # a Codex server leaves it
             await gone(child)
 
@@ -246,8 +246,8 @@ async def refused(commands: CommandExec, extension: str, **options: object) -> N
     assert raised.value.extension == extension
 
 
-async def test_input_is_written_and_closed(commands: CommandExec, place: Place) -> None:
-    if place.real:
+async def test_input_is_written_and_closed(commands: CommandExec, subject: Subject) -> None:
+    if subject.real:
         await refused(commands, "closeStdin", stdin=True)
         return
     command = await commands.start(["cat"], stdin=True, stream=True, cap=None)
@@ -259,8 +259,8 @@ async def test_input_is_written_and_closed(commands: CommandExec, place: Place) 
     assert (await command.wait()).exit_code == 0
 
 
-async def test_a_closed_reader_is_not_reported(commands: CommandExec, place: Place) -> None:
-    if place.real:
+async def test_a_closed_reader_is_not_reported(commands: CommandExec, subject: Subject) -> None:
+    if subject.real:
         return
     command = await sh(commands, "exec 0<&-; echo closed; exec sleep 100", stdin=True, stream=True)
     deltas = command.output()
@@ -272,8 +272,8 @@ async def test_a_closed_reader_is_not_reported(commands: CommandExec, place: Pla
     assert (await command.wait()).exit_code == 137
 
 
-async def test_a_terminal_has_a_size_and_an_end(commands: CommandExec, place: Place) -> None:
-    if place.real:
+async def test_a_terminal_has_a_size_and_an_end(commands: CommandExec, subject: Subject) -> None:
+    if subject.real:
         await refused(commands, "resize", tty=True)
         await refused(commands, "size", tty=True, size=(3, 4), accept_missing=["resize"])
         return
@@ -300,10 +300,10 @@ async def test_a_terminal_has_a_size_and_an_end(commands: CommandExec, place: Pl
 
 
 async def test_variables_are_set_and_removed_by_their_exact_names(
-    commands: CommandExec, place: Place
+    commands: CommandExec, subject: Subject
 ) -> None:
     given: dict[str, str | None] = {"ONE": "1", "NODE_REPL_AUTH_TOKEN": "secret", "TOKEN": "kept"}
-    if place.real:
+    if subject.real:
         await refused(commands, "unset", env={"HOME": None})
     else:
         given |= {"HOME": None, "path": None}
@@ -313,7 +313,7 @@ async def test_variables_are_set_and_removed_by_their_exact_names(
     assert {"ONE=1", "TOKEN=kept", "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS=1"} <= {*lines}
     assert "PATH" in names
     assert "NODE_REPL_AUTH_TOKEN" not in names
-    assert ("HOME" in names) == place.real
+    assert ("HOME" in names) == subject.real
 
 
 async def test_without_its_variables_nothing_of_codex_is_set(commands: CommandExec) -> None:

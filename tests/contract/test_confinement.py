@@ -16,7 +16,7 @@ from holdfast.environments.sandbox import SandboxProfile
 from holdfast.errors import InvalidParams, Refused, Unsupported
 from holdfast.events import DenialKind, Reason
 from holdfast.protocol.paths import PathUri
-from tests.contract.conftest import Place
+from tests.contract.conftest import Subject
 from tests.contract.test_environment import read_until
 
 
@@ -49,10 +49,10 @@ async def test_a_sandboxed_command_writes_to_its_workspace_only(
 
 @pytest.mark.slow
 async def test_every_start_tells_what_is_enforced_and_what_is_not(
-    env: Environment, place: Place
+    env: Environment, subject: Subject
 ) -> None:
     done = await env.run(["true"], sandbox="read-only")
-    if place.real:
+    if subject.real:
         assert done.enforcement is None  # Codex does not tell
     else:
         assert done.enforcement is not None
@@ -79,14 +79,14 @@ async def test_a_denial_names_the_file_or_the_network(env: Environment, outside:
 
 @pytest.mark.slow
 async def test_what_the_kernel_refused_is_told_though_the_command_is_silent(
-    env: Environment, place: Place
+    env: Environment, subject: Subject
 ) -> None:
     done = await env.run(
         ["bash", "-c", "{ exec 3<>/dev/tcp/127.0.0.1/9; } 2>&-"], sandbox="read-only"
     )
     assert (done.exit_code, done.denied) == (1, False)
     tried = [(one.program, one.family, one.kind) for one in done.network_attempts]
-    assert tried == ([] if place.real else [("bash", "IPv4", "stream")])
+    assert tried == ([] if subject.real else [("bash", "IPv4", "stream")])
 
 
 @pytest.mark.slow
@@ -176,9 +176,9 @@ async def test_a_profile_of_another_kind_of_machine_is_refused(env: Environment)
     ],
 )
 async def test_a_command_is_ended_by_its_limit_which_is_named(
-    env: Environment, place: Place, limits: Limits, script: str, named: str
+    env: Environment, subject: Subject, limits: Limits, script: str, named: str
 ) -> None:
-    if place.real:  # it would ignore them without a word
+    if subject.real:  # it would ignore them without a word
         with pytest.raises(Unsupported):
             await env.run(script, limits=limits)
         return
@@ -188,9 +188,9 @@ async def test_a_command_is_ended_by_its_limit_which_is_named(
 
 
 async def test_a_limit_that_the_kernel_keeps_is_the_affair_of_the_command(
-    env: Environment, place: Place
+    env: Environment, subject: Subject
 ) -> None:
-    if place.real:
+    if subject.real:
         return  # see above
     done = await env.run("ulimit -n", limits=Limits(open_files=20))
     assert done.stdout == "20\n"

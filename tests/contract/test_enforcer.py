@@ -1,4 +1,4 @@
-"""What every `Enforcer` has to hold: a command may do what its profile allows, and no more."""
+"""Contract of every `Enforcer`: a command may do what its profile allows, and no more."""
 
 import asyncio
 import os

@@ -32,7 +32,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.events import Reason
-from tests.contract.conftest import Place
+from tests.contract.conftest import Subject
 from tests.e2e.wire import LIMIT, Fifo, readable
 
 
@@ -273,14 +273,14 @@ async def test_a_command_that_takes_too_long_is_ended_and_what_it_wrote_is_kept(
 
 @pytest.mark.slow
 async def test_what_left_the_group_of_a_command_is_ended_with_it(
-    env: Environment, place: Place, tmp_path: Path
+    env: Environment, subject: Subject, tmp_path: Path
 ) -> None:
     with Lifeline(tmp_path / "life") as life:
         script = f"{life.hold}; setsid -w sh -c 'echo $$; exec sleep 600'"
         done = await env.run(script, timeout=1.0)
         assert done.reason is Reason.TIMED_OUT
         await life.held()
-        if place.real:
+        if subject.real:
             os.kill(int(done.stdout), signal.SIGKILL)  # it knows groups only
         await life.let_go()
 
@@ -464,9 +464,9 @@ async def test_a_process_on_a_terminal_has_one(env: Environment) -> None:
         assert (await process.wait()).ok
 
 
-async def test_a_terminal_has_the_size_it_was_given(env: Environment, place: Place) -> None:
+async def test_a_terminal_has_the_size_it_was_given(env: Environment, subject: Subject) -> None:
     sized = env.start("stty size; read line; stty size", tty=True, size=(50, 132))
-    if place.real:  # it would ignore the size without a word
+    if subject.real:  # it would ignore the size without a word
         with pytest.raises(Unsupported):
             await sized
         return
@@ -498,12 +498,12 @@ async def test_a_process_can_be_interrupted_and_terminated(env: Environment) -> 
         assert process.verdict is not None
 
 
-async def test_a_process_tells_its_number_and_its_end(env: Environment, place: Place) -> None:
+async def test_a_process_tells_its_number_and_its_end(env: Environment, subject: Subject) -> None:
     async with env.start("echo $$; read x; exit 7") as process:
         pid = int(await read_until(process, "\n"))
-        if place.real:
+        if subject.real:
             assert process.pid is None  # it does not tell
-        elif not place.remote:
+        elif not subject.remote:
             assert process.pid == pid
         else:
             assert process.pid in (pid, None)  # None: a server without that extension
@@ -564,13 +564,13 @@ async def test_what_was_not_found_can_still_be_read(env: Environment) -> None:
 
 
 @pytest.mark.every_transport
-async def test_the_shell_of_a_place_is_told(env: Environment, place: Place) -> None:
+async def test_the_shell_of_a_place_is_told(env: Environment, subject: Subject) -> None:
     shell = await env.shell()
     assert (await env.run([shell.path, "-c", "echo works"])).stdout == "works\n"
     assert await env.shell(shell.name) == shell
     assert await env.shell(f"/some/where/{shell.name}") == shell
     other = "zsh" if shell.name != "zsh" else "bash"
-    if place.remote:
+    if subject.remote:
         with pytest.raises(
             InvalidParams, match=f"environment `client` only supports `{shell.name}`"
         ):
@@ -596,10 +596,10 @@ async def test_a_sandbox_can_be_prepared(env: Environment) -> None:
     assert done.stdout == "works\n"
 
 
-async def test_the_end_of_the_input_can_be_told(env: Environment, place: Place) -> None:
+async def test_the_end_of_the_input_can_be_told(env: Environment, subject: Subject) -> None:
     async with env.start("cat") as process:
         await process.write("x" * 200_000)
-        if place.real:
+        if subject.real:
             with pytest.raises(Unsupported):
                 await process.close_stdin()
             return
@@ -804,7 +804,7 @@ async def test_a_file_of_a_folder_that_fails_is_named_and_not_half_there(
 
 
 async def test_an_error_of_one_who_is_told_of_progress_ends_a_transfer(
-    env: Environment, place: Place, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    env: Environment, subject: Subject, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     here = tmp_path_factory.mktemp("here")
     (here / "file").write_bytes(b"x" * 3_000_000)
@@ -816,7 +816,7 @@ async def test_an_error_of_one_who_is_told_of_progress_ends_a_transfer(
     if (await env.capabilities()).file_write_streaming:
         with pytest.raises(ZeroDivisionError, match="file"):
             await env.files.upload(here / "file", "there", on_progress=fail)
-        if not place.real:  # which writes in place
+        if not subject.real:  # which writes in place
             assert (tmp_path / "there").read_text() == "old"
     with pytest.raises(TypeError, match="on_progress is an ordinary function"):
         await env.files.upload(here / "file", "there", on_progress=asyncio.sleep)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ from holdfast.protocol.sandbox import (
     SpecialValue,
 )
 from holdfast.testing import FakePath
-from tests.contract.conftest import FakePlace, Place
+from tests.contract.conftest import FakeSubject, Subject
 from tests.e2e.wire import LIMIT
 
 BIG = 5 * BLOCK + 17
@@ -46,13 +46,13 @@ DISABLED = SandboxContext(permissions=DisabledProfile(), windows_sandbox_level="
 
 
 @pytest.fixture
-async def files(place: Place) -> AsyncIterator[FileSystem]:
-    """The files of each place in turn."""
-    if isinstance(place, FakePlace) and not place.remote:
-        yield place.files
-    elif place.remote:
-        assert isinstance(place.backend, ExecServerClient)
-        yield place.backend.files
+async def files(subject: Subject) -> AsyncIterator[FileSystem]:
+    """The files of each subject in turn."""
+    if isinstance(subject, FakeSubject) and not subject.remote:
+        yield subject.files
+    elif subject.remote:
+        assert isinstance(subject.backend, ExecServerClient)
+        yield subject.backend.files
     else:
         local = LocalFileSystem()
         yield local
@@ -60,17 +60,17 @@ async def files(place: Place) -> AsyncIterator[FileSystem]:
 
 
 @pytest.fixture
-def tmp_path(place: Place, tmp_path: Path) -> Path:
+def tmp_path(subject: Subject, tmp_path: Path) -> Path:
     """The directory of a test: on a fake disk an object that stands in for a `Path`."""
-    if not isinstance(place, FakePlace):
+    if not isinstance(subject, FakeSubject):
         return tmp_path
-    folder = place.files.path("/tmp/test")
+    folder = subject.files.path("/tmp/test")
     folder.mkdir(parents=True)
     return cast("Path", folder)
 
 
-def need_sandboxes(place: Place) -> None:
-    if isinstance(place, FakePlace):
+def need_sandboxes(subject: Subject) -> None:
+    if isinstance(subject, FakeSubject):
         pytest.skip("a fake file system enforces no sandbox, and refuses to try")
 
 
@@ -340,9 +340,9 @@ async def test_a_gap_becomes_zeros(files: FileSystem, tmp_path: Path) -> None:
 
 
 async def test_a_discarded_replacement_leaves_the_old_file(
-    files: FileSystem, place: Place, tmp_path: Path
+    files: FileSystem, subject: Subject, tmp_path: Path
 ) -> None:
-    if place.real:
+    if subject.real:
         pytest.skip("different on purpose: Codex writes into the file itself")
     (tmp_path / "f").write_bytes(b"old")
     handle = await files.open(uri(tmp_path, "f"), "replace")
@@ -578,9 +578,9 @@ def confined(*entries: tuple[Path | Literal["root"], Access]) -> SandboxContext:
 
 @pytest.mark.requirement("fs.sandbox.restricted", "fs.sandbox.hidden")
 async def test_a_sandbox_hides_what_it_does_not_name(
-    files: FileSystem, place: Place, tmp_path: Path
+    files: FileSystem, subject: Subject, tmp_path: Path
 ) -> None:
-    need_sandboxes(place)
+    need_sandboxes(subject)
     for name in ("in", "out"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_text(name)
@@ -606,9 +606,9 @@ async def test_a_sandbox_hides_what_it_does_not_name(
 
 @pytest.mark.requirement("fs.sandbox.denied")
 async def test_a_sandbox_denies_what_it_says(
-    files: FileSystem, place: Place, tmp_path: Path
+    files: FileSystem, subject: Subject, tmp_path: Path
 ) -> None:
-    need_sandboxes(place)
+    need_sandboxes(subject)
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/key").write_text("x")
     sandbox = confined(("root", "read"), (tmp_path / "secret", "deny"))
@@ -628,9 +628,9 @@ async def test_a_sandbox_denies_what_it_says(
 
 @pytest.mark.requirement("fs.sandbox.read-only", "fs.sandbox.protected")
 async def test_a_sandbox_writes_only_where_it_says(
-    files: FileSystem, place: Place, tmp_path: Path
+    files: FileSystem, subject: Subject, tmp_path: Path
 ) -> None:
-    need_sandboxes(place)
+    need_sandboxes(subject)
     for folder in ("ws/.git", "out"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "ws/link").symlink_to(tmp_path / "out/f")
@@ -673,11 +673,11 @@ async def test_many_files_go_at_once(files: FileSystem, tmp_path: Path) -> None:
 
 
 async def test_a_file_is_renamed_in_one_step_where_the_server_can(
-    files: FileSystem, place: Place, tmp_path: Path
+    files: FileSystem, subject: Subject, tmp_path: Path
 ) -> None:
     (tmp_path / "old").write_text("new content")
     (tmp_path / "new").write_text("old content")
-    if place.real:
+    if subject.real:
         with pytest.raises(Unsupported):
             await files.rename(uri(tmp_path, "old"), uri(tmp_path, "new"))
     else:
@@ -696,7 +696,7 @@ async def test_a_file_is_renamed_in_one_step_where_the_server_can(
 
 
 async def test_a_file_that_is_replaced_gets_permissions_where_the_server_can(
-    files: FileSystem, place: Place, tmp_path: Path
+    files: FileSystem, subject: Subject, tmp_path: Path
 ) -> None:
     path = tmp_path / "script"
     path.write_text("old")
@@ -705,6 +705,6 @@ async def test_a_file_that_is_replaced_gets_permissions_where_the_server_can(
     await handle.write_block(0, b"new")
     await handle.aclose()
     assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == (0o640 if place.real else 0o751)
+    assert path.stat().st_mode & 0o777 == (0o640 if subject.real else 0o751)
     told = (await files.get_metadata(uri(path))).permissions
-    assert told is UNSET if place.real else told == 0o751
+    assert told is UNSET if subject.real else told == 0o751

@@ -22,7 +22,7 @@ from tests.e2e.wire import LIMIT
 
 
 class Forgetful(ProcessObserver):
-    """A place that forgets a process right after its close."""
+    """A subject that forgets a process right after its close."""
 
     def __init__(self) -> None:
         self.backend: ExecBackend
@@ -42,17 +42,17 @@ class Forgetful(ProcessObserver):
 
 @pytest.fixture(params=["local", "memory"])
 async def forgetful(request: pytest.FixtureRequest) -> AsyncIterator[Forgetful]:
-    place = Forgetful()
+    subject = Forgetful()
     async with AsyncExitStack() as stack:
         if request.param == "local":
-            processes = ProcessRegistry(retention=0.0, observers=[place])
-            place.backend = await stack.enter_async_context(LocalBackend(processes))
+            processes = ProcessRegistry(retention=0.0, observers=[subject])
+            subject.backend = await stack.enter_async_context(LocalBackend(processes))
         else:
-            server = Server(process_retention=0.0, observers=[place])
+            server = Server(process_retention=0.0, observers=[subject])
             target = MemoryTarget(await stack.enter_async_context(server))
             client = await ExecServerClient.connect(target)
-            place.backend = await stack.enter_async_context(client)
-        yield place
+            subject.backend = await stack.enter_async_context(client)
+        yield subject
 
 
 async def test_pipes(forgetful: Forgetful) -> None:

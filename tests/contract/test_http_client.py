@@ -17,7 +17,7 @@ from holdfast.errors import InvalidParams, OperationFailed
 from holdfast.http.local import LocalHttpClient
 from holdfast.protocol.base import Base64
 from holdfast.protocol.http import HttpHeader, HttpRequestParams
-from tests.contract.conftest import Place
+from tests.contract.conftest import Subject
 from tests.e2e.wire import LIMIT
 
 Answer = Callable[[bytes, bytes, asyncio.StreamWriter], object]
@@ -25,11 +25,11 @@ Answer = Callable[[bytes, bytes, asyncio.StreamWriter], object]
 
 
 @pytest.fixture
-async def http(place: Place) -> AsyncIterator[HttpClient]:
-    """The HTTP client of each place in turn."""
-    if place.remote:
-        assert isinstance(place.backend, ExecServerClient)
-        yield place.backend.http
+async def http(subject: Subject) -> AsyncIterator[HttpClient]:
+    """The HTTP client of each subject in turn."""
+    if subject.remote:
+        assert isinstance(subject.backend, ExecServerClient)
+        yield subject.backend.http
     else:
         local = LocalHttpClient()
         yield local

@@ -22,7 +22,7 @@ from holdfast.server.app import Server
 from holdfast.testing import CODEX, FakeBackend
 from holdfast.testing import HOLDFAST as ALL
 from holdfast.transports.base import Receiver, Transport
-from tests.contract.conftest import SERVED, FakePlace, MemoryTarget, Place
+from tests.contract.conftest import SERVED, FakeSubject, MemoryTarget, Subject
 from tests.contract.fake_programs import install
 from tests.contract.running import Output, check, finish, program, shell
 from tests.e2e.wire import LIMIT, Fifo
@@ -56,8 +56,8 @@ class GatedTarget(Target):
 
 
 @dataclass(frozen=True)
-class RealLine(Place):
-    """A place behind a connection."""
+class RealLine(Subject):
+    """A subject behind a connection."""
 
     target: GatedTarget
 
@@ -79,7 +79,7 @@ class RealLine(Place):
 class ServedLine(RealLine):
     """A connection to a server whose processes are those of `holdfast.testing`."""
 
-    fake: FakePlace
+    fake: FakeSubject
 
     def is_alive(self, pid: int) -> bool:
         return self.fake.is_alive(pid)
@@ -88,7 +88,7 @@ class ServedLine(RealLine):
         await self.fake.gone(pid)
 
 
-class FakeLine(FakePlace):
+class FakeLine(FakeSubject):
     """The same of `holdfast.testing`."""
 
     async def cut(self) -> None:
@@ -112,10 +112,10 @@ Line = RealLine | FakeLine
         SERVED,
     ]
 )
-async def place(
+async def subject(
     request: pytest.FixtureRequest, websocket_url: str, unix_url: str, codex_url: str | None
 ) -> AsyncIterator[Line]:
-    """Each place whose line can be lost and made again."""
+    """Each subject whose line can be lost and made again."""
     name: str = request.param
     async with AsyncExitStack() as stack:
         if name in ("fake-remote", "fake-codex"):
@@ -130,7 +130,7 @@ async def place(
             server = await stack.enter_async_context(Server(processes=backend))
             target = GatedTarget(MemoryTarget(server))
             client = await stack.enter_async_context(await ExecServerClient.connect(target))
-            played = FakePlace(backend, remote=False, real=False)
+            played = FakeSubject(backend, remote=False, real=False)
             yield ServedLine(client, remote=True, real=False, target=target, fake=played)
             return
         if name == "memory":
@@ -144,9 +144,9 @@ async def place(
         yield RealLine(client, remote=True, real=name.startswith("real"), target=target)
 
 
-async def start(place: Line, params: StartParams) -> ExecProcess:
+async def start(subject: Line, params: StartParams) -> ExecProcess:
     async with asyncio.timeout(LIMIT):
-        return await place.backend.start(params)
+        return await subject.backend.start(params)
 
 
 async def turns() -> None:
@@ -155,75 +155,77 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_termination_does_not_wait_for_the_line(place: Line) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
-    await place.cut()
+async def test_a_termination_does_not_wait_for_the_line(subject: Line) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
+    await subject.cut()
     async with asyncio.timeout(LIMIT):
         assert await process.terminate() is True
         assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
     assert process.verdict is None
-    place.restore()
+    subject.restore()
     async with asyncio.timeout(LIMIT):
         assert (await process.exited()).reason is Reason.TERMINATED
     assert (await finish(process)).stdout == b""
 
 
-async def test_what_was_left_is_ended_when_the_line_is_back(place: Line) -> None:
-    process = await start(place, shell("sleep 60 >/dev/null 2>&1 & echo $!"))
+async def test_what_was_left_is_ended_when_the_line_is_back(subject: Line) -> None:
+    process = await start(subject, shell("sleep 60 >/dev/null 2>&1 & echo $!"))
     below = int((await finish(process)).stdout)
-    await place.cut()
+    await subject.cut()
     async with asyncio.timeout(LIMIT):
         assert await process.terminate(left=True) is False  # nobody knows
-    assert place.is_alive(below)
-    place.restore()
-    if place.real:  # it never does that
-        place.kill(below)
+    assert subject.is_alive(below)
+    subject.restore()
+    if subject.real:  # it never does that
+        subject.kill(below)
     async with asyncio.timeout(LIMIT):
-        await place.gone(below)
+        await subject.gone(below)
 
 
-async def test_input_does_not_wait_for_the_line_and_arrives_once_and_in_order(place: Line) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_input_does_not_wait_for_the_line_and_arrives_once_and_in_order(
+    subject: Line,
+) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     output = Output(process)
     await process.write(b"0")
     await output.until(b"0")
-    await place.cut()
+    await subject.cut()
     for text, write_id in ((b"1", None), (b"2", "two"), (b"-", "two"), (b"3", None)):
         async with asyncio.timeout(LIMIT):
             assert await process.write(text, write_id) is WriteStatus.ACCEPTED
-    place.restore()
+    subject.restore()
     await process.write(b"4")
     await output.until(b"4")
     await process.terminate()
     assert (await output.finish()).stdout == b"01234"
 
 
-async def test_a_start_waits_for_the_line(place: Line) -> None:
-    await place.cut()
-    starting = asyncio.ensure_future(place.backend.start(shell("seq 1 20000")))
+async def test_a_start_waits_for_the_line(subject: Line) -> None:
+    await subject.cut()
+    starting = asyncio.ensure_future(subject.backend.start(shell("seq 1 20000")))
     await turns()
     assert not starting.done()
-    place.restore()
+    subject.restore()
     async with asyncio.timeout(LIMIT):
         process = await starting
     assert (await finish(process)).stdout.endswith(b"\n20000\n")
 
 
-async def test_a_start_that_is_given_up_without_a_line_never_ran(place: Line) -> None:
-    await place.cut()
-    starting = asyncio.ensure_future(place.backend.start(program("cat", pipe_stdin=True)))
+async def test_a_start_that_is_given_up_without_a_line_never_ran(subject: Line) -> None:
+    await subject.cut()
+    starting = asyncio.ensure_future(subject.backend.start(program("cat", pipe_stdin=True)))
     await turns()
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
-    place.restore()
-    assert (await finish(await start(place, program("true")))).exit_code == 0  # the id is free
+    subject.restore()
+    assert (await finish(await start(subject, program("true")))).exit_code == 0  # the id is free
 
 
 async def test_what_happens_without_a_line_is_told_when_it_is_back(
-    place: Line, tmp_path: Path
+    subject: Line, tmp_path: Path
 ) -> None:
     with Fifo(tmp_path / "go") as go:
-        process = await start(place, shell(f"(read x; echo late) < {go.path} & echo early"))
+        process = await start(subject, shell(f"(read x; echo late) < {go.path} & echo early"))
         stream = process.events()
         waiting: list[asyncio.Future[Verdict]] = [
             asyncio.ensure_future(process.exited()),
@@ -232,11 +234,11 @@ async def test_what_happens_without_a_line_is_told_when_it_is_back(
         async with asyncio.timeout(LIMIT):
             await waiting[0]
         reading = asyncio.ensure_future(process.read(99, wait=60.0))
-        await place.cut()
+        await subject.cut()
         go.write()
         await turns()
         assert not waiting[1].done()
-        place.restore()
+        subject.restore()
         async with asyncio.timeout(LIMIT):
             events = [event async for event in stream]
             assert (await waiting[1]) == (await waiting[0])
@@ -244,10 +246,10 @@ async def test_what_happens_without_a_line_is_told_when_it_is_back(
     assert check(events).stdout == b"early\nlate\n"
 
 
-async def test_a_reader_that_stood_still_goes_on(place: Line) -> None:
+async def test_a_reader_that_stood_still_goes_on(subject: Line) -> None:
     """A Codex server is not asked for more than it keeps."""
-    size = 900_000 if place.real else 6_000_000
-    process = await start(place, shell(f"head -c {size} /dev/zero"))
+    size = 900_000 if subject.real else 6_000_000
+    process = await start(subject, shell(f"head -c {size} /dev/zero"))
     async with process.events() as stream:
         async with asyncio.timeout(LIMIT):
             first = await anext(stream)
@@ -255,9 +257,9 @@ async def test_a_reader_that_stood_still_goes_on(place: Line) -> None:
             last = 0
             while (news := await process.read(last, wait=0.1)).chunks and not news.closed:
                 last = news.next_seq - 1
-        await place.cut()
+        await subject.cut()
         await turns()
-        place.restore()
+        subject.restore()
         async with asyncio.timeout(2 * LIMIT):
             events = [first, *[event async for event in stream]]
     assert len(check(events).stdout) == size

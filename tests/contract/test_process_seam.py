@@ -28,7 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.events import Closed, Gap, LimitKind, ProcessEvent, Reason, StreamEnded
 from holdfast.protocol.process import OutputChunk, ProcessLimits, StartParams, WriteStatus
-from tests.contract.conftest import Place
+from tests.contract.conftest import Subject
 from tests.contract.running import Output, Run, check, finish, program, run, shell
 from tests.contract.writers import counting, single_bytes
 from tests.e2e.wire import LIMIT, PATH, Fifo
@@ -44,16 +44,16 @@ def output_of(events: list[ProcessEvent]) -> bytes:
     return b"".join(event.chunk for event in events if isinstance(event, OutputChunk))
 
 
-async def start(place: Place, params: StartParams) -> ExecProcess:
+async def start(subject: Subject, params: StartParams) -> ExecProcess:
     async with asyncio.timeout(LIMIT):
-        return await place.backend.start(params)
+        return await subject.backend.start(params)
 
 
 # -- the exit
 
 
-async def test_the_exit_is_known_however_far_a_reader_is(place: Place) -> None:
-    process = await start(place, shell("head -c 900000 /dev/zero"))
+async def test_the_exit_is_known_however_far_a_reader_is(subject: Subject) -> None:
+    process = await start(subject, shell("head -c 900000 /dev/zero"))
     stream = process.events()
     async with asyncio.timeout(LIMIT):
         verdict = await process.exited()
@@ -64,15 +64,15 @@ async def test_the_exit_is_known_however_far_a_reader_is(place: Place) -> None:
     assert len(check(events).stdout) == 900_000
 
 
-async def test_the_exit_is_known_though_nobody_reads(place: Place) -> None:
-    process = await start(place, shell("head -c 3000000 /dev/zero"))
+async def test_the_exit_is_known_though_nobody_reads(subject: Subject) -> None:
+    process = await start(subject, shell("head -c 3000000 /dev/zero"))
     async with asyncio.timeout(2 * LIMIT):
         assert (await process.exited()).exit_code == 0
         assert (await process.wait()) == process.verdict
 
 
-async def test_without_an_exit_there_is_no_verdict(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_without_an_exit_there_is_no_verdict(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     assert process.verdict is None
     waiting = asyncio.ensure_future(process.exited())
     await process.write(b"x")
@@ -84,10 +84,10 @@ async def test_without_an_exit_there_is_no_verdict(place: Place) -> None:
 
 
 async def test_a_child_that_holds_the_output_is_waited_for_at_the_close_only(
-    place: Place, tmp_path: Path
+    subject: Subject, tmp_path: Path
 ) -> None:
     with Fifo(tmp_path / "go") as go:
-        process = await start(place, shell(f"(read x; echo late) < {go.path} & echo early"))
+        process = await start(subject, shell(f"(read x; echo late) < {go.path} & echo early"))
         closing = asyncio.ensure_future(process.wait())
         async with asyncio.timeout(LIMIT):
             verdict = await process.exited()
@@ -102,8 +102,8 @@ async def test_a_child_that_holds_the_output_is_waited_for_at_the_close_only(
 # -- event streams
 
 
-async def test_a_stream_begins_after_a_number(place: Place) -> None:
-    process = await start(place, shell("seq 1 20000"))
+async def test_a_stream_begins_after_a_number(subject: Subject) -> None:
+    process = await start(subject, shell("seq 1 20000"))
     async with asyncio.timeout(LIMIT):
         everything = [event async for event in process.events()]
         last = everything[-1].seq
@@ -112,8 +112,8 @@ async def test_a_stream_begins_after_a_number(place: Place) -> None:
             assert [event async for event in process.events(after)] == expected
 
 
-async def test_a_stream_may_begin_beyond_what_there_is(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_a_stream_may_begin_beyond_what_there_is(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     beyond = process.events(after_seq=2)  # claims the first stream, which has all
     output = Output(process)
     for text in (b"one", b"two", b"three"):
@@ -127,8 +127,8 @@ async def test_a_stream_may_begin_beyond_what_there_is(place: Place) -> None:
     await output.finish()
 
 
-async def test_a_cancelled_wait_loses_nothing(place: Place) -> None:
-    process = await start(place, shell("seq 1 200000"))
+async def test_a_cancelled_wait_loses_nothing(subject: Subject) -> None:
+    process = await start(subject, shell("seq 1 200000"))
     stream = process.events()
     dice = random.Random(1)
     events: list[ProcessEvent] = []
@@ -149,8 +149,8 @@ async def test_a_cancelled_wait_loses_nothing(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "block", "dropped"])
-async def test_a_stream_that_is_closed_holds_nobody_up(place: Place, how: str) -> None:
-    process = await start(place, shell("seq 1 2000000 | head -c 8000000"))
+async def test_a_stream_that_is_closed_holds_nobody_up(subject: Subject, how: str) -> None:
+    process = await start(subject, shell("seq 1 2000000 | head -c 8000000"))
     stream = process.events()
     async with asyncio.timeout(4 * LIMIT):
         if how == "block":
@@ -168,8 +168,8 @@ async def test_a_stream_that_is_closed_holds_nobody_up(place: Place, how: str) -
         assert (await process.wait()).exit_code == 0
 
 
-async def test_a_stream_that_is_closed_ends_the_wait_for_its_next_event(place: Place) -> None:
-    process = await start(place, shell("sleep 60"))
+async def test_a_stream_that_is_closed_ends_the_wait_for_its_next_event(subject: Subject) -> None:
+    process = await start(subject, shell("sleep 60"))
     stream = process.events()
     waiting = asyncio.ensure_future(anext(stream))
     await asyncio.sleep(0)  # it waits now
@@ -180,8 +180,8 @@ async def test_a_stream_that_is_closed_ends_the_wait_for_its_next_event(place: P
     await process.terminate()
 
 
-async def test_streams_do_not_know_each_other(place: Place) -> None:
-    process = await start(place, shell("seq 1 100000"))
+async def test_streams_do_not_know_each_other(subject: Subject) -> None:
+    process = await start(subject, shell("seq 1 100000"))
     first, second, third = process.events(), process.events(), process.events()
     async with asyncio.timeout(2 * LIMIT):
         third.close()
@@ -190,8 +190,10 @@ async def test_streams_do_not_know_each_other(place: Place) -> None:
     assert check(events).exit_code == 0
 
 
-async def test_output_that_is_gone_is_a_gap_for_who_takes_one(place: Place) -> None:
-    process = await start(place, shell("head -c 12000000 /dev/zero"))  # more than is ever under way
+async def test_output_that_is_gone_is_a_gap_for_who_takes_one(subject: Subject) -> None:
+    process = await start(
+        subject, shell("head -c 12000000 /dev/zero")
+    )  # more than is ever under way
     async with asyncio.timeout(2 * LIMIT):
         await process.wait()
         events = [event async for event in process.events(gaps=True)]
@@ -212,13 +214,13 @@ async def test_output_that_is_gone_is_a_gap_for_who_takes_one(place: Place) -> N
 
 
 @pytest.mark.every_transport
-async def test_a_reader_that_stops_holds_up_no_other_process(place: Place) -> None:
-    flood = await start(place, shell("head -c 8000000 /dev/zero", process_id="flood"))
-    stopped = flood.events(gaps=place.real)  # else Codex would have to hold the connection
-    other = await start(place, program("cat", pipe_stdin=True))
+async def test_a_reader_that_stops_holds_up_no_other_process(subject: Subject) -> None:
+    flood = await start(subject, shell("head -c 8000000 /dev/zero", process_id="flood"))
+    stopped = flood.events(gaps=subject.real)  # else Codex would have to hold the connection
+    other = await start(subject, program("cat", pipe_stdin=True))
     output = Output(other)
     async with asyncio.timeout(4 * LIMIT):
-        if place.real:
+        if subject.real:
             await flood.exited()
         else:
             last = 0
@@ -231,18 +233,18 @@ async def test_a_reader_that_stops_holds_up_no_other_process(place: Place) -> No
         assert await other.terminate()
         await output.finish()
         events = [event async for event in stopped]
-    if place.real:
+    if subject.real:
         assert any(isinstance(event, Gap) for event in events)
         assert isinstance(events[-1], Closed)
     else:
         assert len(check(events).stdout) == 8_000_000
 
 
-async def test_single_bytes_count_too(place: Place) -> None:
-    process = await start(place, program(*single_bytes(_SINGLE_BYTES)))
-    stream = process.events(gaps=place.real)
+async def test_single_bytes_count_too(subject: Subject) -> None:
+    process = await start(subject, program(*single_bytes(_SINGLE_BYTES)))
+    stream = process.events(gaps=subject.real)
     async with asyncio.timeout(4 * LIMIT):
-        if place.real:
+        if subject.real:
             # Codex cannot hold one process: what nobody reads is dropped here.
             await process.wait()
             events = [event async for event in stream]
@@ -269,8 +271,8 @@ _SINGLE_BYTES = 40_000
         pytest.param(program(*single_bytes(1000)), id="events"),
     ],
 )
-async def test_a_reader_lets_others_run(place: Place, params: StartParams) -> None:
-    process = await start(place, params)
+async def test_a_reader_lets_others_run(subject: Subject, params: StartParams) -> None:
+    process = await start(subject, params)
     stream = process.events()
     async with asyncio.timeout(2 * LIMIT):
         await process.wait()  # all of it is here, so that nothing makes the reader wait
@@ -297,15 +299,17 @@ async def test_a_reader_lets_others_run(place: Place, params: StartParams) -> No
     assert check([event for events in by_turn.values() for event in events]).exit_code == 0
 
 
-async def test_a_stream_of_output_can_end_before_the_others(place: Place, tmp_path: Path) -> None:
+async def test_a_stream_of_output_can_end_before_the_others(
+    subject: Subject, tmp_path: Path
+) -> None:
     with Fifo(tmp_path / "go") as go:
         script = f"echo out; exec >&-; read x < {go.path}; echo err >&2"
-        process = await start(place, shell(script))
+        process = await start(subject, shell(script))
         plain = process.events()
         stream = process.events(stream_ends=True)
         events: list[ProcessEvent] = []
         async with asyncio.timeout(LIMIT):
-            while not (place.real and events) and StreamEnded("stdout", 1) not in events:
+            while not (subject.real and events) and StreamEnded("stdout", 1) not in events:
                 events.append(await anext(stream))
             assert output_of(events) == b"out\n"
             go.write()
@@ -316,52 +320,54 @@ async def test_a_stream_of_output_can_end_before_the_others(place: Place, tmp_pa
             assert [event async for event in plain] == numbered
     assert check(numbered) == Run(0, b"out\n", b"err\n", b"")
     ended = [event.stream for event in events if isinstance(event, StreamEnded)]
-    assert sorted(ended) == ([] if place.real else ["stderr", "stdout"])
+    assert sorted(ended) == ([] if subject.real else ["stderr", "stdout"])
 
 
 # -- ending
 
 
-async def test_terminate_may_keep_the_streams(place: Place, tmp_path: Path) -> None:
+async def test_terminate_may_keep_the_streams(subject: Subject, tmp_path: Path) -> None:
     with Fifo(tmp_path / "go") as go:
         script = f"setsid sh -c 'echo $$; read x < {go.path}; echo late' & wait"
-        process = await start(place, shell(script))
+        process = await start(subject, shell(script))
         output = Output(process)
         await output.until(b"\n")
         below = int(output.data)
         assert await process.terminate(streams="keep") is True
         async with asyncio.timeout(LIMIT):
             assert (await process.exited()).reason is Reason.TERMINATED
-        if place.real:  # it closes all the same
+        if subject.real:  # it closes all the same
             await output.finish()
-            place.kill(below)
+            subject.kill(below)
         else:
             go.write()
             assert (await output.finish()).stdout.endswith(b"\nlate\n")
-        await place.gone(below)
+        await subject.gone(below)
 
 
 async def test_terminate_closes_the_streams_whoever_has_them_open(
-    place: Place, tmp_path: Path
+    subject: Subject, tmp_path: Path
 ) -> None:
     with Fifo(tmp_path / "go") as go:
         script = f"setsid sh -c 'echo $$; read x < {go.path}; echo late' & wait"
-        process = await start(place, shell(script))
+        process = await start(subject, shell(script))
         output = Output(process)
         await output.until(b"\n")
         below = int(output.data)
         assert await process.terminate() is True
         done = await output.finish()
         assert (done.exit_code, done.stdout) == (137, b"%d\n" % below)
-        assert place.is_alive(below)
-        place.kill(below)
-        await place.gone(below)
+        assert subject.is_alive(below)
+        subject.kill(below)
+        await subject.gone(below)
 
 
 @pytest.mark.parametrize("redirected", [True, False])
-async def test_terminate_takes_what_an_exited_process_left(place: Place, redirected: bool) -> None:
+async def test_terminate_takes_what_an_exited_process_left(
+    subject: Subject, redirected: bool
+) -> None:
     elsewhere = " >/dev/null 2>&1" if redirected else ""
-    process = await start(place, shell(f"sleep 60{elsewhere} & echo $!"))
+    process = await start(subject, shell(f"sleep 60{elsewhere} & echo $!"))
     output = Output(process)
     await output.until(b"\n")
     below = int(output.data)
@@ -370,28 +376,28 @@ async def test_terminate_takes_what_an_exited_process_left(place: Place, redirec
         if redirected:
             await process.wait()
     assert await process.terminate() is False
-    assert place.is_alive(below)
-    if place.real:
+    assert subject.is_alive(below)
+    if subject.real:
         assert await process.terminate(left=True) is False
-        assert place.is_alive(below)
-        place.kill(below)
-        await place.gone(below)
+        assert subject.is_alive(below)
+        subject.kill(below)
+        await subject.gone(below)
     else:
         assert await process.terminate(left=True) is True
-        await place.gone(below)
+        await subject.gone(below)
         assert await process.terminate(left=True) is False
     assert (await output.finish()).exit_code == 0
 
 
-async def test_nothing_left_is_nothing_to_terminate(place: Place) -> None:
-    process = await start(place, program("true"))
+async def test_nothing_left_is_nothing_to_terminate(subject: Subject) -> None:
+    process = await start(subject, program("true"))
     async with asyncio.timeout(LIMIT):
         await process.wait()
     assert await process.terminate(left=True) is False
 
 
-async def test_streams_are_closed_or_kept_and_nothing_else(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_streams_are_closed_or_kept_and_nothing_else(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     output = Output(process)
     with pytest.raises(InvalidParams, match="drop"):
         await process.terminate(streams="drop")  # type: ignore[arg-type]  # what is refused
@@ -413,19 +419,19 @@ def noted_in(count: Path) -> int:
     return int(count.read_bytes() or b"0") if count.exists() else 0
 
 
-async def test_a_kill_loses_nothing_that_was_written(place: Place, tmp_path: Path) -> None:
+async def test_a_kill_loses_nothing_that_was_written(subject: Subject, tmp_path: Path) -> None:
     count = tmp_path / "count"
-    process = await start(place, program(*counting(count)))
+    process = await start(subject, program(*counting(count)))
     stream = process.events()
     async with asyncio.timeout(4 * LIMIT):
-        if not place.real:
+        if not subject.real:
             # More than a reader may be behind, and no more comes: the rest is in the pipe.
             # On Codex such a reader would hold the connection, and with it the kill.
             await stalled(count, HIGH_WATER + (32 << 10))
         assert await process.terminate() is True
         done = check([event async for event in stream])
     written = noted_in(count)
-    if place.real:
+    if subject.real:
         assert len(done.stdout) <= written + 4096  # it does not promise more
     else:
         # It may have died after a write, and before it could note that.
@@ -433,13 +439,13 @@ async def test_a_kill_loses_nothing_that_was_written(place: Place, tmp_path: Pat
 
 
 @pytest.mark.every_transport
-async def test_a_process_that_does_not_read_can_be_ended(place: Place) -> None:
-    process = await start(place, program("sleep", "60", pipe_stdin=True))
+async def test_a_process_that_does_not_read_can_be_ended(subject: Subject) -> None:
+    process = await start(subject, program("sleep", "60", pipe_stdin=True))
     writes = [asyncio.ensure_future(process.write(bytes(65536))) for _ in range(200)]
     async with asyncio.timeout(2 * LIMIT):
         await writes[0]
         assert not writes[-1].done()
-        if place.real and not place.can_reconnect:
+        if subject.real and not subject.can_reconnect:
             # Nothing gets past a write that waits, and there is no other connection.
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(process.terminate(), 0.2)
@@ -452,11 +458,11 @@ async def test_a_process_that_does_not_read_can_be_ended(place: Place) -> None:
         statuses = set(await asyncio.gather(*writes))
     assert statuses == {WriteStatus.ACCEPTED, WriteStatus.STDIN_CLOSED}
     await finish(process)
-    assert (await run(place, program("true", process_id="other"))).exit_code == 0
+    assert (await run(subject, program("true", process_id="other"))).exit_code == 0
 
 
-async def test_a_terminated_process_takes_no_input(place: Place) -> None:
-    process = await start(place, program("sleep", "60", pipe_stdin=True))
+async def test_a_terminated_process_takes_no_input(subject: Subject) -> None:
+    process = await start(subject, program("sleep", "60", pipe_stdin=True))
     await process.terminate()
     assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
     await finish(process)
@@ -471,14 +477,14 @@ async def test_a_terminated_process_takes_no_input(place: Place) -> None:
     ],
 )
 async def test_the_verdict_names_the_limit(
-    place: Place, script: str, limits: ProcessLimits, kind: LimitKind
+    subject: Subject, script: str, limits: ProcessLimits, kind: LimitKind
 ) -> None:
     params = shell(script, limits=limits)
-    if place.real:
+    if subject.real:
         with pytest.raises(Unsupported):
-            await place.backend.start(params)
+            await subject.backend.start(params)
         return
-    process = await start(place, params)
+    process = await start(subject, params)
     assert (await finish(process)).exit_code == 137
     assert process.verdict is not None
     assert (process.verdict.reason, process.verdict.limit) == (Reason.LIMIT, kind)
@@ -490,9 +496,9 @@ async def test_the_verdict_names_the_limit(
 NO_SUCH_FILE = "No such file or directory (os error 2)"
 
 
-def check_cause(place: Place, error: BaseException, code: int) -> None:
+def check_cause(subject: Subject, error: BaseException, code: int) -> None:
     """Behind a server its own words are the cause."""
-    if place.remote:
+    if subject.remote:
         cause = error.__cause__
         assert isinstance(cause, RemoteError)
         assert (cause.code, cause.message) == (code, str(error))
@@ -560,67 +566,69 @@ def check_cause(place: Place, error: BaseException, code: int) -> None:
     ],
 )
 async def test_a_bad_start_is_refused_and_leaves_no_trace(
-    place: Place, params: StartParams, kind: type[Refused], number: int | None, text: str
+    subject: Subject, params: StartParams, kind: type[Refused], number: int | None, text: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        await place.backend.start(params)
+        await subject.backend.start(params)
     assert isinstance(caught.value, kind)
     assert str(caught.value) == text
     assert getattr(caught.value, "errno", None) == number
-    check_cause(place, caught.value, -32602 if kind is InvalidParams else -32603)
-    assert (await run(place, program("true"))).exit_code == 0  # the id is free
+    check_cause(subject, caught.value, -32602 if kind is InvalidParams else -32603)
+    assert (await run(subject, program("true"))).exit_code == 0  # the id is free
 
 
-async def test_an_id_is_taken_while_its_process_is_known(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_an_id_is_taken_while_its_process_is_known(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     # A client knows by itself; nothing goes out.
     with pytest.raises(DuplicateProcess, match=r"process p\b"):
-        await place.backend.start(program("true"))
+        await subject.backend.start(program("true"))
     await process.terminate()
     await finish(process)
     with pytest.raises(DuplicateProcess, match="process p already exists") as caught:
-        await place.backend.start(program("true"))
-    check_cause(place, caught.value, -32600)
+        await subject.backend.start(program("true"))
+    check_cause(subject, caught.value, -32600)
 
 
-async def test_what_has_no_terminal_has_no_size(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
-    if place.real:
+async def test_what_has_no_terminal_has_no_size(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
+    if subject.real:
         with pytest.raises(Unsupported):
             await process.resize(30, 100)
     else:
         with pytest.raises(InvalidRequest, match="process p has no terminal to resize") as caught:
             await process.resize(30, 100)
-        check_cause(place, caught.value, -32600)
+        check_cause(subject, caught.value, -32600)
     await process.terminate()
     await finish(process)
 
 
 @pytest.mark.parametrize("size", [(0, 80), (24, 0), (65536, 80), (-1, 80)])
-async def test_there_are_sizes_that_no_terminal_has(place: Place, size: tuple[int, int]) -> None:
-    process = await start(place, program("cat", tty=True))
-    with pytest.raises((InvalidParams, Unsupported) if place.real else InvalidParams):
+async def test_there_are_sizes_that_no_terminal_has(
+    subject: Subject, size: tuple[int, int]
+) -> None:
+    process = await start(subject, program("cat", tty=True))
+    with pytest.raises((InvalidParams, Unsupported) if subject.real else InvalidParams):
         await process.resize(*size)
     await process.terminate()
     await finish(process)
 
 
-async def test_an_unknown_signal_is_refused(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
-    with pytest.raises(Unsupported if place.real else InvalidParams) as caught:
+async def test_an_unknown_signal_is_refused(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
+    with pytest.raises(Unsupported if subject.real else InvalidParams) as caught:
         await process.signal("SIGNOPE")
-    if not place.real:
-        check_cause(place, caught.value, -32602)
+    if not subject.real:
+        check_cause(subject, caught.value, -32602)
     await process.terminate()
     assert (await finish(process)).exit_code == 137
 
 
-async def test_the_input_of_a_terminal_has_no_end(place: Place) -> None:
-    process = await start(place, program("cat", tty=True))
-    with pytest.raises(Unsupported if place.real else InvalidRequest) as caught:
+async def test_the_input_of_a_terminal_has_no_end(subject: Subject) -> None:
+    process = await start(subject, program("cat", tty=True))
+    with pytest.raises(Unsupported if subject.real else InvalidRequest) as caught:
         await process.close_stdin()
-    if not place.real:
-        check_cause(place, caught.value, -32600)
+    if not subject.real:
+        check_cause(subject, caught.value, -32600)
     await process.terminate()
     await finish(process)
 
@@ -635,9 +643,9 @@ async def test_the_input_of_a_terminal_has_no_end(place: Place) -> None:
     ],
 )
 async def test_what_no_read_can_mean_is_refused(
-    place: Place, name: str, arguments: dict[str, Any]
+    subject: Subject, name: str, arguments: dict[str, Any]
 ) -> None:
-    process = await start(place, program("true"))
+    process = await start(subject, program("true"))
     with pytest.raises(InvalidParams, match=name):
         await process.read(**arguments)
     if name == "after_seq":
@@ -647,8 +655,8 @@ async def test_what_no_read_can_mean_is_refused(
     assert (await finish(process)).exit_code == 0
 
 
-async def test_a_read_may_wait_for_ever_and_begin_anywhere(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_a_read_may_wait_for_ever_and_begin_anywhere(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     waiting = asyncio.ensure_future(process.read(wait=math.inf))
     beyond = asyncio.ensure_future(process.read(2**70, max_bytes=2**70))
     await process.write(b"x")
@@ -659,11 +667,11 @@ async def test_a_read_may_wait_for_ever_and_begin_anywhere(place: Place) -> None
     await finish(process)
 
 
-async def test_a_read_that_waits_holds_up_nobody(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_a_read_that_waits_holds_up_nobody(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     reading = asyncio.ensure_future(process.read(wait=60.0))
     await asyncio.sleep(0)
-    assert (await run(place, program("true", process_id="other"))).exit_code == 0
+    assert (await run(subject, program("true", process_id="other"))).exit_code == 0
     assert not reading.done()
     async with asyncio.timeout(LIMIT):
         await process.terminate()
@@ -671,8 +679,8 @@ async def test_a_read_that_waits_holds_up_nobody(place: Place) -> None:
     await finish(process)
 
 
-async def test_input_is_bytes_and_an_id_is_not_empty(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_input_is_bytes_and_an_id_is_not_empty(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     for wrong in ("text", None, [1]):
         with pytest.raises(TypeError, match="expected bytes"):
             await process.write(wrong)  # type: ignore[arg-type]  # what is refused
@@ -690,8 +698,8 @@ async def test_input_is_bytes_and_an_id_is_not_empty(place: Place) -> None:
     assert (await output.finish()).stdout == b"one three"
 
 
-async def test_a_fresh_id_is_none_that_was_given(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_a_fresh_id_is_none_that_was_given(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     output = Output(process)
     for text, write_id in ((b"a", "1"), (b"b", None), (b"-", "1"), (b"c", "x"), (b"d", None)):
         assert await process.write(text, write_id) is WriteStatus.ACCEPTED
@@ -704,11 +712,11 @@ async def test_a_fresh_id_is_none_that_was_given(place: Place) -> None:
 
 
 @pytest.mark.every_transport
-async def test_a_closed_process_can_be_read_after_its_server_is_lost(place: Place) -> None:
-    process = await start(place, shell("seq 1 20000"))
+async def test_a_closed_process_can_be_read_after_its_server_is_lost(subject: Subject) -> None:
+    process = await start(subject, shell("seq 1 20000"))
     await finish(process)
     before = await process.read()
-    await place.lose()
+    await subject.lose()
     async with asyncio.timeout(LIMIT):
         assert await process.read(wait=60.0) == before
         assert (await process.read(before.next_seq - 1)).chunks == []
@@ -716,12 +724,12 @@ async def test_a_closed_process_can_be_read_after_its_server_is_lost(place: Plac
 
 
 @pytest.mark.every_transport
-async def test_a_process_of_a_lost_server_says_so(place: Place) -> None:
-    if not place.remote:
+async def test_a_process_of_a_lost_server_says_so(subject: Subject) -> None:
+    if not subject.remote:
         return  # there is no server to lose
-    process = await start(place, program("cat", pipe_stdin=True))
+    process = await start(subject, program("cat", pipe_stdin=True))
     stream = process.events()
-    await place.lose()
+    await subject.lose()
     async with asyncio.timeout(LIMIT):
         for call in (
             process.read(),
@@ -737,25 +745,25 @@ async def test_a_process_of_a_lost_server_says_so(place: Place) -> None:
 # -- facts
 
 
-async def test_a_process_has_the_number_of_the_kernel(place: Place) -> None:
-    process = await start(place, shell("echo $$"))
+async def test_a_process_has_the_number_of_the_kernel(subject: Subject) -> None:
+    process = await start(subject, shell("echo $$"))
     done = await finish(process)
-    if place.real:
+    if subject.real:
         assert process.pid is None
     else:
         assert process.pid == int(done.stdout)
-    assert process.remote is place.remote
+    assert process.remote is subject.remote
     assert process.sandbox_type == "none"
     assert process.enforcement is None
 
 
-async def test_variables_are_unset_by_their_exact_names(place: Place) -> None:
+async def test_variables_are_unset_by_their_exact_names(subject: Subject) -> None:
     params = program("env", unset=["HOME", "path"])
-    if place.real:
+    if subject.real:
         with pytest.raises(Unsupported):
-            await place.backend.start(params)
+            await subject.backend.start(params)
     else:
-        assert (await run(place, params)).stdout.decode().split() == [f"PATH={PATH}"]
+        assert (await run(subject, params)).stdout.decode().split() == [f"PATH={PATH}"]
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0B"])

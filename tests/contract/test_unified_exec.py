@@ -309,7 +309,7 @@ async def test_events_are_told_once(caller: Caller) -> None:
     assert [event.output.text.split()[0] for event in ended] == ["one", "two", "three"]
 
 
-# -- places
+# -- subjects
 
 
 async def test_folders(caller: Caller, tmp_path: Path) -> None:

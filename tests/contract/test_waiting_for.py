@@ -16,7 +16,7 @@ from holdfast.environments.environment import Environment
 from holdfast.errors import ConnectionLost
 from holdfast.events import WaitingFor
 from holdfast.protocol.process import StartParams
-from tests.contract.conftest import Place
+from tests.contract.conftest import Subject
 from tests.contract.running import Output, finish, program, shell
 from tests.e2e.wire import LIMIT
 
@@ -29,9 +29,9 @@ def terminal(*argv: str) -> StartParams:
     return program(*argv, tty=True)
 
 
-async def start(place: Place, params: StartParams) -> ExecProcess:
+async def start(subject: Subject, params: StartParams) -> ExecProcess:
     async with asyncio.timeout(LIMIT):
-        return await place.backend.start(params)
+        return await subject.backend.start(params)
 
 
 async def comes_to(process: ExecProcess | Running, *expected: WaitingFor) -> None:
@@ -71,12 +71,12 @@ def named(name: str, params: StartParams) -> StartParams:
 
 
 @pytest.mark.requirement("extension.waiting-for")
-async def test_a_process_that_reads_its_terminal_waits_for_input(place: Place) -> None:
+async def test_a_process_that_reads_its_terminal_waits_for_input(subject: Subject) -> None:
     processes = {
-        name: await start(place, named(name, params)) for name, (params, _) in READERS.items()
+        name: await start(subject, named(name, params)) for name, (params, _) in READERS.items()
     }
     for name, process in processes.items():
-        if place.real:
+        if subject.real:
             assert await process.waiting_for() is WaitingFor.UNKNOWN
         else:
             await comes_to(process, *READERS[name][1])
@@ -84,19 +84,19 @@ async def test_a_process_that_reads_its_terminal_waits_for_input(place: Place) -
 
 
 @pytest.mark.requirement("extension.waiting-for")
-async def test_a_process_that_does_something_else_waits_for_none(place: Place) -> None:
-    expected = WaitingFor.UNKNOWN if place.real else WaitingFor.NONE
+async def test_a_process_that_does_something_else_waits_for_none(subject: Subject) -> None:
+    expected = WaitingFor.UNKNOWN if subject.real else WaitingFor.NONE
     for name, params in OTHERS.items():
-        process = await start(place, named(name, params))
+        process = await start(subject, named(name, params))
         await Output(process).until(b"ready")
         for _ in range(5):
             assert await process.waiting_for() is expected, name
         await ended(process)
 
 
-async def test_an_answer_ends_the_wait(place: Place) -> None:
-    process = await start(place, shell("read x; echo got; exec sleep 60", tty=True))
-    if not place.real:
+async def test_an_answer_ends_the_wait(subject: Subject) -> None:
+    process = await start(subject, shell("read x; echo got; exec sleep 60", tty=True))
+    if not subject.real:
         await comes_to(process, WaitingFor.LINE)
     await process.write(b"x\n")
     await Output(process).until(b"got")
@@ -104,46 +104,46 @@ async def test_an_answer_ends_the_wait(place: Place) -> None:
     await ended(process)
 
 
-async def test_without_a_terminal_nobody_knows(place: Place) -> None:
-    process = await start(place, program("cat", pipe_stdin=True))
+async def test_without_a_terminal_nobody_knows(subject: Subject) -> None:
+    process = await start(subject, program("cat", pipe_stdin=True))
     assert await process.waiting_for() is WaitingFor.UNKNOWN
     await ended(process)
 
 
-async def test_an_exited_process_waits_for_none(place: Place) -> None:
-    process = await start(place, shell("exit 3", tty=True))
+async def test_an_exited_process_waits_for_none(subject: Subject) -> None:
+    process = await start(subject, shell("exit 3", tty=True))
     async with asyncio.timeout(LIMIT):
         await process.wait()
-    expected = WaitingFor.UNKNOWN if place.real else WaitingFor.NONE
+    expected = WaitingFor.UNKNOWN if subject.real else WaitingFor.NONE
     assert await process.waiting_for() is expected
 
 
 @pytest.mark.every_transport
-async def test_of_a_lost_server_nobody_knows(place: Place) -> None:
-    if not place.remote or place.real:
+async def test_of_a_lost_server_nobody_knows(subject: Subject) -> None:
+    if not subject.remote or subject.real:
         pytest.skip("there is no server that could be asked")
-    process = await start(place, shell("echo ready; exec sleep 60", tty=True))
+    process = await start(subject, shell("echo ready; exec sleep 60", tty=True))
     await Output(process).until(b"ready")
-    await place.lose()
+    await subject.lose()
     with pytest.raises(ConnectionLost):
         await process.waiting_for()
 
 
 @pytest.mark.slow
 @pytest.mark.requirement("extension.waiting-for")
-async def test_it_is_seen_from_outside_of_a_sandbox(env: Environment, place: Place) -> None:
+async def test_it_is_seen_from_outside_of_a_sandbox(env: Environment, subject: Subject) -> None:
     for command, expected in (
         (["bash", "-c", "read -p 'name? ' x"], WaitingFor.LINE),
         (["python3", "-c", GETPASS], WaitingFor.PASSWORD),
         (["python3", "-c", POLLS], WaitingFor.LINE),
     ):
         async with env.start(command, tty=True, sandbox="workspace-write") as process:
-            if place.real:
+            if subject.real:
                 assert await process.waiting_for() is WaitingFor.UNKNOWN
             else:
                 await comes_to(process, expected)
     command = ["sh", "-c", "echo ready; exec sleep 60"]
     async with env.start(command, tty=True, sandbox="workspace-write") as process:
         await process.expect("ready", timeout=LIMIT)
-        expected = WaitingFor.UNKNOWN if place.real else WaitingFor.NONE
+        expected = WaitingFor.UNKNOWN if subject.real else WaitingFor.NONE
         assert await process.waiting_for() is expected

@@ -65,7 +65,7 @@ async def _piped(server: McpServer) -> AsyncIterator[tuple[Any, Any]]:
         await there.wait_closed()
 
 
-class Place:
+class ServedMcp:
     """A server, and clients of it."""
 
     def __init__(self, kind: Kind, mode: str, server: McpServer, url: str) -> None:
@@ -109,7 +109,7 @@ async def serving(
     tokens: Sequence[str] = (),
     origins: Sequence[str] = (),
     **options: Any,
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[ServedMcp]:
     """A server whose commands run in a folder."""
     access = HttpAccess(origins=origins) if kind == "http" else None
     check = check_tokens([NamedToken("default", token) for token in tokens]) if tokens else None
@@ -118,7 +118,7 @@ async def serving(
         url = ""
         if kind == "http":
             url = await server.listen(ListenUrl("http", "127.0.0.1", 0), check)
-        yield Place(kind, mode, server, url)
+        yield ServedMcp(kind, mode, server, url)
 
 
 class Ending:

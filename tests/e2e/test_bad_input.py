@@ -219,7 +219,7 @@ def _good(rng: random.Random) -> dict[str, Any]:
 
 
 def _odd(rng: random.Random) -> dict[str, Any]:
-    """A message with anything in any place."""
+    """A message with anything at any position."""
     message: dict[str, Any] = _good(rng) if rng.random() < 0.5 else {"method": rng.choice(METHODS)}
     # Without an id most of them end the connection, which is then over for the others.
     if rng.random() < 0.99:

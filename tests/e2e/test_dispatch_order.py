@@ -1,4 +1,4 @@
-"""Which request waits for which [dispatch.*]."""
+"""Order of requests: which one waits for which [dispatch.*]."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -164,7 +164,7 @@ async def test_a_malformed_message_waits_its_turn_or_not(strict: Client, wide: C
 @pytest.mark.requirement("dispatch.concurrent")
 async def test_so_many_requests_run_at_once_and_no_more(wide: Client) -> None:
     await _reads_that_wait(wide, WIDE)
-    # There is no place left for an ordinary request, so the one that would end this waits too.
+    # There is no slot left for an ordinary request, so the one that would end this waits too.
     await wide.request("process/write", wide.write_params("p", b"x"), request_id="write")
     assert await wide.is_ready()
     assert wide.unread_replies() == []

@@ -22,11 +22,11 @@ BIG = 5 * (1 << 20) + 11
 def fs(request: pytest.FixtureRequest, server: ServerProcess, tmp_path: Path) -> Run:
     """Runs an operation in a folder of its own."""
     serve = " ".join([*HOLDFAST, "serve", "--listen", "stdio"])
-    place = {"here": [], "url": ["--url", server.url], "cmd": ["--cmd", serve]}[request.param]
+    target = {"here": [], "url": ["--url", server.url], "cmd": ["--cmd", serve]}[request.param]
 
     def run(operation: str, *options: str, **more: object) -> "subprocess.CompletedProcess[bytes]":
         return subprocess.run(  # type: ignore[call-overload, no-any-return]
-            [*HOLDFAST, "fs", operation, *place, *options],
+            [*HOLDFAST, "fs", operation, *target, *options],
             cwd=tmp_path,
             capture_output=True,
             timeout=4 * LIMIT,
@@ -166,9 +166,9 @@ def test_an_upload_that_is_killed_leaves_the_old_file(
 
 
 def test_without_a_connection_there_is_nothing() -> None:
-    for place in (["--url", "ws://127.0.0.1:1"], ["--cmd", "false"], ["--url", "nonsense"]):
+    for target in (["--url", "ws://127.0.0.1:1"], ["--cmd", "false"], ["--url", "nonsense"]):
         result = subprocess.run(
-            [*HOLDFAST, "fs", "ls", *place, "/"], capture_output=True, timeout=LIMIT, check=False
+            [*HOLDFAST, "fs", "ls", *target, "/"], capture_output=True, timeout=LIMIT, check=False
         )
         assert (result.returncode, result.stdout) == (125, b"")
         assert result.stderr.startswith(b"holdfast: ")

@@ -65,7 +65,7 @@ def session_id(result: types.CallToolResult) -> int:
 async def test_a_command_and_its_result_as_text_and_as_an_object(
     kind: Kind, mode: str, tmp_path: Path
 ) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         assert client.protocol_version == (MODERN if mode == MODERN else "2025-11-25")
         done = await run(client, "echo hello; exit 3")
         assert re.search(r"Process exited with code 3\n.*\nOutput:\nhello\n$", text(done))
@@ -75,7 +75,7 @@ async def test_a_command_and_its_result_as_text_and_as_an_object(
 
 
 async def test_tools_tell_what_they_may_do(mode: str, tmp_path: Path) -> None:
-    async with serving("stdio", mode, tmp_path) as place, place.client() as client:
+    async with serving("stdio", mode, tmp_path) as served, served.client() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(tools) == [
             "exec_command",
@@ -108,7 +108,7 @@ async def test_a_long_command_tells_its_progress(kind: Kind, mode: str, tmp_path
             (tmp_path / "go").touch()
             halfway.set()
 
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         arguments = {
             "cmd": "echo halfway; until [ -e go ]; do sleep 0.05; done; echo end",
             "login": False,
@@ -134,8 +134,8 @@ async def test_the_first_sandbox_is_prepared_before_the_first_call(
 
     monkeypatch.setattr(Environment, "prepare", watched)
     async with (
-        serving("stdio", MODERN, folder, sandbox="workspace-write") as place,
-        place.client() as client,
+        serving("stdio", MODERN, folder, sandbox="workspace-write") as served,
+        served.client() as client,
         asyncio.timeout(20),
     ):
         await client.list_tools()
@@ -149,8 +149,8 @@ async def test_without_a_token_nothing_is_told(tmp_path: Path) -> None:
         heard.append(message)
 
     async with (
-        serving("stdio", HANDSHAKE, tmp_path) as place,
-        place.client(message_handler=hear) as client,
+        serving("stdio", HANDSHAKE, tmp_path) as served,
+        served.client(message_handler=hear) as client,
     ):
         await run(client, "echo a; sleep 0.6; echo b")
     assert not [each for each in heard if isinstance(each, types.ProgressNotification)]
@@ -160,7 +160,7 @@ async def test_without_a_token_nothing_is_told(tmp_path: Path) -> None:
 async def test_a_terminal_session_is_written_to_polled_and_ended(
     kind: Kind, mode: str, tmp_path: Path
 ) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         began = await run(client, "stty -echo; echo ready; cat", tty=True, yield_time_ms=250)
         number = session_id(began)
         assert await sessions(client) == [number]
@@ -181,7 +181,7 @@ async def test_a_terminal_session_is_written_to_polled_and_ended(
 
 
 async def test_a_session_is_killed(mode: str, tmp_path: Path) -> None:
-    async with serving("stdio", mode, tmp_path) as place, place.client() as client:
+    async with serving("stdio", mode, tmp_path) as served, served.client() as client:
         number = session_id(await run(client, "sleep 100", yield_time_ms=250))
         killed = await client.call_tool("kill_session", {"session_id": number})
         assert text(killed) == f"Session {number} was killed."
@@ -190,7 +190,7 @@ async def test_a_session_is_killed(mode: str, tmp_path: Path) -> None:
 
 @ONE_MODE
 async def test_files_are_written_and_read(kind: Kind, mode: str, tmp_path: Path) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         content = "".join(f"line {number}\n" for number in range(1, 10))
         made = await client.call_tool("write_file", {"path": "new/a.txt", "content": content})
         assert text(made) == f"Wrote {len(content)} bytes to new/a.txt."
@@ -218,7 +218,7 @@ async def test_a_patch_is_applied_as_a_whole_or_not_at_all(
     kind: Kind, mode: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("old\n")
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         done = await client.call_tool("apply_patch", {"input": PATCH})
         assert text(done).endswith("Success. Updated the following files:\nA sub/b.txt\nM a.txt\n")
         assert done.structured_content == {
@@ -279,8 +279,8 @@ async def test_bad_calls_are_told_and_do_nothing(
     (folder / "bytes").write_bytes(b"a\xff")
     (folder / "link").symlink_to("../out")
     async with (
-        serving("stdio", MODERN, folder, sandbox="workspace-write") as place,
-        place.client() as client,
+        serving("stdio", MODERN, folder, sandbox="workspace-write") as served,
+        served.client() as client,
     ):
         result = await client.call_tool(tool, arguments)
     assert result.is_error
@@ -291,7 +291,7 @@ async def test_bad_calls_are_told_and_do_nothing(
 
 @ONE_MODE
 async def test_sixty_one_calls_at_once(kind: Kind, mode: str, tmp_path: Path) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         await client.list_tools()
         async with asyncio.TaskGroup() as calls:
             tasks = [calls.create_task(run(client, f"echo {number}")) for number in range(61)]
@@ -324,7 +324,7 @@ async def test_an_approval_that_is_accepted(kind: Kind, mode: str, folder: Path)
         assert not (folder.parent / "made").exists()
         return await accepting()(params)
 
-    async with serving(kind, mode, folder, **ASKING) as place, place.client(answer) as client:
+    async with serving(kind, mode, folder, **ASKING) as served, served.client(answer) as client:
         done = await run(client, "touch ../made", **ESCALATED)
     assert done.structured_content["exit_code"] == 0
     assert (folder.parent / "made").exists()
@@ -338,7 +338,7 @@ async def test_an_approval_that_is_accepted(kind: Kind, mode: str, folder: Path)
 
 @ONE_MODE
 async def test_an_approval_that_is_declined(kind: Kind, mode: str, folder: Path) -> None:
-    async with serving(kind, mode, folder, **ASKING) as place, place.client(declining) as client:
+    async with serving(kind, mode, folder, **ASKING) as served, served.client(declining) as client:
         done = await run(client, "touch ../made", **ESCALATED)
     assert done.is_error
     assert "rejected by user" in text(done)
@@ -350,7 +350,10 @@ async def test_a_command_that_its_sandbox_denied_is_approved(
     kind: Kind, mode: str, folder: Path
 ) -> None:
     asking = {**ASKING, "ask_after_denial": True}
-    async with serving(kind, mode, folder, **asking) as place, place.client(accepting()) as client:
+    async with (
+        serving(kind, mode, folder, **asking) as served,
+        served.client(accepting()) as client,
+    ):
         done = await run(client, "echo once >> count; echo made > ../made")
     assert done.structured_content["exit_code"] == 0
     assert (folder.parent / "made").read_text() == "made\n"
@@ -362,7 +365,7 @@ async def test_a_denial_that_is_declined_gives_the_first_output(
     kind: Kind, mode: str, folder: Path
 ) -> None:
     asking = {**ASKING, "ask_after_denial": True}
-    async with serving(kind, mode, folder, **asking) as place, place.client(declining) as client:
+    async with serving(kind, mode, folder, **asking) as served, served.client(declining) as client:
         done = await run(client, "echo first | tee -a count; echo made > ../made")
     assert done.structured_content["exit_code"] == 1
     assert "first\n" in done.structured_content["output"]
@@ -371,7 +374,7 @@ async def test_a_denial_that_is_declined_gives_the_first_output(
 
 
 async def test_who_cannot_be_asked_is_told_which_flag_helps(mode: str, folder: Path) -> None:
-    async with serving("stdio", mode, folder, **ASKING) as place, place.client() as client:
+    async with serving("stdio", mode, folder, **ASKING) as served, served.client() as client:
         done = await run(client, "touch ../made", **ESCALATED)
     assert done.is_error
     assert "--ask-for-approval never" in text(done)
@@ -383,7 +386,7 @@ async def test_who_cannot_be_asked_is_told_which_flag_helps(mode: str, folder: P
 
 @ONE_MODE
 async def test_a_cancelled_command_is_stopped(kind: Kind, mode: str, tmp_path: Path) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         script = (
             "trap 'echo interrupted > trapped; exit' INT; touch began; while :; do sleep 0.05; done"
         )
@@ -395,7 +398,7 @@ async def test_a_cancelled_command_is_stopped(kind: Kind, mode: str, tmp_path: P
 
 
 async def test_a_cancelled_command_that_ignores_interrupts_is_killed(tmp_path: Path) -> None:
-    async with serving("stdio", MODERN, tmp_path) as place, place.client() as client:
+    async with serving("stdio", MODERN, tmp_path) as served, served.client() as client:
         script = "trap '' INT; echo $$ > pid; mv pid began; while :; do sleep 0.05; done"
         call = asyncio.ensure_future(run(client, script, yield_time_ms=30_000))
         await there(tmp_path / "began")
@@ -406,8 +409,8 @@ async def test_a_cancelled_command_that_ignores_interrupts_is_killed(tmp_path: P
 
 async def test_a_cancelled_command_may_be_kept(tmp_path: Path) -> None:
     async with (
-        serving("stdio", MODERN, tmp_path, on_cancel="keep") as place,
-        place.client() as client,
+        serving("stdio", MODERN, tmp_path, on_cancel="keep") as served,
+        served.client() as client,
     ):
         async with client.listen(resources_list_changed=True) as events, asyncio.timeout(20):
             call = asyncio.ensure_future(
@@ -424,7 +427,7 @@ async def test_a_cancelled_command_may_be_kept(tmp_path: Path) -> None:
 
 @ONE_MODE
 async def test_a_cancelled_poll_ends_the_wait_only(kind: Kind, mode: str, tmp_path: Path) -> None:
-    async with serving(kind, mode, tmp_path) as place, place.client() as client:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
         began = await run(client, "stty -echo; cat", tty=True, yield_time_ms=250)
         number = session_id(began)
         poll = {"session_id": number, "yield_time_ms": 40_000}
@@ -440,7 +443,7 @@ async def test_a_cancelled_poll_ends_the_wait_only(kind: Kind, mode: str, tmp_pa
 
 async def test_no_call_lasts_longer_than_the_longest_wait(mode: str, tmp_path: Path) -> None:
     assert ServerOptions().max_wait == 50.0  # clients give up after 60 s
-    async with serving("stdio", mode, tmp_path, max_wait=0.5) as place, place.client() as client:
+    async with serving("stdio", mode, tmp_path, max_wait=0.5) as served, served.client() as client:
         began = await run(client, "sleep 100", yield_time_ms=30_000)
         number = session_id(began)
         assert began.structured_content["wall_time_seconds"] < 15
@@ -470,8 +473,8 @@ async def test_sessions_are_resources_with_updates(kind: Kind, mode: str, tmp_pa
             updated.put_nowait(str(message.params.uri))
 
     async with (
-        serving(kind, mode, tmp_path) as place,
-        place.client(message_handler=hear) as client,
+        serving(kind, mode, tmp_path) as served,
+        served.client(message_handler=hear) as client,
     ):
         script = "echo ready; until [ -e go ]; do sleep 0.05; done; echo more; sleep 100"
         number = session_id(await run(client, script, yield_time_ms=250))
@@ -501,8 +504,8 @@ async def test_sessions_are_resources_with_updates(kind: Kind, mode: str, tmp_pa
 async def test_commands_and_files_of_another_machine(tmp_path: Path) -> None:
     with exec_serving(cwd=tmp_path) as other:
         async with (
-            serving("stdio", MODERN, tmp_path, environment=other.url) as place,
-            place.client() as client,
+            serving("stdio", MODERN, tmp_path, environment=other.url) as served,
+            served.client() as client,
         ):
             await client.call_tool("write_file", {"path": "a.txt", "content": "here\n"})
             done = await run(client, "cat a.txt; echo $PPID")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Ending, Place, serving, text
+from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Ending, ServedMcp, serving, text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -27,13 +27,13 @@ HELLO = {
 
 
 async def answered(
-    place: Place, headers: Mapping[str, str], *, path: str = "", method: str = "POST"
+    served: ServedMcp, headers: Mapping[str, str], *, path: str = "", method: str = "POST"
 ) -> tuple[int, str]:
     """The status and the text that a plain request gets."""
     accept = {"Accept": "application/json, text/event-stream"}
     async with create_mcp_http_client() as http:
         found = await http.request(
-            method, place.url + path, json=HELLO, headers={**accept, **headers}
+            method, served.url + path, json=HELLO, headers={**accept, **headers}
         )
         return found.status_code, found.text
 
@@ -55,8 +55,8 @@ async def answered(
 async def test_pages_of_a_browser_and_foreign_names_are_refused(
     headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
-    async with serving("http", HANDSHAKE, tmp_path) as place:
-        found, said = await answered(place, headers)
+    async with serving("http", HANDSHAKE, tmp_path) as served:
+        found, said = await answered(served, headers)
         assert found == status
         if status != 200:
             assert "--allowed-" in said
@@ -69,18 +69,18 @@ async def test_a_page_that_is_allowed_can_send_its_requests(tmp_path: Path) -> N
         "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version",
     }
     async with (
-        serving("http", HANDSHAKE, tmp_path, tokens=["one"], origins=[page + "/"]) as place,
+        serving("http", HANDSHAKE, tmp_path, tokens=["one"], origins=[page + "/"]) as served,
         create_mcp_http_client() as http,
     ):
-        asked = await http.options(place.url, headers={"Origin": page, **preflight})
+        asked = await http.options(served.url, headers={"Origin": page, **preflight})
         assert asked.status_code == 200
         assert asked.headers["access-control-allow-origin"] == page
         headers = {"Origin": page, "Authorization": "Bearer one", "Accept": "*/*"}
-        done = await http.post(place.url, json=HELLO, headers=headers)
+        done = await http.post(served.url, json=HELLO, headers=headers)
         assert done.status_code == 200
         assert done.headers["access-control-expose-headers"] == "mcp-session-id"
         other = {"Origin": "https://evil.example.com", **preflight}
-        assert (await http.options(place.url, headers=other)).status_code == 400
+        assert (await http.options(served.url, headers=other)).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -89,25 +89,25 @@ async def test_a_page_that_is_allowed_can_send_its_requests(tmp_path: Path) -> N
 async def test_a_token_that_is_missing_or_foreign_is_refused(
     given: str | None, tmp_path: Path
 ) -> None:
-    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as place:
+    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as served:
         headers = {} if given is None else {"Authorization": given}
-        status, said = await answered(place, headers)
+        status, said = await answered(served, headers)
         assert status == 401
         assert "bearer token" in said
 
 
 async def test_other_paths_and_methods_are_refused(tmp_path: Path) -> None:
-    async with serving("http", HANDSHAKE, tmp_path) as place:
-        assert (await answered(place, {}, path="/other"))[0] == 404
-        assert (await answered(place, {}, method="PUT"))[0] == 405
+    async with serving("http", HANDSHAKE, tmp_path) as served:
+        assert (await answered(served, {}, path="/other"))[0] == 404
+        assert (await answered(served, {}, method="PUT"))[0] == 405
 
 
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_a_principal_sees_its_own_sessions_only(mode: str, tmp_path: Path) -> None:
     async with (
-        serving("http", mode, tmp_path, tokens=["one", "two"]) as place,
-        place.client(token="one") as mine,
-        place.client(token="two") as other,
+        serving("http", mode, tmp_path, tokens=["one", "two"]) as served,
+        served.client(token="one") as mine,
+        served.client(token="two") as other,
     ):
         began = await mine.call_tool(
             "exec_command", {"cmd": "sleep 100", "login": False, "yield_time_ms": 250}
@@ -122,16 +122,16 @@ async def test_a_principal_sees_its_own_sessions_only(mode: str, tmp_path: Path)
         with pytest.raises(Exception, match=f"there is no session {number}"):
             await other.read_resource(f"holdfast://sessions/{number}")
         # The same client again, on another connection.
-        async with place.client(token="one") as again:
+        async with served.client(token="one") as again:
             listed = await again.call_tool("list_sessions", {})
             assert len(listed.structured_content["sessions"]) == 1
 
 
 async def test_without_tokens_an_mcp_session_sees_its_own_only(tmp_path: Path) -> None:
     async with (
-        serving("http", HANDSHAKE, tmp_path) as place,
-        place.client() as mine,
-        place.client() as other,
+        serving("http", HANDSHAKE, tmp_path) as served,
+        served.client() as mine,
+        served.client() as other,
     ):
         began = await mine.call_tool(
             "exec_command", {"cmd": "sleep 100", "login": False, "yield_time_ms": 250}
@@ -144,8 +144,8 @@ async def test_without_tokens_an_mcp_session_sees_its_own_only(tmp_path: Path) -
 
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_sessions_are_kept_for_a_while(mode: str, tmp_path: Path) -> None:
-    async with serving("http", mode, tmp_path, tokens=["one"], keep=0.5) as place:
-        async with place.client(token="one") as client:
+    async with serving("http", mode, tmp_path, tokens=["one"], keep=0.5) as served:
+        async with served.client(token="one") as client:
             script = "echo $$ > pid; sleep 100"
             arguments: dict[str, Any] = {"cmd": script, "login": False, "yield_time_ms": 250}
             await client.call_tool("exec_command", arguments)
@@ -153,41 +153,41 @@ async def test_sessions_are_kept_for_a_while(mode: str, tmp_path: Path) -> None:
         await Ending(int((tmp_path / "pid").read_text())).wait()
 
 
-async def opened(place: Place, headers: Mapping[str, str]) -> str:
+async def opened(served: ServedMcp, headers: Mapping[str, str]) -> str:
     """Begin an MCP session, and return its id."""
     accept = {"Accept": "application/json, text/event-stream"}
     async with create_mcp_http_client() as http:
-        found = await http.post(place.url, json=HELLO, headers={**accept, **headers})
+        found = await http.post(served.url, json=HELLO, headers={**accept, **headers})
         return str(found.headers["mcp-session-id"])
 
 
 async def test_an_mcp_session_is_of_use_to_its_token_only(tmp_path: Path) -> None:
-    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as place:
+    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as served:
         mine = {"Authorization": "Bearer one"}
-        session = {"mcp-session-id": await opened(place, mine)}
+        session = {"mcp-session-id": await opened(served, mine)}
         other = {"Authorization": "Bearer two", **session}
-        assert (await answered(place, other))[0] == 404
-        assert (await answered(place, other, method="DELETE"))[0] == 404
-        assert (await answered(place, {**mine, **session}, method="DELETE"))[0] == 200
+        assert (await answered(served, other))[0] == 404
+        assert (await answered(served, other, method="DELETE"))[0] == 404
+        assert (await answered(served, {**mine, **session}, method="DELETE"))[0] == 200
 
 
 async def test_without_tokens_commands_end_with_their_mcp_session(tmp_path: Path) -> None:
-    async with serving("http", HANDSHAKE, tmp_path) as place:
-        async with place.client() as client:
+    async with serving("http", HANDSHAKE, tmp_path) as served:
+        async with served.client() as client:
             arguments = {"cmd": "echo $$ > pid; sleep 100", "login": False, "yield_time_ms": 250}
             await client.call_tool("exec_command", arguments)
             ending = Ending(int((tmp_path / "pid").read_text()))
         await ending.wait()
 
 
-async def connected(place: Place) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    address = urlsplit(place.url)
+async def connected(served: ServedMcp) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    address = urlsplit(served.url)
     return await asyncio.open_connection(address.hostname, address.port)
 
 
 async def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
-    async with serving("http", HANDSHAKE, tmp_path) as place, asyncio.timeout(20):
-        reader, writer = await connected(place)
+    async with serving("http", HANDSHAKE, tmp_path) as served, asyncio.timeout(20):
+        reader, writer = await connected(served)
         writer.write(b"POST /mcp HTTP/1.1\r\n" + b"x: y\r\n" * 4_000)
         assert (await reader.readline()).split()[1] == b"400"
         writer.close()
@@ -205,8 +205,8 @@ async def test_a_request_that_does_not_come_is_given_up(
     limit: str, sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"holdfast.mcp_server.{limit}", 0.05)
-    async with serving("http", HANDSHAKE, tmp_path) as place, asyncio.timeout(20):
-        reader, writer = await connected(place)
+    async with serving("http", HANDSHAKE, tmp_path) as served, asyncio.timeout(20):
+        reader, writer = await connected(served)
         writer.write(sent.replace(b"localhost", b"localhost\r\nAccept: application/json"))
         with contextlib.suppress(ConnectionError):
             assert await reader.readline() in (b"", b"HTTP/1.1 408 Request Timeout\r\n")
@@ -217,9 +217,9 @@ async def test_who_left_and_runs_nothing_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.mcp_server.principals._PRINCIPALS", 2)
-    async with serving("http", MODERN, tmp_path, tokens=["one", "two", "three"]) as place:
+    async with serving("http", MODERN, tmp_path, tokens=["one", "two", "three"]) as served:
         for token in ("one", "two", "three"):
-            async with place.client(token=token) as client:
+            async with served.client(token=token) as client:
                 arguments = {"cmd": "sleep 100", "login": False, "yield_time_ms": 250}
                 if token == "one":
                     await client.call_tool("exec_command", arguments)
@@ -227,6 +227,6 @@ async def test_who_left_and_runs_nothing_makes_room(
                     await client.list_tools()
                     result = await client.call_tool("list_sessions", {})
                     assert not result.is_error
-        async with place.client(token="one") as client:
+        async with served.client(token="one") as client:
             listed = await client.call_tool("list_sessions", {})
             assert len(listed.structured_content["sessions"]) == 1

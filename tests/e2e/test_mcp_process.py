@@ -304,9 +304,9 @@ def documented() -> list[tuple[str, Any]]:
 def test_the_settings_for_agents_start_a_server(tmp_path: Path) -> None:
     settings = documented()
     assert [document for document, _ in settings] == ["README.md"] * 3 + ["docs/mcp.md"] * 4
-    places = ("/home/me/project", "${workspaceFolder}")
+    paths = ("/home/me/project", "${workspaceFolder}")
     variants = {
-        (one["command"], *(str(tmp_path) if word in places else word for word in one["args"]))
+        (one["command"], *(str(tmp_path) if word in paths else word for word in one["args"]))
         for _, one in settings
     }
     for command, *arguments in variants:

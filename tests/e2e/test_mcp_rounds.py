@@ -66,8 +66,8 @@ def refused(result: Result) -> None:
 async def test_the_answer_is_used_once(folder: Path) -> None:
     arguments = command("echo ran >> ../count")
     async with (
-        serving("stdio", MODERN, folder, **ASKING) as place,
-        place.client(accepting()) as client,
+        serving("stdio", MODERN, folder, **ASKING) as served,
+        served.client(accepting()) as client,
     ):
         state = await first(client, arguments)
         done = await second(client, arguments, state, ACCEPTED)
@@ -79,8 +79,8 @@ async def test_the_answer_is_used_once(folder: Path) -> None:
 
 async def test_changed_arguments_are_asked_anew(folder: Path) -> None:
     async with (
-        serving("http", MODERN, folder, **ASKING) as place,
-        place.client(accepting()) as client,
+        serving("http", MODERN, folder, **ASKING) as served,
+        served.client(accepting()) as client,
     ):
         state = await first(client, command("touch ../a"))
         again = await second(client, command("touch ../b"), state, ACCEPTED)
@@ -100,8 +100,8 @@ async def test_changed_arguments_are_asked_anew(folder: Path) -> None:
 async def test_a_round_without_an_answer_asks_again(folder: Path) -> None:
     arguments = command("touch ../a")
     async with (
-        serving("stdio", MODERN, folder, **ASKING) as place,
-        place.client(accepting()) as client,
+        serving("stdio", MODERN, folder, **ASKING) as served,
+        served.client(accepting()) as client,
     ):
         state = await first(client, arguments)
         again = await second(client, arguments, state, None)
@@ -114,9 +114,9 @@ async def test_a_round_without_an_answer_asks_again(folder: Path) -> None:
 async def test_a_state_is_good_for_its_client_and_tool_only(folder: Path) -> None:
     arguments = command("touch ../a")
     async with (
-        serving("http", MODERN, folder, tokens=["one", "two"], **ASKING) as place,
-        place.client(accepting(), token="one") as mine,
-        place.client(accepting(), token="two") as other,
+        serving("http", MODERN, folder, tokens=["one", "two"], **ASKING) as served,
+        served.client(accepting(), token="one") as mine,
+        served.client(accepting(), token="two") as other,
     ):
         state = await first(mine, arguments)
         refused(await second(other, arguments, state, ACCEPTED))
@@ -130,8 +130,8 @@ async def test_a_state_is_good_for_its_client_and_tool_only(folder: Path) -> Non
 
 async def test_an_open_question_holds_up_no_other_call(folder: Path) -> None:
     async with (
-        serving("stdio", MODERN, folder, max_wait=40, **ASKING) as place,
-        place.client(accepting()) as client,
+        serving("stdio", MODERN, folder, max_wait=40, **ASKING) as served,
+        served.client(accepting()) as client,
     ):
         await first(client, command("touch ../a"))
         async with asyncio.timeout(20):
@@ -141,8 +141,8 @@ async def test_an_open_question_holds_up_no_other_call(folder: Path) -> None:
 
 async def test_who_vanishes_in_a_question_runs_nothing(folder: Path) -> None:
     async with (
-        serving("http", MODERN, folder, **ASKING) as place,
-        place.client(accepting()) as client,
+        serving("http", MODERN, folder, **ASKING) as served,
+        served.client(accepting()) as client,
     ):
         await first(client, command("touch ../a"))
     assert not (folder.parent / "a").exists()
@@ -150,8 +150,8 @@ async def test_who_vanishes_in_a_question_runs_nothing(folder: Path) -> None:
 
 async def test_questions_that_nobody_answers_are_bounded(folder: Path) -> None:
     async with (
-        serving("stdio", MODERN, folder, **ASKING) as place,
-        place.client(accepting()) as client,
+        serving("stdio", MODERN, folder, **ASKING) as served,
+        served.client(accepting()) as client,
     ):
         arguments = [command(f"touch ../{number}") for number in range(66)]
         states = [await first(client, each) for each in arguments]

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess, children, serving
 
-pytestmark = pytest.mark.in_turn("place", "url", "command")
+pytestmark = pytest.mark.in_turn("target", "url", "command")
 
 EVERYTHING = bytes(range(256)) * 4096
 """A mebibyte with every byte there is."""
@@ -32,7 +32,7 @@ What it waits for ignores interrupts, as background jobs do, and must not keep t
 
 
 @pytest.fixture(params=["here", "url", "command"])
-def place(request: pytest.FixtureRequest, server: ServerProcess) -> list[str]:
+def target(request: pytest.FixtureRequest, server: ServerProcess) -> list[str]:
     """The options that say where a command runs."""
     if request.param == "url":
         return ["--url", server.url]
@@ -111,13 +111,13 @@ def until(condition: Callable[[], bool]) -> None:
 # -- output and status
 
 
-def test_stdout_and_stderr_stay_apart_byte_for_byte(place: list[str]) -> None:
-    done = run(*place, "--", "sh", "-c", r"printf 'a\000\377\n'; printf 'b\200' >&2; exit 7")
+def test_stdout_and_stderr_stay_apart_byte_for_byte(target: list[str]) -> None:
+    done = run(*target, "--", "sh", "-c", r"printf 'a\000\377\n'; printf 'b\200' >&2; exit 7")
     assert (done.stdout, done.stderr, done.returncode) == (b"a\0\xff\n", b"b\x80", 7)
 
 
-def test_nothing_of_much_output_is_lost(place: list[str]) -> None:
-    done = run(*place, "seq", "1000000")
+def test_nothing_of_much_output_is_lost(target: list[str]) -> None:
+    done = run(*target, "seq", "1000000")
     assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 1000001))
     assert done.returncode == 0
 
@@ -129,9 +129,9 @@ def test_the_status_of_the_command_is_returned(status: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGUSR1])
 def test_a_signal_that_ends_the_command_shows_in_the_status(
-    place: list[str], number: signal.Signals
+    target: list[str], number: signal.Signals
 ) -> None:
-    assert run(*place, "--", "sh", "-c", f"kill -{number:d} $$").returncode == 128 + number
+    assert run(*target, "--", "sh", "-c", f"kill -{number:d} $$").returncode == 128 + number
 
 
 def test_on_a_terminal_of_this_machine_it_shows_too() -> None:
@@ -157,8 +157,8 @@ def test_a_full_disk_is_told() -> None:
     assert done.returncode == 125
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly(place: list[str]) -> None:
-    with running(*place, "--", "yes") as process:
+def test_a_reader_that_leaves_ends_the_command_quietly(target: list[str]) -> None:
+    with running(*target, "--", "yes") as process:
         assert process.stdout is not None
         assert line(process.stdout) == "y"
         process.stdout.close()
@@ -167,8 +167,8 @@ def test_a_reader_that_leaves_ends_the_command_quietly(place: list[str]) -> None
         assert process.stderr.read() == b""
 
 
-def test_a_reader_that_is_slow_makes_the_command_wait_and_loses_nothing(place: list[str]) -> None:
-    with running(*place, "--", "yes") as process:
+def test_a_reader_that_is_slow_makes_the_command_wait_and_loses_nothing(target: list[str]) -> None:
+    with running(*target, "--", "yes") as process:
         assert process.stdout is not None
         # The pipe is full: from here on it is we who have to be patient.
         pipe = process.stdout.fileno()
@@ -188,21 +188,21 @@ def _is_full(fd: int) -> bool:
 # -- input
 
 
-def test_input_is_forwarded_and_so_is_its_end(place: list[str]) -> None:
-    done = run(*place, "cat", typed=EVERYTHING)
+def test_input_is_forwarded_and_so_is_its_end(target: list[str]) -> None:
+    done = run(*target, "cat", typed=EVERYTHING)
     assert done.stdout == EVERYTHING
     assert done.returncode == 0
 
 
-def test_input_can_be_a_file(place: list[str], tmp_path: Path) -> None:
+def test_input_can_be_a_file(target: list[str], tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(EVERYTHING)
     with (tmp_path / "in").open("rb") as file:
-        done = run(*place, "cat", stdin=file)
+        done = run(*target, "cat", stdin=file)
     assert done.stdout == EVERYTHING
 
 
-def test_input_arrives_before_its_end(place: list[str]) -> None:
-    with running(*place, "cat", stdin=subprocess.PIPE) as process:
+def test_input_arrives_before_its_end(target: list[str]) -> None:
+    with running(*target, "cat", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(b"one\n")
         process.stdin.flush()
@@ -211,8 +211,8 @@ def test_input_arrives_before_its_end(place: list[str]) -> None:
         assert process.wait(LIMIT) == 0
 
 
-def test_a_command_that_reads_nothing_does_not_wait_for_input(place: list[str]) -> None:
-    with running(*place, "true", stdin=subprocess.PIPE) as process:
+def test_a_command_that_reads_nothing_does_not_wait_for_input(target: list[str]) -> None:
+    with running(*target, "true", stdin=subprocess.PIPE) as process:
         assert process.wait(LIMIT) == 0
 
 
@@ -260,8 +260,8 @@ def test_on_a_server_it_has_the_folder_and_environment_of_the_server(tmp_path: P
     assert done.stdout.decode() == f"{tmp_path.resolve()}\n1 its own\n"
 
 
-def test_a_folder_can_be_chosen(place: list[str], tmp_path: Path) -> None:
-    done = run(*place, "--cwd", str(tmp_path), "pwd")
+def test_a_folder_can_be_chosen(target: list[str], tmp_path: Path) -> None:
+    done = run(*target, "--cwd", str(tmp_path), "pwd")
     assert done.stdout.decode() == f"{tmp_path.resolve()}\n"
 
 
@@ -282,24 +282,24 @@ def test_a_relative_folder_is_taken_from_the_servers(tmp_path: Path) -> None:
 # -- failures
 
 
-def test_a_command_that_is_not_there(place: list[str]) -> None:
-    done = run(*place, "no-such-command")
+def test_a_command_that_is_not_there(target: list[str]) -> None:
+    done = run(*target, "no-such-command")
     assert done.stderr == b"holdfast: no-such-command: command not found\n"
     assert done.returncode == 127
 
 
-def test_a_command_that_is_not_there_on_a_terminal(place: list[str]) -> None:
-    done = run(*place, "--tty", "no-such-command")
+def test_a_command_that_is_not_there_on_a_terminal(target: list[str]) -> None:
+    done = run(*target, "--tty", "no-such-command")
     assert done.stderr == b"holdfast: no-such-command: command not found\n"
     assert done.returncode == 127
 
 
 @pytest.mark.parametrize("tty", [[], ["--tty"]])
 def test_a_command_that_cannot_be_executed(
-    place: list[str], tty: list[str], tmp_path: Path
+    target: list[str], tty: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    done = run(*place, *tty, str(tmp_path / "file"))
+    done = run(*target, *tty, str(tmp_path / "file"))
     assert done.stderr.decode() == f"holdfast: {tmp_path}/file: Permission denied\n"
     assert done.returncode == 126
 
@@ -317,7 +317,7 @@ def test_a_folder_that_is_not_there_on_a_server(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "target",
     [
         ["--url", "ws://127.0.0.1:1"],
         ["--url", "unix:///no/such/socket"],
@@ -329,8 +329,8 @@ def test_a_folder_that_is_not_there_on_a_server(server: ServerProcess) -> None:
     ],
     ids=" ".join,
 )
-def test_a_server_that_is_not_there_is_one_clear_line(place: list[str]) -> None:
-    done = run(*place, "true")
+def test_a_server_that_is_not_there_is_one_clear_line(target: list[str]) -> None:
+    done = run(*target, "true")
     (text,) = done.stderr.decode().splitlines()
     assert text.startswith("holdfast: ")
     assert done.returncode == 125
@@ -390,25 +390,25 @@ def test_nobody_has_to_wait_for_a_server_that_went_away() -> None:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2"])
-def test_signals_reach_the_command(place: list[str], name: str) -> None:
+def test_signals_reach_the_command(target: list[str], name: str) -> None:
     script = f"trap 'echo {name}; exit 3' {name}; echo ready; {WAIT}"
-    with running(*place, "--", "sh", "-c", script) as process:
+    with running(*target, "--", "sh", "-c", script) as process:
         assert line(process.stdout) == "ready"
         process.send_signal(signal.Signals[f"SIG{name}"])
         assert line(process.stdout) == name
         assert process.wait(LIMIT) == 3
 
 
-def test_a_signal_is_the_end_of_a_command_that_does_not_mind_it(place: list[str]) -> None:
-    with running(*place, "--", "sh", "-c", f"echo ready; {WAIT}") as process:
+def test_a_signal_is_the_end_of_a_command_that_does_not_mind_it(target: list[str]) -> None:
+    with running(*target, "--", "sh", "-c", f"echo ready; {WAIT}") as process:
         assert line(process.stdout) == "ready"
         process.terminate()
         assert process.wait(LIMIT) == 143
 
 
-def test_two_interrupts_in_a_row_end_a_command_that_catches_them(place: list[str]) -> None:
+def test_two_interrupts_in_a_row_end_a_command_that_catches_them(target: list[str]) -> None:
     script = f"trap 'echo caught' INT; echo ready; while :; do {WAIT}; done"
-    with running(*place, "--", "sh", "-c", script) as process:
+    with running(*target, "--", "sh", "-c", script) as process:
         assert line(process.stdout) == "ready"
         process.send_signal(signal.SIGINT)
         # On a busy machine the second may come too late to mean anything.
@@ -449,11 +449,11 @@ LEAVE_MUCH = "setsid sleep 1000 & sleep 1000 & echo $$ $!; wait"
 """A shell with a child, and one that has left its session."""
 
 
-def test_killed_it_leaves_nothing_behind(place: list[str]) -> None:
-    with running(*place, "--", "sh", "-c", LEAVE_MUCH) as process:
+def test_killed_it_leaves_nothing_behind(target: list[str]) -> None:
+    with running(*target, "--", "sh", "-c", LEAVE_MUCH) as process:
         pids = [int(pid) for pid in line(process.stdout).split()]
         worker = worker_of(process)
-        pids += [] if place[:1] == ["--url"] else _tree(worker)
+        pids += [] if target[:1] == ["--url"] else _tree(worker)
         process.kill()
         assert_gone(worker, *pids)
 
@@ -487,7 +487,7 @@ def _tree(pid: int) -> list[int]:
 
 @pytest.mark.slow
 def test_what_a_sandbox_denies_is_told_after_the_command_s_own_words(
-    place: list[str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    target: list[str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside") / "file"
     profile = tmp_path / "ci.toml"
@@ -496,7 +496,7 @@ def test_what_a_sandbox_denies_is_told_after_the_command_s_own_words(
         '  { path = ":root", access = "read" },\n'
         '  { path = ":project_roots", access = "write" },\n]\n'
     )
-    options = [*place, "--cwd", str(tmp_path), "--sandbox", str(profile)]
+    options = [*target, "--cwd", str(tmp_path), "--sandbox", str(profile)]
     done = run(*options, "--", "sh", "-c", f"touch inside && touch {outside} || exit 7")
     assert done.returncode == 7
     *said, told = done.stderr.decode().splitlines()
@@ -507,15 +507,15 @@ def test_what_a_sandbox_denies_is_told_after_the_command_s_own_words(
 
 
 @pytest.mark.slow
-def test_a_sandbox_that_denied_nothing_says_nothing(place: list[str], tmp_path: Path) -> None:
-    options = [*place, "--cwd", str(tmp_path), "--sandbox", "workspace-write"]
+def test_a_sandbox_that_denied_nothing_says_nothing(target: list[str], tmp_path: Path) -> None:
+    options = [*target, "--cwd", str(tmp_path), "--sandbox", "workspace-write"]
     done = run(*options, "--", "sh", "-c", "echo x > file; cat file; exit 3")
     assert (done.returncode, done.stdout, done.stderr) == (3, b"x\n", b"")
 
 
 @pytest.mark.slow
-def test_the_limit_that_ended_a_command_is_told(place: list[str]) -> None:
-    done = run(*place, "--limit-time", "0.2", "--", "sleep", "600")
+def test_the_limit_that_ended_a_command_is_told(target: list[str]) -> None:
+    done = run(*target, "--limit-time", "0.2", "--", "sleep", "600")
     assert done.returncode == 128 + signal.SIGKILL
     told = b"holdfast: ended by --limit-time: it ran for more than 0.2 seconds\n"
     assert done.stderr == told

@@ -14,14 +14,14 @@ from tests.e2e.terminals import CTRL_C, CTRL_D, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until, worker_of
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess
 
-pytestmark = pytest.mark.in_turn("place", "url", "command")
+pytestmark = pytest.mark.in_turn("target", "url", "command")
 
 RUN = [*HOLDFAST, "run"]
 BASH = ["env", "PS1=$ ", "bash", "--norc", "--noprofile", "-i"]
 
 
 @pytest.fixture(params=["here", "url", "command"])
-def place(request: pytest.FixtureRequest, server: ServerProcess) -> list[str]:
+def target(request: pytest.FixtureRequest, server: ServerProcess) -> list[str]:
     """The options that say where a command runs."""
     if request.param == "url":
         return ["--url", server.url]
@@ -33,7 +33,7 @@ def place(request: pytest.FixtureRequest, server: ServerProcess) -> list[str]:
 # -- with a terminal for the command
 
 
-def test_the_command_has_a_terminal_of_the_same_size(place: list[str]) -> None:
+def test_the_command_has_a_terminal_of_the_same_size(target: list[str]) -> None:
     program = """if True:
         import os, signal, sys
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])
@@ -43,7 +43,7 @@ def test_the_command_has_a_terminal_of_the_same_size(place: list[str]) -> None:
         print("size", *os.get_terminal_size(), flush=True)
         print("got", input())
         sys.exit(3)"""
-    with terminal(*RUN, *place, "--tty", "--", sys.executable, "-c", program) as screen:
+    with terminal(*RUN, *target, "--tty", "--", sys.executable, "-c", program) as screen:
         assert "/dev/pts/" in screen.expect("\n")
         screen.expect("size 111 37\r\n")
         screen.resize(50, 120)
@@ -54,10 +54,10 @@ def test_the_command_has_a_terminal_of_the_same_size(place: list[str]) -> None:
 
 
 def test_keys_go_to_the_command_as_they_are_and_the_terminal_is_restored(
-    place: list[str],
+    target: list[str],
 ) -> None:
     script = "stty raw -echo; echo ready; head -c 3 | od -An -tx1; stty sane"
-    with terminal(*RUN, *place, "--tty", "--", "sh", "-c", script) as screen:
+    with terminal(*RUN, *target, "--tty", "--", "sh", "-c", script) as screen:
         before = screen.modes
         screen.expect("ready")
         assert screen.is_raw
@@ -68,16 +68,16 @@ def test_keys_go_to_the_command_as_they_are_and_the_terminal_is_restored(
         assert screen.is_blocking
 
 
-def test_ctrl_c_interrupts_the_command(place: list[str]) -> None:
-    with terminal(*RUN, *place, "--tty", "--", "sh", "-c", "echo ready; exec cat") as screen:
+def test_ctrl_c_interrupts_the_command(target: list[str]) -> None:
+    with terminal(*RUN, *target, "--tty", "--", "sh", "-c", "echo ready; exec cat") as screen:
         screen.expect("ready")
         screen.type(CTRL_C)
         # A Holdfast server tells the signal, though the exit code on a terminal is 1.
         assert screen.wait() == 130
 
 
-def test_a_signal_from_outside_restores_the_terminal(place: list[str]) -> None:
-    with terminal(*RUN, *place, "--tty", "--", "sh", "-c", "echo ready; exec cat") as screen:
+def test_a_signal_from_outside_restores_the_terminal(target: list[str]) -> None:
+    with terminal(*RUN, *target, "--tty", "--", "sh", "-c", "echo ready; exec cat") as screen:
         before = screen.modes
         screen.expect("ready")
         assert screen.is_raw
@@ -86,8 +86,8 @@ def test_a_signal_from_outside_restores_the_terminal(place: list[str]) -> None:
         assert screen.modes == before
 
 
-def test_a_worker_that_is_killed_restores_the_terminal(place: list[str]) -> None:
-    with terminal(*RUN, *place, "--tty", "--", "sh", "-c", "echo ready; exec cat") as screen:
+def test_a_worker_that_is_killed_restores_the_terminal(target: list[str]) -> None:
+    with terminal(*RUN, *target, "--tty", "--", "sh", "-c", "echo ready; exec cat") as screen:
         before = screen.modes
         screen.expect("ready")
         assert screen.is_raw
@@ -109,16 +109,16 @@ def test_a_guardian_that_is_killed_restores_the_terminal_too() -> None:
         until(lambda: screen.modes == before)
 
 
-def test_the_terminal_is_restored_when_the_command_cannot_start(place: list[str]) -> None:
-    with terminal(*RUN, *place, "--tty", "--", "no-such-command") as screen:
+def test_the_terminal_is_restored_when_the_command_cannot_start(target: list[str]) -> None:
+    with terminal(*RUN, *target, "--tty", "--", "no-such-command") as screen:
         before = screen.modes
         screen.expect("holdfast: no-such-command: command not found\r\n")
         assert screen.wait() == 127
         assert screen.modes == before
 
 
-def test_a_shell_inside_has_job_control(place: list[str]) -> None:
-    with terminal(*RUN, *place, "--tty", "--", *BASH) as screen:
+def test_a_shell_inside_has_job_control(target: list[str]) -> None:
+    with terminal(*RUN, *target, "--tty", "--", *BASH) as screen:
         screen.expect("$ ")
         screen.type("sh -c 'echo pid $$; exec cat'\r")
         screen.expect("\r\n")
@@ -142,8 +142,8 @@ def test_a_shell_inside_has_job_control(place: list[str]) -> None:
         assert_gone(pid)
 
 
-def test_a_python_prompt_can_be_used(place: list[str]) -> None:
-    with terminal(*RUN, *place, "--tty", "-e", "TERM=dumb", "--", sys.executable) as screen:
+def test_a_python_prompt_can_be_used(target: list[str]) -> None:
+    with terminal(*RUN, *target, "--tty", "-e", "TERM=dumb", "--", sys.executable) as screen:
         screen.expect(">>> ")
         screen.type("6 * 7\r")
         screen.expect("42\r\n")
@@ -159,10 +159,10 @@ def test_a_python_prompt_can_be_used(place: list[str]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("vim") is None, reason="vim is not installed")
-def test_an_editor_can_be_used(place: list[str], tmp_path: Path) -> None:
+def test_an_editor_can_be_used(target: list[str], tmp_path: Path) -> None:
     file = tmp_path / "notes"
     env = {**os.environ, "TERM": "xterm"}
-    options = [*place, "--tty", "--cwd", str(tmp_path)]
+    options = [*target, "--tty", "--cwd", str(tmp_path)]
     with terminal(*RUN, *options, "--", "vim", "-u", "NONE", "notes", env=env) as screen:
         screen.expect("~")
         screen.type("ihold fast")
@@ -295,9 +295,9 @@ def test_the_end_of_the_terminal_is_the_end_of_the_command() -> None:
 # -- a terminal for the command, but none for us
 
 
-def test_a_script_can_use_a_terminal(place: list[str]) -> None:
+def test_a_script_can_use_a_terminal(target: list[str]) -> None:
     done = subprocess.run(
-        [*RUN, *place, "--tty", "--", "sh", "-c", "tty; cat"],
+        [*RUN, *target, "--tty", "--", "sh", "-c", "tty; cat"],
         input=b"no new line",
         capture_output=True,
         timeout=LIMIT,

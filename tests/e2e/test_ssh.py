@@ -98,8 +98,8 @@ STUBBORN = "trap '' HUP TERM; echo $$; while :; do sleep 600; done"
 
 async def hello(there: Host, *, ssh: tuple[str, ...] | None = None, install: bool = False) -> str:
     """Run something there."""
-    async with ssh_environment(there.url, ssh=ssh or there.ssh, install=install) as place:
-        return (await place.run("echo $((6*7)); echo $HOME")).stdout
+    async with ssh_environment(there.url, ssh=ssh or there.ssh, install=install) as environment:
+        return (await environment.run("echo $((6*7)); echo $HOME")).stdout
 
 
 # -- what is there is used
@@ -129,8 +129,8 @@ async def test_another_version_on_the_path_is_not_used(bare: Host, programs: Pat
 
 
 async def test_what_runs_on_a_host_ends_with_the_connection(ready: Host) -> None:
-    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
-        running = await place.start(STUBBORN)
+    async with ssh_environment(ready.url, ssh=ready.ssh) as environment:
+        running = await environment.start(STUBBORN)
         pid = int((await anext(aiter(running.output()))).data)
         assert is_alive(pid)
     await gone(pid, limit=2 * LIMIT)
@@ -172,8 +172,8 @@ async def test_holdfast_is_installed_with_consent_found_the_next_time_and_remove
 
     await _install_with_consent(bare)
 
-    async with _ssh_of_a_file(bare) as place:
-        assert (await place.run("echo hello")).stdout == "hello\n"
+    async with _ssh_of_a_file(bare) as environment:
+        assert (await environment.run("echo hello")).stdout == "hello\n"
     (bare.home / "notes").write_text("mine")
     assert await installer.remove(address) == (True, str(bare.deployed))
     assert bare.files() == [".local", ".local/share", "notes"]
@@ -214,8 +214,8 @@ async def _install_with_consent(bare: Host) -> None:
     assert [path.name for path in bare.deployed.iterdir()] == [__version__]
     assert bare.deployed.stat().st_mode & 0o777 == 0o700
     second = SshTarget(command)
-    async with RemoteEnvironment("bare", second) as place:
-        assert (await place.run("echo again")).stdout == "again\n"
+    async with RemoteEnvironment("bare", second) as environment:
+        assert (await environment.run("echo again")).stdout == "again\n"
     assert second.program == str(folder / "bin/holdfast")
     assert len(offers) == 1
 
@@ -282,8 +282,8 @@ async def test_a_host_of_another_kind_uses_its_own_pip(
 
         address = SshAddress.of_url(there.url, ssh=there.ssh)
         target = SshTarget(SshCommand(address), install=agree)
-        async with RemoteEnvironment("other", target) as place:
-            assert (await place.run("echo hello")).stdout == "hello\n"
+        async with RemoteEnvironment("other", target) as environment:
+            assert (await environment.run("echo hello")).stdout == "hello\n"
         assert "the host's own pip" in offers[0].text
         lib = there.deployed / __version__ / "lib"
         assert (lib / "msgspec").is_dir()
@@ -318,10 +318,10 @@ async def test_an_ssh_that_is_not_there_is_told(ready: Host) -> None:
 
 async def test_a_host_that_never_answers_is_given_up(ready: Host, tmp_path: Path) -> None:
     silent = add_program(tmp_path, "ssh", "echo slow >&2; exec sleep 600")
-    place = ssh_environment(ready.url, ssh=(silent,), connect_timeout=0.5)
+    environment = ssh_environment(ready.url, ssh=(silent,), connect_timeout=0.5)
     with pytest.raises(ConnectFailed, match=r"cannot connect to 127\.0\.0\.1: slow"):
-        await place.wait_ready()
-    await place.aclose()
+        await environment.wait_ready()
+    await environment.aclose()
 
 
 # -- the command line

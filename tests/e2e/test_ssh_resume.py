@@ -94,10 +94,10 @@ def target_of(there: Host, *, install: bool = False) -> SshTarget:
     return SshTarget(SshCommand(SshAddress.of_url(there.url, ssh=there.ssh)), install=install)
 
 
-async def cut_and_notice(place: Environment) -> None:
+async def cut_and_notice(environment: Environment) -> None:
     """Kill ssh and wait until the client knows: a start that is under way would fail."""
-    assert isinstance(place, RemoteEnvironment)
-    states = place.connection_states()
+    assert isinstance(environment, RemoteEnvironment)
+    states = environment.connection_states()
     async with asyncio.timeout(2 * LIMIT):
         assert await anext(states)
         cut()
@@ -109,8 +109,8 @@ async def cut_and_notice(place: Environment) -> None:
 
 async def test_output_goes_on_without_loss_however_often_ssh_is_killed(ready: Host) -> None:
     cuts = [200, 700, 1200, 1700]
-    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
-        running = await place.start(COUNT)
+    async with ssh_environment(ready.url, ssh=ready.ssh) as environment:
+        running = await environment.start(COUNT)
         text, killed = "", []
         async for chunk in running.output():
             text += str(chunk)
@@ -124,12 +124,12 @@ async def test_output_goes_on_without_loss_however_often_ssh_is_killed(ready: Ho
 
 
 async def test_input_arrives_once(ready: Host) -> None:
-    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
-        running = await place.start("cat", stdin=True)
+    async with ssh_environment(ready.url, ssh=ready.ssh) as environment:
+        running = await environment.start("cat", stdin=True)
         for number in range(60):
             await running.write(f"{number}\n")
             if number % 20 == 10:
-                await place.wait_ready()  # a write does not wait for the line
+                await environment.wait_ready()  # a write does not wait for the line
                 cut()
         await running.close_stdin()
         text = "".join([str(chunk) async for chunk in running.output()])
@@ -138,11 +138,11 @@ async def test_input_arrives_once(ready: Host) -> None:
 
 
 async def test_calls_made_while_ssh_is_down_wait(ready: Host) -> None:
-    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
-        assert (await place.run("echo 1")).stdout == "1\n"
+    async with ssh_environment(ready.url, ssh=ready.ssh) as environment:
+        assert (await environment.run("echo 1")).stdout == "1\n"
         before = servers(ready)
-        await cut_and_notice(place)
-        assert (await place.run("echo 2")).stdout == "2\n"
+        await cut_and_notice(environment)
+        assert (await environment.run("echo 2")).stdout == "2\n"
         assert servers(ready) == before
 
 
@@ -157,8 +157,8 @@ async def test_ssh_that_is_killed_while_it_connects_is_tried_again(
         f"echo $$ >> {log}; case $(wc -l < {log}) in 2) exec sleep 0.2;; 3) kill -9 $$;; esac;"
         f' exec {real} "$@"',
     )
-    async with ssh_environment(ready.url, ssh=(program,)) as place:
-        running = await place.start("cat", stdin=True)
+    async with ssh_environment(ready.url, ssh=(program,)) as environment:
+        running = await environment.start("cat", stdin=True)
         cut()
         await running.write("still here\n")
         assert await first_line(running) == "still here"
@@ -179,8 +179,8 @@ async def test_a_master_connection_may_carry_it(ready: Host) -> None:
     there = ("-p", str(ready.port), "127.0.0.1")
     await ssh(*shared, "-M", "-N", "-f", *there)
     try:
-        async with ssh_environment(ready.url, ssh=shared) as place:
-            running = await place.start("cat", stdin=True)
+        async with ssh_environment(ready.url, ssh=shared) as environment:
+            running = await environment.start("cat", stdin=True)
             cut()
             await running.write("still here\n")
             assert await first_line(running) == "still here"
@@ -205,8 +205,8 @@ async def test_two_environments_have_two_servers(ready: Host) -> None:
 
 
 async def test_a_server_that_is_gone_is_not_looked_for_again_and_again(ready: Host) -> None:
-    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
-        running = await place.start(STUBBORN)
+    async with ssh_environment(ready.url, ssh=ready.ssh) as environment:
+        running = await environment.start(STUBBORN)
         pid = int(await first_line(running))
         before = servers(ready)
         pids = server_pids(ready)
@@ -215,7 +215,7 @@ async def test_a_server_that_is_gone_is_not_looked_for_again_and_again(ready: Ho
         with pytest.raises(ConnectionLost, match=r"the server on 127\.0\.0\.1 is gone: "):
             await running.wait()
         # The next use has a new one.
-        assert (await place.run("echo again")).stdout == "again\n"
+        assert (await environment.run("echo again")).stdout == "again\n"
         await all_gone(pid, *pids)
         assert len(servers(ready)) == 1
         assert servers(ready) != before
@@ -225,11 +225,11 @@ async def test_a_server_that_is_gone_is_not_looked_for_again_and_again(ready: Ho
 
 
 async def test_nothing_is_left_after_a_close(ready: Host) -> None:
-    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
-        running = await place.start(STUBBORN)
+    async with ssh_environment(ready.url, ssh=ready.ssh) as environment:
+        running = await environment.start(STUBBORN)
         pid = int(await first_line(running))
-        await cut_and_notice(place)
-        assert (await place.run("echo 1")).stdout == "1\n"
+        await cut_and_notice(environment)
+        assert (await environment.run("echo 1")).stdout == "1\n"
         pids = server_pids(ready)
         assert len(pids) == 2
     # When the close is over, so is the session; what is below the guardian follows at once.
@@ -240,8 +240,8 @@ async def test_nothing_is_left_after_a_close(ready: Host) -> None:
 
 
 async def test_nothing_is_left_after_a_close_in_the_middle_of_a_flood(ready: Host) -> None:
-    async with ssh_environment(ready.url, ssh=ready.ssh) as place:
-        running = await place.start("exec yes")
+    async with ssh_environment(ready.url, ssh=ready.ssh) as environment:
+        running = await environment.start("exec yes")
         await first_line(running)
         pids = server_pids(ready)
     await all_gone(*pids)
@@ -253,12 +253,12 @@ async def test_a_close_while_ssh_is_down_leaves_no_ssh(ready: Host, tmp_path: Pa
     with Fifo(tmp_path / "fifo") as fifo:
         hang = f"if [ -e {down} ]; then echo $$ > {fifo.path}; exec sleep 600; fi"
         program = add_program(tmp_path, "ssh", f'{hang}; exec {real} "$@"')
-        place = ssh_environment(ready.url, ssh=(program,))
-        assert (await place.run("echo 1")).stdout == "1\n"
+        environment = ssh_environment(ready.url, ssh=(program,))
+        assert (await environment.run("echo 1")).stdout == "1\n"
         down.touch()
         cut()
         hanging = int(await fifo.line())
-        await place.aclose()
+        await environment.aclose()
         assert not is_alive(hanging)
 
 
@@ -270,8 +270,8 @@ from holdfast.environments.ssh.target import SshTarget
 
 async def main():
     target = SshTarget(SshCommand(SshAddress.of_url(sys.argv[1], ssh=sys.argv[2:])))
-    async with RemoteEnvironment("host", target) as place:
-        running = await place.start(sys.stdin.read())
+    async with RemoteEnvironment("host", target) as environment:
+        running = await environment.start(sys.stdin.read())
         async for chunk in running.output():
             print(chunk, end="", flush=True)
 
@@ -313,8 +313,8 @@ async def test_an_older_far_side_serves_one_connection(tmp_path: Path) -> None:
     add_program(programs, "holdfast", f'{refuse}; exec {Path(sys.executable).parent}/holdfast "$@"')
     with host(tmp_path, path=f"{programs}:{OWN_PATH}") as there:
         target = target_of(there)
-        async with RemoteEnvironment("old", target) as place:
-            running = await place.start(STUBBORN)
+        async with RemoteEnvironment("old", target) as environment:
+            running = await environment.start(STUBBORN)
             pid = int(await first_line(running))
             assert not target.can_reconnect
             cut()
@@ -333,8 +333,8 @@ async def test_what_was_installed_can_do_it_too(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert "just installed" in done.stdout
         target = target_of(there)
-        async with RemoteEnvironment("bare", target) as place, asyncio.timeout(INSTALL_LIMIT):
-            running = await place.start("cat", stdin=True)
+        async with RemoteEnvironment("bare", target) as environment, asyncio.timeout(INSTALL_LIMIT):
+            running = await environment.start("cat", stdin=True)
             assert target.program == str(there.deployed / __version__ / "bin/holdfast")
             assert target.can_reconnect
             cut()
@@ -347,8 +347,8 @@ async def test_a_start_that_fails_there_is_told(ready: Host) -> None:
     command = SshCommand(
         SshAddress.of_url(ready.url, ssh=ready.ssh), (*SERVE, "--ws-auth", "capability-token")
     )
-    place = RemoteEnvironment("bad", SshTarget(command))
+    environment = RemoteEnvironment("bad", SshTarget(command))
     with pytest.raises(ConnectFailed, match=r"cannot connect to 127\.0\.0\.1: Error: "):
-        await place.wait_ready()
-    await place.aclose()
+        await environment.wait_ready()
+    await environment.aclose()
     assert servers(ready) == []

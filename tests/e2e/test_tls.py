@@ -36,7 +36,7 @@ def pem(tmp_path: Path) -> Path:
     return path
 
 
-class Place:
+class TlsServer:
     def __init__(self, server: Server, tls: ServerTls, url: str) -> None:
         self.server = server
         self.tls = tls
@@ -49,28 +49,28 @@ class Place:
 
 
 @pytest.fixture
-async def place(pem: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+async def served(pem: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TlsServer]:
     monkeypatch.setenv("SSL_CERT_FILE", str(PEMS / "authority.pem"))
     shown = ServerTls(str(pem), str(pem))
     async with Server() as server:
         check = check_tokens([NamedToken("default", TOKEN)])
-        yield Place(server, shown, await server.listen("ws://127.0.0.1:0", check, tls=shown))
+        yield TlsServer(server, shown, await server.listen("ws://127.0.0.1:0", check, tls=shown))
 
 
-async def test_all_works_over_tls(place: Place) -> None:
-    assert place.url.startswith("wss://127.0.0.1:")
-    async with await place.connect() as client:
+async def test_all_works_over_tls(served: TlsServer) -> None:
+    assert served.url.startswith("wss://127.0.0.1:")
+    async with await served.connect() as client:
         process = await client.start(shell("head -c 3000000 /dev/zero; echo done >&2"))
         seen = 0
         async for event in process.events():
             seen += len(getattr(event, "chunk", b""))
         assert seen == 3_000_005
     with pytest.raises(ConnectFailed, match="401"):
-        await place.connect("another")
+        await served.connect("another")
 
 
-async def test_nothing_is_answered_in_the_clear(place: Place) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+async def test_nothing_is_answered_in_the_clear(served: TlsServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(b"GET /readyz HTTP/1.1\r\n\r\n")
     async with asyncio.timeout(5):
         assert b"HTTP" not in await reader.read()
@@ -100,24 +100,24 @@ def other_certificate(folder: Path) -> str:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 async def test_a_new_certificate_is_shown_from_the_reload_on(
-    place: Place, pem: Path, tmp_path: Path
+    served: TlsServer, pem: Path, tmp_path: Path
 ) -> None:
-    async with await place.connect() as client:
+    async with await served.connect() as client:
         write(pem, await asyncio.to_thread(other_certificate, tmp_path))
-        async with await place.connect():
+        async with await served.connect():
             pass  # it was not read yet
-        place.tls.reload()
+        served.tls.reload()
         with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
-            await place.connect()
+            await served.connect()
         for broken in ("", "not a certificate", GOOD.partition("-----END")[0]):
             write(pem, broken)
             with pytest.raises(BadCertificate, match=str(pem)):
-                place.tls.reload()
+                served.tls.reload()
         with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
-            await place.connect()  # the one that was read last is still shown
+            await served.connect()  # the one that was read last is still shown
         write(pem, GOOD)
-        place.tls.reload()
-        async with await place.connect():
+        served.tls.reload()
+        async with await served.connect():
             pass
         await client.info()  # it never noticed
 
@@ -142,11 +142,11 @@ def test_a_key_for_everybody_or_behind_a_password_is_refused(pem: Path) -> None:
 
 @pytest.mark.slow
 async def test_clients_that_never_finish_the_handshake_hold_up_nobody(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    served: TlsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_listener, "HEAD_TIMEOUT", 1.0)  # for the listener made below
     check = check_tokens([NamedToken("default", TOKEN)])
-    url = await place.server.listen("ws://127.0.0.1:0", check, tls=place.tls)
+    url = await served.server.listen("ws://127.0.0.1:0", check, tls=served.tls)
     port = int(url.rpartition(":")[2])
     monkeypatch.setattr(tls, "MAX_HANDSHAKES", 150)
     lines = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]

@@ -321,8 +321,8 @@ async def test_the_server_is_no_way_out_of_a_sandbox(
                     with pytest.raises(holdfast.HoldfastError, match="Permission denied"):
                         async with holdfast.connect(
                             server.url, cwd=tmp_path, sandbox=sandbox
-                        ) as place:
-                            await place.files.read_text(str(file))
+                        ) as environment:
+                            await environment.files.read_text(str(file))
 
 
 def test_a_terminal_that_closes_ends_a_server() -> None:

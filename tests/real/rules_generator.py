@@ -209,7 +209,9 @@ class Generator:
 
     def host_executable(self) -> str:
         name = self.chance.choice(["git", "ls"])
-        paths = [f"/{place}/{name}" for place in ("bin", "usr/bin", "opt/../bin") if self.one_in(2)]
+        paths = [
+            f"/{folder}/{name}" for folder in ("bin", "usr/bin", "opt/../bin") if self.one_in(2)
+        ]
         if self.faulty():
             name = self.chance.choice(["", "a/b", "..", "git"])
         if self.faulty():

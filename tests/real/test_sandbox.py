@@ -182,7 +182,7 @@ async def test_patterns_to_read_or_write_open_nothing(client: Client, ws: Path) 
     assert not (ws / "x").exists()
 
 
-@pytest.mark.requirement("sandbox.unknown-place")
+@pytest.mark.requirement("sandbox.unknown-path")
 async def test_places_that_a_newer_client_knows_open_nothing(client: Client, ws: Path) -> None:
     value = {"kind": "unknown", "path": ":new_place", "subpath": "x"}
     unknown = {"path": {"type": "special", "value": value}, "access": "write"}

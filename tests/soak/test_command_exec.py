@@ -1,7 +1,7 @@
 """
 Commands whose client goes away at any moment leave no process, task or descriptor.
 
-`HOLDFAST_COMMAND_SOAK=2000` makes so many commands on each place; 200 are made otherwise.
+`HOLDFAST_COMMAND_SOAK=2000` makes so many commands on each subject; 200 are made otherwise.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from holdfast.mcp_server.principals import Principal
-from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, Place, serving
+from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, ServedMcp, serving
 from tests.soak.leftovers import descriptors, left_running, until, until_nothing
 
 COUNT = int(os.environ.get("HOLDFAST_MCP_SOAK", "200"))
@@ -84,14 +84,14 @@ async def _hear(progress: float, total: float | None, message: str | None) -> No
     """Take what is told."""
 
 
-async def visit(place: Place, made: random.Random) -> None:
+async def visit(served: ServedMcp, made: random.Random) -> None:
     """Be a client that makes some calls, cancels some and leaves while others are under way."""
 
     async def cancelled(call: "asyncio.Task[None]") -> None:
         await asyncio.sleep(made.uniform(0, 0.3))
         call.cancel()
 
-    async with place.client(answer) as client, asyncio.TaskGroup() as others:
+    async with served.client(answer) as client, asyncio.TaskGroup() as others:
         calls = [asyncio.ensure_future(one_call(client, made)) for _ in range(AT_ONCE)]
         for call in made.sample(calls, AT_ONCE // 3):
             others.create_task(cancelled(call))
@@ -118,17 +118,17 @@ async def test_clients_that_go_away_leave_nothing(
 ) -> None:
     made = random.Random(0)
     before = descriptors()
-    async with serving(kind, mode, tmp_path, keep=KEEP, **ASKING) as place:
+    async with serving(kind, mode, tmp_path, keep=KEEP, **ASKING) as served:
         for _ in range(COUNT // AT_ONCE):
-            await visit(place, made)
+            await visit(served, made)
             if kind == "stdio":
                 # On standard streams there is one client for the life of the server.
-                principal = await the_principal(place)
+                principal = await the_principal(served)
                 principal.tools.clean()
                 await until(partial(is_idle, principal))
         await asyncio.to_thread(until_nothing, lambda: left_running(mark))
         if kind == "http":
-            handlers = await place.server._handlers()
+            handlers = await served.server._handlers()
             await until(lambda: not handlers.principals._principals)
     assert not left_running(mark)
     await until(lambda: len(tasks()) == 1)
@@ -145,8 +145,8 @@ def is_idle(principal: Principal) -> bool:
     return principal._calls.keys() == principal._waiting.keys()
 
 
-async def the_principal(place: Place) -> Principal:
+async def the_principal(served: ServedMcp) -> Principal:
     """Return the one client of a server on standard streams."""
-    handlers = await place.server._handlers()
+    handlers = await served.server._handlers()
     (found,) = handlers.principals._principals.values()
     return found

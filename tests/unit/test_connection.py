@@ -29,31 +29,31 @@ class Handler:
     """Writes down what the peer says."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.calls: list[object] = []
         self.raw = b""
         self.ended = asyncio.Event()
 
     def request(self, request: Request) -> None:
-        self.heard.append(request)
+        self.calls.append(request)
 
     def notification(self, notification: Notification) -> None:
-        self.heard.append(notification)
+        self.calls.append(notification)
 
     def take_raw(self, message: bytes) -> bool:
         return message == self.raw
 
     def malformed(self, error: MalformedMessage) -> None:
-        self.heard.append(str(error))
+        self.calls.append(str(error))
 
     def lost(self, reason: str) -> None:
-        self.heard.append(("lost", reason))
+        self.calls.append(("lost", reason))
         self.ended.set()
 
     def pause_sending(self) -> None:
-        self.heard.append("pause")
+        self.calls.append("pause")
 
     def resume_sending(self) -> None:
-        self.heard.append("resume")
+        self.calls.append("resume")
 
 
 class Talk:
@@ -170,7 +170,7 @@ async def test_a_lost_connection_fails_the_calls_in_flight_and_those_to_come(tal
         await outcome(call)
     with pytest.raises(ConnectionLost, match="exec-server transport closed"):
         await talk.connection.call(PROCESS_TERMINATE, PARAMS)
-    assert talk.handler.heard == [("lost", "gone")]
+    assert talk.handler.calls == [("lost", "gone")]
     assert talk.connection.ended
 
 
@@ -189,26 +189,26 @@ async def test_an_abandoned_connection_has_ended_when_the_call_returns(talk: Tal
 async def test_requests_and_notifications_go_to_the_handler(talk: Talk) -> None:
     talk.say(id="x", method="ask", params=[1])
     talk.say(method="tell")
-    assert talk.handler.heard == [Request("x", "ask", [1]), Notification("tell")]
+    assert talk.handler.calls == [Request("x", "ask", [1]), Notification("tell")]
 
 
 async def test_what_cannot_be_read_goes_to_the_handler(talk: Talk) -> None:
     talk.connection.received(b"[]")
-    assert talk.handler.heard == ["expected a JSON-RPC object"]
+    assert talk.handler.calls == ["expected a JSON-RPC object"]
     assert talk.transport.calls == []
 
 
 async def test_a_handler_may_take_a_message_before_it_is_read(talk: Talk) -> None:
     talk.handler.raw = b"{not even json"
     talk.connection.received(b"{not even json")
-    assert talk.handler.heard == []
+    assert talk.handler.calls == []
 
 
 @pytest.mark.requirement("envelope.violation.reply")
 async def test_an_answer_to_nothing_ends_the_connection(talk: Talk) -> None:
     talk.say(id=7, result=1)
     assert talk.transport.calls == ["abort"]
-    assert talk.handler.heard == []
+    assert talk.handler.calls == []
 
 
 async def test_what_we_say_is_encoded(talk: Talk) -> None:
@@ -232,7 +232,7 @@ async def test_what_we_say_is_encoded(talk: Talk) -> None:
 async def test_a_pause_is_passed_on(talk: Talk) -> None:
     talk.connection.pause_sending()
     talk.connection.resume_sending()
-    assert talk.handler.heard == ["pause", "resume"]
+    assert talk.handler.calls == ["pause", "resume"]
     assert talk.transport.calls == []
 
 

@@ -14,7 +14,7 @@ from holdfast._version import DISTRIBUTION, __version__, install_command
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-PLACES = [
+PATHS = [
     *("src", "docs", "examples", "scripts", "bench", "packaging", "man", "requirements", ".ci"),
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Dockerfile", "pyproject.toml"),
 ]
@@ -70,8 +70,8 @@ def test_a_text_that_does_not_is_left_alone(text: str) -> None:
 def test_no_text_installs_the_other_project() -> None:
     files = [
         file
-        for place in PLACES
-        for file in ([ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*"))
+        for path in PATHS
+        for file in ([ROOT / path] if (ROOT / path).is_file() else (ROOT / path).rglob("*"))
         if file.is_file() and "__pycache__" not in file.parts
     ]
     found = [

@@ -1,4 +1,4 @@
-"""What a thread makes is never lost, although its caller was cancelled."""
+"""The result of a thread is never lost, although its caller was cancelled."""
 
 import asyncio
 import threading

@@ -24,7 +24,7 @@ def entries(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict
 
 
 def claims(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Each id a file claims, with the place; from its text, so whatever was selected to run."""
+    """Each id a file claims, with the position; from its text, so whatever was selected to run."""
     if "requirement" not in text:
         return  # to parse it would take longer than to look
     for node in ast.walk(ast.parse(text)):
@@ -32,9 +32,9 @@ def claims(text: str, name: str) -> Iterator[tuple[str, str]]:
             continue
         if node.func.attr == "requirement" and ast.unparse(node.func.value) == "pytest.mark":
             for argument in node.args:
-                place = f"{name}:{argument.lineno}"
-                assert isinstance(argument, ast.Constant), f"{place}: an id is a plain text"
-                yield str(argument.value), place
+                position = f"{name}:{argument.lineno}"
+                assert isinstance(argument, ast.Constant), f"{position}: an id is a plain text"
+                yield str(argument.value), position
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_every_entry_says_what_and_where(ledger: dict[str, dict[str, str]]) -> N
 def test_every_claimed_behaviour_is_in_the_ledger(
     ledger: dict[str, dict[str, str]], claimed: dict[str, str]
 ) -> None:
-    assert {i: place for i, place in claimed.items() if i not in ledger} == {}
+    assert {i: position for i, position in claimed.items() if i not in ledger} == {}
 
 
 def test_every_behaviour_is_claimed_or_a_gap(

@@ -13,7 +13,7 @@ from tests.vm.tree import Cgroup
 
 @pytest.fixture(scope="session")
 def delegated() -> Cgroup:
-    """What the tests may divide: all of these processes are in one part of it."""
+    """Return the cgroup that the tests may divide; all of these processes are in one part of it."""
     given = os.environ.get("HOLDFAST_DELEGATED")
     if given is None:
         pytest.skip("no cgroup to divide: scripts/test-vm has one")
@@ -46,7 +46,7 @@ async def client(server: ServerProcess) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def nothing_stays(server: ServerProcess, server_cgroup: Cgroup) -> AsyncIterator[None]:
-    """What a test's commands were in is gone soon after them."""
+    """Assert that the cgroups of a test's commands are gone soon after them."""
     yield
     await server_cgroup.has_only(f"holdfast-{server.serving_pid}-self")
 
@@ -60,7 +60,7 @@ def cgroup(delegated: Cgroup) -> Iterator[Cgroup]:
 
 @pytest.fixture(params=["free", "sandboxed"])
 def sandbox(request: pytest.FixtureRequest, read_only: dict[str, Any]) -> dict[str, Any] | None:
-    """What a command is started in, if anything."""
+    """Return the sandbox in which commands are started, or None."""
     return None if request.param == "free" else read_only
 
 

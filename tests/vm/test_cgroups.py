@@ -41,7 +41,7 @@ terminals = pytest.mark.parametrize("tty", [False, True], ids=["pipes", "termina
 
 
 def limit_of(client: Client, process_id: str) -> str | None:
-    """What was told of the limit at the exit."""
+    """Return the limit that the exit names, or None."""
     (event,) = (event for event in client.seen(process_id) if event.kind == "exited")
     found = event.params.get("limit")
     return None if found is None else str(found)

@@ -26,7 +26,7 @@ class Cgroup:
         (self.path / "cgroup.subtree_control").write_text(words)
 
     def enabled(self) -> list[str]:
-        """What can be limited below it."""
+        """Return the controllers that are enabled below it."""
         return (self.path / "cgroup.subtree_control").read_text().split()
 
     def processes(self) -> list[int]:

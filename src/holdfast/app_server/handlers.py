@@ -163,17 +163,17 @@ async def _folder(environment: Environment, cwd: str | None) -> PathUri:
 async def _home(environment: Environment) -> PathUri:
     if not environment.is_remote:
         return home_here()
-    told = (await environment.info()).user_home_dir
-    if told is None:
+    home = (await environment.info()).user_home_dir
+    if home is None:
         raise InvalidPathUri("the home of the environment is not known")
-    return PathUri.parse(told)
+    return PathUri.parse(home)
 
 
 async def _run(
-    client: "AppConnection", params: CommandExecParams, place: QueuePosition | None
+    client: "AppConnection", params: CommandExecParams, position: QueuePosition | None
 ) -> CommandExecResponse:
     # Held for the start only: other requests with its id need not wait for the end.
-    async with place or nullcontext():
+    async with position or nullcontext():
         command = await _start(client, params)
     try:
         stream = params.tty or params.stream_stdout_stderr

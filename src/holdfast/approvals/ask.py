@@ -367,12 +367,12 @@ async def _in_thread(function: Callable[[Question], T], question: Question) -> T
             found = function(question)
         except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
             failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-            tell = partial(report, lambda: done.set_exception(failure))
+            notify = partial(report, lambda: done.set_exception(failure))
         else:
-            tell = partial(report, lambda: done.set_result(found))
+            notify = partial(report, lambda: done.set_result(found))
         # The loop is closed, so nobody waits for the answer.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell)
+            loop.call_soon_threadsafe(notify)
 
     threading.Thread(target=run, name="approver", daemon=True).start()
     return await done

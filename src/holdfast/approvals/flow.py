@@ -312,9 +312,7 @@ class ApprovalFlow:
             reason=INPUT_REASON,
             leaves_sandbox=True,
         )
-        decision = await self.ask(question)
-        if decision.kind is DecisionKind.CANCEL:
-            raise CallCancelled(REJECTED)
+        decision = await self._ask_or_cancel(question)
         if not decision.accepts:
             raise InputRefused(decision.rejection or REJECTED)
 
@@ -379,9 +377,7 @@ class ApprovalFlow:
             reason=reason,
             permissions=wanted,
         )
-        decision = await self.ask(question)
-        if decision.kind is DecisionKind.CANCEL:
-            raise CallCancelled(REJECTED)
+        decision = await self._ask_or_cancel(question)
         if not decision.accepts:
             return NO_PERMISSIONS, "turn"
         # An answer can grant less, never more.
@@ -420,6 +416,18 @@ class ApprovalFlow:
         with self._paused():
             return await ask_bounded(self._approver, question, limit=self.approvals.ask_limit)
 
+    async def _ask_or_cancel(self, question: Question) -> Decision:
+        """
+        Put a question whose answer may cancel the call.
+
+        Raises:
+            CallCancelled: The call is cancelled.
+        """
+        decision = await self.ask(question)
+        if decision.kind is DecisionKind.CANCEL:
+            raise CallCancelled(REJECTED)
+        return decision
+
     async def _decide(
         self, question: Question, clearance: Clearance | None, *, escalated: bool
     ) -> None:
@@ -436,10 +444,8 @@ class ApprovalFlow:
             CommandRefused: The answer is no.
             CallCancelled: The call is cancelled.
         """
-        decision = await self.ask(question)
+        decision = await self._ask_or_cancel(question)
         match decision.kind:
-            case DecisionKind.CANCEL:
-                raise CallCancelled(REJECTED)
             case DecisionKind.DECLINE:
                 raise CommandDeclined(decision.rejection or REJECTED)
             case DecisionKind.NETWORK_AMENDMENT:

@@ -229,7 +229,7 @@ class Question:
         # The original guesses what a command is about; nothing here depends on that.
         if self.kind is not QuestionKind.COMMAND:
             return None
-        # A hook may have put another command in the place of what the model gave.
+        # A hook may have put another command in place of what the model gave.
         shown = self.script if self.script in self.argv else self.command
         return [{"type": "unknown", "command": shown}]
 

@@ -5,9 +5,10 @@ import sys
 
 from holdfast.app_server.app import AppServer
 from holdfast.app_server.sandboxes import SandboxProfiles
+from holdfast.cli.exit_status import text_with_advice
 from holdfast.cli.server_worker import run_server
 from holdfast.environments.connect import connect
-from holdfast.errors import HoldfastError, InvalidConfig, InvalidParams
+from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.sandbox.profile.builtin import named_profile
 from holdfast.sandbox.profile.file import load_profile
 from holdfast.server.listen import ListenUrl
@@ -27,8 +28,7 @@ def run_app_server(options: argparse.Namespace, lifeline: int) -> int:
         return run_server(options, lifeline, _announce, make=make)
     except HoldfastError as error:
         # The environment cannot be reached, or is not configured.
-        advice = error.advice if isinstance(error, InvalidConfig) else None
-        print(f"Error: {error}{f'; {advice}' if advice else ''}", file=sys.stderr)
+        print(f"Error: {text_with_advice(error)}", file=sys.stderr)
         return 1
 
 

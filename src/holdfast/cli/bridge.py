@@ -58,15 +58,15 @@ def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> 
     except UnusableFolder as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    told, tell = os.pipe()
+    started, starting = os.pipe()
     if os.fork() == 0:
-        return _run_server(work, folder, token, tell)
+        return _run_server(work, folder, token, starting)
     # Our copy would hide the end of the pipe if the server fails.
-    os.close(tell)
+    os.close(starting)
     folder.close()
     # Blocks until the server listens, or its end of the pipe closes because it failed.
-    listens = os.read(told, 1)
-    os.close(told)
+    listens = os.read(started, 1)
+    os.close(started)
     if not listens:
         # The server has printed the reason.
         return 1
@@ -86,13 +86,13 @@ def _run_server(
     work: "Callable[[int, Callable[[str], None], Keeping], int]",
     folder: PrivateFolder,
     token: str,
-    tell: int,
+    starting: int,
 ) -> int:
     """Become the guardian and, in its child, the server; both end here."""
     # A new session: signals to the process group or terminal of ssh do not reach the server.
     os.setsid()
     _replace_streams(0)
-    os.dup2(tell, 1)
+    os.dup2(starting, 1)
     # Inherited descriptors would keep pipes of ssh open, and ssh waits for their end.
     _close_all_but(*STREAMS, folder.fileno())
 

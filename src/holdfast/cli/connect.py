@@ -8,7 +8,7 @@ import subprocess
 import sys
 from time import perf_counter
 
-from holdfast.cli.exit_status import Ended
+from holdfast.cli.exit_status import Ended, text_with_advice
 from holdfast.cli.latency import answer_time, server_version
 from holdfast.cli.server_options import split_command
 from holdfast.cli.token import bearer_token
@@ -16,14 +16,14 @@ from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
 from holdfast.environments.config import edit
 from holdfast.environments.config import file as config
-from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.config.home import environments_file
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.environments.paths import folder_of_server
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
 from holdfast.environments.ssh.installer import Offer, remove
 from holdfast.environments.ssh.target import SshTarget, program_target
 from holdfast.errors import ConnectFailed, HoldfastError, InvalidConfig
-from holdfast.suggestions import did_you_mean
+from holdfast.suggestions import did_you_mean, listed
 from holdfast.url_schemes import scheme_of
 
 __all__ = ["connect"]
@@ -35,20 +35,19 @@ def connect(options: argparse.Namespace) -> int:
         if options.save is not None:
             # Before connecting: a wrong name should not cost an installation.
             config.check_id(options.save)
-        place = _ConnectTarget(options)
+        server = _ConnectTarget(options)
         if options.remove:
-            return _remove(place)
-        program = _set_up(place, options)
+            return _remove(server)
+        program = _set_up(server, options)
         if options.save is not None:
-            path = holdfast_home(os.environ) / config.FILE_NAME
-            edit.add(path, place.entry(options.save, program))
+            path = environments_file(os.environ)
+            edit.add(path, server.entry(options.save, program))
             print(f"saved      `{options.save}` in {path}")
     except Ended as end:
         print(f"holdfast: {end.text}", file=sys.stderr)
         return 1
     except HoldfastError as error:
-        advice = getattr(error, "advice", None)
-        print(f"holdfast: {error}" + (f"; {advice}" if advice else ""), file=sys.stderr)
+        print(f"holdfast: {text_with_advice(error)}", file=sys.stderr)
         return 1
     return 0
 
@@ -118,26 +117,26 @@ class _ConnectTarget:
 
 
 def _configured(name: str) -> ServerUrl | ServingProgram:
-    path = holdfast_home(os.environ) / config.FILE_NAME
+    path = environments_file(os.environ)
     entries = config.load(path).entries if path.exists() else ()
     for entry in entries:
         if entry.id == name:
             return entry.transport
-    known = ", ".join(f"`{entry.id}`" for entry in entries) or "nothing"
+    ids = [entry.id for entry in entries]
     raise InvalidConfig(
-        f"`{name}` is not in {path}" + did_you_mean(name, [entry.id for entry in entries]),
-        f"there: {known}; a host behind ssh is written `ssh://{name}`",
+        f"`{name}` is not in {path}" + did_you_mean(name, ids),
+        f"there: {listed(ids)}; a host behind ssh is written `ssh://{name}`",
     )
 
 
-def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
+def _set_up(server: _ConnectTarget, options: argparse.Namespace) -> str | None:
     """Connect, after asking for consent if necessary; return the program of an ssh host."""
     offers: list[Offer] = []
     # Without a terminal nobody can answer a question.
     person = sys.stdin.isatty() and sys.stderr.isatty()
     try:
         # The first attempt declines every offer: it finds out whether there is anything to ask.
-        return asyncio.run(_try(place.target(offers, consent=options.yes)))
+        return asyncio.run(_try(server.target(offers, consent=options.yes)))
     except ConnectFailed:
         if offers:
             if not person:
@@ -147,9 +146,9 @@ def _set_up(place: _ConnectTarget, options: argparse.Namespace) -> str | None:
             if not _asked(offers[0]):
                 raise Ended(1, "nothing was installed") from None
         # ssh may only need an answer about a host key, which a serving ssh cannot ask for.
-        elif not (person and place.ssh and _greet(place.ssh.address)):
+        elif not (person and server.ssh and _greet(server.ssh.address)):
             raise
-    return asyncio.run(_try(place.target(offers, consent=options.yes or bool(offers))))
+    return asyncio.run(_try(server.target(offers, consent=options.yes or bool(offers))))
 
 
 def _asked(offer: Offer) -> bool:
@@ -184,10 +183,10 @@ async def _try(target: Target) -> str | None:
     return program
 
 
-def _remove(place: _ConnectTarget) -> int:
-    if place.ssh is None:
+def _remove(server: _ConnectTarget) -> int:
+    if server.ssh is None:
         raise Ended(1, "there is nothing to remove but on a host behind ssh")
-    removed, folder = asyncio.run(remove(place.ssh.address))
+    removed, folder = asyncio.run(remove(server.ssh.address))
     print(f"removed {folder}" if removed else f"there is nothing in {folder}")
     return 0
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from holdfast._version import __version__
+from holdfast.cli.exit_status import text_with_advice
 from holdfast.cli.table import aligned
 from holdfast.environments.config.file import FILE_NAME
 from holdfast.environments.config.home import holdfast_home
@@ -178,7 +179,6 @@ def _home(home: Path) -> Iterator[Finding]:
     try:
         names = FileProvider(path).snapshot().ids
     except InvalidConfig as error:
-        advice = f"; {error.advice}" if error.advice else ""
-        yield Finding(FILE_NAME, "failed", f"{error}{advice}")
+        yield Finding(FILE_NAME, "failed", text_with_advice(error))
     else:
         yield Finding(FILE_NAME, "ok", f"{len(names)} environments: {', '.join(names)}")

@@ -12,14 +12,13 @@ from time import perf_counter
 
 import msgspec
 
-from holdfast.cli.exit_status import Ended
+from holdfast.cli.exit_status import Ended, text_with_advice
 from holdfast.cli.latency import answer_time, server_version
 from holdfast.cli.server_options import split_command
 from holdfast.cli.table import aligned
 from holdfast.cli.token import read_token
 from holdfast.environments.config import edit
-from holdfast.environments.config import file as config
-from holdfast.environments.config.home import holdfast_home
+from holdfast.environments.config.home import environments_file, holdfast_home
 from holdfast.environments.config.providers import FileProvider, provider_from_env
 from holdfast.environments.config.snapshot import (
     DEFAULT_TIMEOUT,
@@ -34,7 +33,7 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import HoldfastError, InvalidConfig
 from holdfast.protocol.handshake import EnvironmentInfo
-from holdfast.suggestions import did_you_mean
+from holdfast.suggestions import did_you_mean, listed
 from holdfast.transports.token_urls import without_password
 
 __all__ = ["env"]
@@ -60,8 +59,7 @@ def env(operation: str, options: argparse.Namespace) -> int:
         print(f"holdfast: {end.text}", file=sys.stderr)
         return end.status
     except InvalidConfig as error:
-        advice = f"; {error.advice}" if error.advice else ""
-        print(f"holdfast: {error}{advice}", file=sys.stderr)
+        print(f"holdfast: {text_with_advice(error)}", file=sys.stderr)
         return 1
 
 
@@ -71,7 +69,7 @@ def env(operation: str, options: argparse.Namespace) -> int:
 def _path(options: argparse.Namespace) -> Path:
     if options.file is not None:
         return Path(options.file)
-    return holdfast_home(os.environ) / config.FILE_NAME
+    return environments_file(os.environ)
 
 
 def _snapshot(options: argparse.Namespace) -> ConfiguredEnvironments:
@@ -125,18 +123,21 @@ def _remove(options: argparse.Namespace) -> int:
 def _list(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
     # All names are checked before the first connection.
-    places = [_NamedEnvironment(name, snapshot) for name in snapshot.ids]
+    environments = [_NamedEnvironment(name, snapshot) for name in snapshot.ids]
     # For shell completion, which reads one name per line.
     if options.names:
-        print("".join(f"{place.name}\n" for place in places), end="")
+        print("".join(f"{environment.name}\n" for environment in environments), end="")
         return 0
     if options.json:
-        print(json.dumps([place.facts() for place in places], indent=2))
+        print(json.dumps([environment.facts() for environment in environments], indent=2))
         return 0
-    if not places:
+    if not environments:
         print("there are no environments", file=sys.stderr)
         return 0
-    rows = [[place.name, place.kind, place.where, place.mark] for place in places]
+    rows = [
+        [environment.name, environment.kind, environment.where, environment.mark]
+        for environment in environments
+    ]
     print("\n".join(aligned(["NAME", "KIND", "WHERE", "DEFAULT"], rows)))
     return 0
 
@@ -149,10 +150,9 @@ class _NamedEnvironment:
         self.is_default = name == snapshot.default
         self.entry = snapshot.entry(name)
         if self.entry is None and name not in snapshot.ids:
-            known = ", ".join(f"`{there}`" for there in snapshot.ids) or "nothing"
             raise InvalidConfig(
                 f"unknown environment id `{name}`" + did_you_mean(name, snapshot.ids),
-                f"configured: {known}",
+                f"configured: {listed(snapshot.ids)}",
             )
 
     @property
@@ -211,7 +211,7 @@ class _NamedEnvironment:
 class _CheckResult:
     """The result of connecting to an environment."""
 
-    place: _NamedEnvironment
+    environment: _NamedEnvironment
     error: str | None = None
     info: EnvironmentInfo | None = None
     connected: float = 0.0
@@ -219,7 +219,7 @@ class _CheckResult:
     answers: float = 0.0
 
     def facts(self) -> dict[str, object]:
-        facts = self.place.facts() | {
+        facts = self.environment.facts() | {
             "status": "ready" if self.error is None else "disconnected",
             "error": self.error,
         }
@@ -240,42 +240,42 @@ class _CheckResult:
         return [name for name, has in flags.items() if has]
 
 
-async def _look(place: _NamedEnvironment) -> _CheckResult:
-    environment = place.open()
+async def _look(configured: _NamedEnvironment) -> _CheckResult:
+    environment = configured.open()
     began = perf_counter()
     try:
         async with asyncio.timeout(_LIMIT), environment:
             info = await environment.info()
             connected = perf_counter() - began
             return _CheckResult(
-                place,
+                configured,
                 info=info,
                 connected=connected,
                 answers=await answer_time(environment.status),
             )
     except TimeoutError:
-        return _CheckResult(place, error=f"no answer within {_LIMIT:.0f} s")
+        return _CheckResult(configured, error=f"no answer within {_LIMIT:.0f} s")
     except HoldfastError as error:
-        return _CheckResult(place, error=str(error))
+        return _CheckResult(configured, error=str(error))
 
 
-async def _look_at_all(places: list[_NamedEnvironment]) -> list[_CheckResult]:
+async def _look_at_all(environments: list[_NamedEnvironment]) -> list[_CheckResult]:
     # Each check may start a process, such as ssh.
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(place: _NamedEnvironment) -> _CheckResult:
+    async def look(environment: _NamedEnvironment) -> _CheckResult:
         async with turns:
-            return await _look(place)
+            return await _look(environment)
 
     async with asyncio.TaskGroup() as tasks:
-        looks = [tasks.create_task(look(place)) for place in places]
+        looks = [tasks.create_task(look(environment)) for environment in environments]
     return [task.result() for task in looks]
 
 
 def _check(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
-    places = [_NamedEnvironment(name, snapshot) for name in options.ids or snapshot.ids]
-    found = asyncio.run(_look_at_all(places))
+    environments = [_NamedEnvironment(name, snapshot) for name in options.ids or snapshot.ids]
+    found = asyncio.run(_look_at_all(environments))
     if options.json:
         print(json.dumps([one.facts() for one in found], indent=2))
     else:
@@ -283,15 +283,15 @@ def _check(options: argparse.Namespace) -> int:
         print("\n".join(aligned(head, [_row(one) for one in found])))
         for one in found:
             if one.error is not None:
-                print(f"holdfast: {one.place.name}: {one.error}", file=sys.stderr)
+                print(f"holdfast: {one.environment.name}: {one.error}", file=sys.stderr)
     return 1 if any(one.error is not None for one in found) else 0
 
 
 def _row(found: _CheckResult) -> list[str]:
     if found.info is None:
-        return [found.place.name, "disconnected", "", "", "", "", ""]
+        return [found.environment.name, "disconnected", "", "", "", "", ""]
     return [
-        found.place.name,
+        found.environment.name,
         "ready",
         server_version(found.info),
         found.info.executor_version or "",
@@ -306,9 +306,11 @@ def _show(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found.facts(), indent=2))
         return 0 if found.error is None else 1
-    rows = [["name", found.place.name + (", the default" if found.place.is_default else "")]]
-    rows += [["kind", found.place.kind], ["where", found.place.where]]
-    match found.place.entry:
+    rows = [
+        ["name", found.environment.name + (", the default" if found.environment.is_default else "")]
+    ]
+    rows += [["kind", found.environment.kind], ["where", found.environment.where]]
+    match found.environment.entry:
         case Entry(transport=ServerUrl(bearer_token=str())):
             rows.append(["token", "set"])
         case Entry(transport=ServingProgram(cwd=str() as cwd)):

@@ -57,9 +57,9 @@ def add_env(commands: _Commands) -> None:
 
     add = _add(operations, "add", "add one, with a URL or with a command that serves on stdio")
     add.add_argument("id", metavar="NAME")
-    place = add.add_mutually_exclusive_group(required=True)
-    place.add_argument("--url", metavar="URL", help="of a server: ws://…, wss://… or unix:///PATH")
-    place.add_argument("--cmd", metavar="COMMAND", help="that serves on its stdin and stdout")
+    group = add.add_mutually_exclusive_group(required=True)
+    group.add_argument("--url", metavar="URL", help="of a server: ws://…, wss://… or unix:///PATH")
+    group.add_argument("--cmd", metavar="COMMAND", help="that serves on its stdin and stdout")
     add.add_argument("--token-file", metavar="PATH", help="holds the bearer token of the server")
     add.add_argument("--cwd", metavar="PATH", help="where to start the command")
     add.add_argument("--connect-timeout", metavar="SECONDS", type=float, help="default 10")

@@ -8,7 +8,7 @@ from holdfast.errors import HoldfastError, RemoteError, SpawnFailed
 from holdfast.events import Reason, Verdict
 from holdfast.system_text import without_number
 
-__all__ = ["FAILED", "Ended", "of_signal", "of_verdict", "refused"]
+__all__ = ["FAILED", "Ended", "of_signal", "of_verdict", "refused", "text_with_advice"]
 
 FAILED = 125
 """Exit status if Holdfast failed and not the command, as with `env` and `timeout`."""
@@ -40,6 +40,12 @@ class Ended(Exception):
         super().__init__(status, text)
         self.status = status
         self.text = None if text is None else " ".join(text.split())
+
+
+def text_with_advice(error: HoldfastError) -> str:
+    """Return the text of an error, and what to do about it if the error says so."""
+    advice = getattr(error, "advice", None)
+    return f"{error}; {advice}" if advice else str(error)
 
 
 def of_verdict(verdict: Verdict) -> int:

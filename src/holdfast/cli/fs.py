@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.system_text import without_number
 
-__all__ = ["FOLDER", "NOT_FOUND", "FilePlace", "Outcome", "fs", "reason_of"]
+__all__ = ["FOLDER", "NOT_FOUND", "EnvironmentFiles", "Outcome", "fs", "reason_of"]
 
 NOT_FOUND = 4
 """Exit status if all that failed is that a file does not exist, for scripts."""
@@ -33,7 +33,7 @@ FOLDER = "it is a folder: give -r for all that is below it"
 """The error for a folder where only a file was expected."""
 
 
-class FilePlace(NamedTuple):
+class EnvironmentFiles(NamedTuple):
     """The file system of one machine."""
 
     files: FileSystem
@@ -131,7 +131,7 @@ def _filename(error: Exception) -> str | None:
     return name if isinstance(name, str) else None
 
 
-Operation = Callable[[FilePlace, argparse.Namespace, Outcome], Awaitable[None]]
+Operation = Callable[[EnvironmentFiles, argparse.Namespace, Outcome], Awaitable[None]]
 
 
 def _operation(name: str) -> Operation:
@@ -146,20 +146,20 @@ def _operation(name: str) -> Operation:
 
 async def _run(operation: Operation, options: argparse.Namespace) -> int:
     outcome = Outcome()
-    async with _file_place(options) as place:
-        await operation(place, options, outcome)
+    async with _file_location(options) as location:
+        await operation(location, options, outcome)
     return outcome.status
 
 
 @asynccontextmanager
-async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
+async def _file_location(options: argparse.Namespace) -> AsyncIterator[EnvironmentFiles]:
     choose_environment(options)
     async with opened(options, complain) as environment:
         if options.verbose:
             name = f"`{options.on}`, " if environment.is_remote and options.on else ""
             complain(f"files of {name}{environment.where}")
         if not environment.is_remote:
-            yield FilePlace(environment.filesystem, os.getcwd(), writes_blocks=True)
+            yield EnvironmentFiles(environment.filesystem, os.getcwd(), writes_blocks=True)
             return
         info = await environment.info()
         cwd: str | None = None
@@ -167,14 +167,16 @@ async def _file_place(options: argparse.Namespace) -> AsyncIterator[FilePlace]:
             # A server of another operating system has no path that can be joined here.
             cwd = PathUri.parse(info.cwd).native if info.cwd else None
         blocks = info.capabilities.file_write_streaming
-        yield FilePlace(environment.filesystem, cwd, writes_blocks=blocks)
+        yield EnvironmentFiles(environment.filesystem, cwd, writes_blocks=blocks)
 
 
-async def _remove(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def _remove(
+    location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome
+) -> None:
     paths: Sequence[str] = options.paths
     for text in paths:
-        removal = place.files.remove(
-            place.path(text), recursive=options.recursive, force=options.force
+        removal = location.files.remove(
+            location.path(text), recursive=options.recursive, force=options.force
         )
         await outcome.attempt(text, _with_advice(removal, recursive=options.recursive))
 
@@ -189,54 +191,58 @@ async def _with_advice(removal: Awaitable[None], *, recursive: bool) -> None:
         raise InvalidRequest(FOLDER, path=error.path) from error
 
 
-async def _make_folders(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def _make_folders(
+    location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome
+) -> None:
     for text in options.paths:
-        await outcome.attempt(text, place.files.create_directory(place.path(text)))
+        await outcome.attempt(text, location.files.create_directory(location.path(text)))
 
 
-async def _copy(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def _copy(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     async def copy(source: PathUri, into: PathUri) -> None:
-        if not options.recursive and (await place.files.get_metadata(source)).is_directory:
+        if not options.recursive and (await location.files.get_metadata(source)).is_directory:
             raise InvalidRequest(FOLDER)
-        await place.files.copy(source, into, recursive=options.recursive)
+        await location.files.copy(source, into, recursive=options.recursive)
 
-    await _each_to_target(place, options, outcome, copy)
+    await _each_to_target(location, options, outcome, copy)
 
 
-async def _move(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def _move(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     move = load("move")
 
     async def rename(source: PathUri, into: PathUri) -> None:
-        await move(place.files, source, into)
+        await move(location.files, source, into)
 
-    await _each_to_target(place, options, outcome, rename)
+    await _each_to_target(location, options, outcome, rename)
 
 
 async def _each_to_target(
-    place: FilePlace,
+    location: EnvironmentFiles,
     options: argparse.Namespace,
     outcome: Outcome,
     work: Callable[[PathUri, PathUri], Awaitable[None]],
 ) -> None:
     """Call `work` with each source and its destination."""
-    target = place.path(options.target)
+    target = location.path(options.target)
     several = len(options.sources) > 1
     for text in options.sources:
-        source = place.path(text)
+        source = location.path(text)
 
         async def one(source: PathUri = source) -> None:
-            into = await inside(place, target, os.path.basename(source.native), several=several)
+            into = await inside(location, target, os.path.basename(source.native), several=several)
             await work(source, into)
 
         await outcome.attempt(f"{text} to {options.target}", one())
 
 
-async def inside(place: FilePlace, target: PathUri, name: str, *, several: bool = False) -> PathUri:
+async def inside(
+    location: EnvironmentFiles, target: PathUri, name: str, *, several: bool = False
+) -> PathUri:
     """
     Return a target, or what is to be in it if it is a folder.
 
     Args:
-        place: Where the target is.
+        location: Where the target is.
         target: As it was given.
         name: Of what is to go there.
         several: It is one of several, which only a folder can take.
@@ -246,7 +252,7 @@ async def inside(place: FilePlace, target: PathUri, name: str, *, several: bool 
     """
     is_folder = False
     with suppress(NotFound):
-        is_folder = (await place.files.get_metadata(target)).is_directory
+        is_folder = (await location.files.get_metadata(target)).is_directory
     if several and not is_folder:
         raise InvalidRequest(f"{target.native} is no folder, which several sources need")
     # The root directory has no name.

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from holdfast.cli.fs import FilePlace, Outcome
+from holdfast.cli.fs import EnvironmentFiles, Outcome
 from holdfast.errors import HoldfastError, NotFound, OperationFailed
 from holdfast.protocol.fs import FileMetadata, WalkOptions
 from holdfast.protocol.paths import PathUri
@@ -33,14 +33,16 @@ class _ListedFile(NamedTuple):
     is_directory: bool
 
 
-async def list_paths(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def list_paths(
+    location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome
+) -> None:
     """List each path of the options, sorted by name."""
     listed: list[_ListedFile] = []
     paths: Sequence[str] = options.paths or ["."]
     for text in paths:
 
         async def add(text: str = text) -> None:
-            found = await _list(place, text, options, outcome)
+            found = await _list(location, text, options, outcome)
             listed.extend(found)
             if not options.json:
                 _print(found, options, heading=text if len(paths) > 1 else None)
@@ -51,26 +53,26 @@ async def list_paths(place: FilePlace, options: argparse.Namespace, outcome: Out
 
 
 async def _list(
-    place: FilePlace, text: str, options: argparse.Namespace, outcome: Outcome
+    location: EnvironmentFiles, text: str, options: argparse.Namespace, outcome: Outcome
 ) -> list[_ListedFile]:
-    path = place.path(text)
-    metadata = await place.files.get_metadata(path)
+    path = location.path(text)
+    metadata = await location.files.get_metadata(path)
     if not metadata.is_directory:
         return [_ListedFile(text, path, metadata, is_directory=False)]
     if options.recursive:
-        lines = await _walk(place, path, outcome)
+        lines = await _walk(location, path, outcome)
     else:
-        entries = await place.files.read_directory(path)
+        entries = await location.files.read_directory(path)
         lines = [
             _ListedFile(entry.file_name, path.child(entry.file_name), None, entry.is_directory)
             for entry in entries
         ]
     lines.sort(key=lambda line: line.name)
-    return await _with_metadata(place, lines) if options.long or options.json else lines
+    return await _with_metadata(location, lines) if options.long or options.json else lines
 
 
-async def _walk(place: FilePlace, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
-    found = await place.files.walk(path, _EVERYTHING)
+async def _walk(location: EnvironmentFiles, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
+    found = await location.files.walk(path, _EVERYTHING)
     # A partial list would look complete to a script.
     if found.truncated:
         raise OperationFailed("there is more below it than can be listed")
@@ -87,13 +89,15 @@ def _readable(uri: str) -> str:
     return unquote(uri, errors="replace")
 
 
-async def _with_metadata(place: FilePlace, lines: Sequence[_ListedFile]) -> list[_ListedFile]:
+async def _with_metadata(
+    location: EnvironmentFiles, lines: Sequence[_ListedFile]
+) -> list[_ListedFile]:
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def look(line: _ListedFile) -> _ListedFile | None:
         async with at_once:
             try:
-                return line._replace(metadata=await place.files.get_metadata(line.path))
+                return line._replace(metadata=await location.files.get_metadata(line.path))
             except NotFound:
                 # Removed since the directory was read.
                 return None

@@ -33,7 +33,7 @@ that failed is that there is no such file, 125 if there is no connection.
 
 def add_fs(commands: _Commands) -> None:
     """Add the subcommand and its own subcommands."""
-    place = _place()
+    common = _common_options()
     fs = commands.add_parser(
         "fs",
         help="look at files and move them, here or on a server",
@@ -45,37 +45,37 @@ def add_fs(commands: _Commands) -> None:
         title="operations", metavar="OPERATION", required=True
     )
 
-    ls = _add(operations, place, "ls", "list folders")
+    ls = _add(operations, common, "ls", "list folders")
     ls.add_argument("paths", metavar="PATH", nargs="*", help="default: the folder one is in")
     ls.add_argument("-l", dest="long", action="store_true", help="with kinds, sizes and times")
     ls.add_argument("-r", "-R", dest="recursive", action="store_true", help="all that is below")
     ls.add_argument("--json", action="store_true", help="one JSON array, with all that is known")
 
-    cat = _add(operations, place, "cat", "write files to stdout")
+    cat = _add(operations, common, "cat", "write files to stdout")
     cat.add_argument("paths", metavar="PATH", nargs="+")
 
-    _add_transfers(operations, place)
+    _add_transfers(operations, common)
 
-    rm = _add(operations, place, "rm", "remove files and folders")
+    rm = _add(operations, common, "rm", "remove files and folders")
     rm.add_argument("paths", metavar="PATH", nargs="+")
     rm.add_argument("-r", dest="recursive", action="store_true", help="folders with all below")
     rm.add_argument("-f", dest="force", action="store_true", help="what is not there is fine")
 
-    mkdir = _add(operations, place, "mkdir", "make folders, and those above them")
+    mkdir = _add(operations, common, "mkdir", "make folders, and those above them")
     mkdir.add_argument("paths", metavar="PATH", nargs="+", help="one that is there is fine")
 
-    cp = _add(operations, place, "cp", "copy files or folders, all on the same machine")
+    cp = _add(operations, common, "cp", "copy files or folders, all on the same machine")
     cp.add_argument("sources", metavar="SOURCE", nargs="+")
     cp.add_argument("target", metavar="TARGET", help="in it if it is a folder")
     cp.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
 
-    mv = _add(operations, place, "mv", "move or rename files or folders of the same machine")
+    mv = _add(operations, common, "mv", "move or rename files or folders of the same machine")
     mv.add_argument("sources", metavar="SOURCE", nargs="+")
     mv.add_argument("target", metavar="TARGET", help="in it if it is a folder")
 
 
-def _add_transfers(operations: _Commands, place: argparse.ArgumentParser) -> None:
-    get = _add(operations, place, "get", "fetch files or folders to this machine")
+def _add_transfers(operations: _Commands, common: argparse.ArgumentParser) -> None:
+    get = _add(operations, common, "get", "fetch files or folders to this machine")
     get.add_argument(
         "paths",
         metavar="SOURCE [SOURCE…] [TARGET]",
@@ -89,7 +89,7 @@ def _add_transfers(operations: _Commands, place: argparse.ArgumentParser) -> Non
 
     put = _add(
         operations,
-        place,
+        common,
         "put",
         "send files or folders from here; not resumable, as files are replaced in one step",
     )
@@ -98,7 +98,7 @@ def _add_transfers(operations: _Commands, place: argparse.ArgumentParser) -> Non
     put.add_argument("-r", dest="recursive", action="store_true", help="a folder and all below")
 
 
-def _place() -> argparse.ArgumentParser:
+def _common_options() -> argparse.ArgumentParser:
     """Return a parent parser with the options of every operation."""
     parser = argparse.ArgumentParser(add_help=False)
     add_environment_options(parser)
@@ -107,9 +107,9 @@ def _place() -> argparse.ArgumentParser:
 
 
 def _add(
-    operations: _Commands, place: argparse.ArgumentParser, name: str, about: str
+    operations: _Commands, common: argparse.ArgumentParser, name: str, about: str
 ) -> argparse.ArgumentParser:
-    parser = operations.add_parser(name, help=about, description=about, parents=[place])
+    parser = operations.add_parser(name, help=about, description=about, parents=[common])
 
     def start(options: argparse.Namespace) -> int:
         status: int = load("fs")(name, options)

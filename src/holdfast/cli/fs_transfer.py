@@ -16,7 +16,7 @@ from typing import BinaryIO
 from msgspec import UNSET
 
 from holdfast.cli.exit_status import Ended
-from holdfast.cli.fs import FOLDER, FilePlace, Outcome, complain, inside
+from holdfast.cli.fs import FOLDER, EnvironmentFiles, Outcome, complain, inside
 from holdfast.cli.fs_local import PartialFile, is_folder, landing, make_folder, source_of
 from holdfast.cli.progress import Progress
 from holdfast.errors import ConnectionLost, InvalidRequest, OperationFailed
@@ -40,54 +40,58 @@ _ATTEMPTS = 5
 # -- cat and get
 
 
-async def cat(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def cat(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     """Write files to stdout."""
 
     async def write(path: PathUri) -> None:
-        metadata = await place.files.get_metadata(path)
-        await _fetch(place, path, metadata, _stdout(), 0, lambda size: None)
+        metadata = await location.files.get_metadata(path)
+        await _fetch(location, path, metadata, _stdout(), 0, lambda size: None)
 
     for text in options.paths:
-        await outcome.attempt(text, write(place.path(text)))
+        await outcome.attempt(text, write(location.path(text)))
 
 
-async def get(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def get(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     """Fetch files and folders: all paths but the last, or the only one to the current folder."""
     *sources, target = options.paths if len(options.paths) > 1 else [*options.paths, "."]
     # Checked before the first transfer.
     if len(sources) > 1 and target != "-" and not is_folder(target):
         raise Ended(1, f"{target} is no folder, which several sources need")
     for text in sources:
-        await outcome.attempt(text, _get(place, text, target, options, outcome))
+        await outcome.attempt(text, _get(location, text, target, options, outcome))
 
 
 async def _get(
-    place: FilePlace, text: str, target: str, options: argparse.Namespace, outcome: Outcome
+    location: EnvironmentFiles,
+    text: str,
+    target: str,
+    options: argparse.Namespace,
+    outcome: Outcome,
 ) -> None:
-    source = place.path(text)
+    source = location.path(text)
     name = os.path.basename(source.native) or "root"
-    metadata = await place.files.get_metadata(source)
+    metadata = await location.files.get_metadata(source)
     if metadata.is_directory:
         if not options.recursive or target == "-":
             raise InvalidRequest(FOLDER)
-        await _get_folder(place, source, landing(target, name), options, outcome)
+        await _get_folder(location, source, landing(target, name), options, outcome)
         return
     with Progress(name, metadata.size) as progress:
         if target == "-":
-            await _fetch(place, source, metadata, _stdout(), 0, progress.advance)
+            await _fetch(location, source, metadata, _stdout(), 0, progress.advance)
         else:
             into = landing(target, name)
-            await _get_file(place, source, metadata, into, options.resume, progress)
+            await _get_file(location, source, metadata, into, options.resume, progress)
 
 
 async def _get_folder(
-    place: FilePlace,
+    location: EnvironmentFiles,
     source: PathUri,
     target: str,
     options: argparse.Namespace,
     outcome: Outcome,
 ) -> None:
-    found = await walk_tree(place.files, source)
+    found = await walk_tree(location.files, source)
     for path, message in found.errors:
         outcome.failed(str(path), OperationFailed(message))
     make_folder(target)
@@ -96,8 +100,8 @@ async def _get_folder(
     with Progress(source.native, None) as progress:
 
         async def fetch(path: PathUri, into: str) -> None:
-            metadata = await place.files.get_metadata(path)
-            await _get_file(place, path, metadata, into, options.resume, progress)
+            metadata = await location.files.get_metadata(path)
+            await _get_file(location, path, metadata, into, options.resume, progress)
 
         await run_together(
             outcome.attempt(path.native, fetch(path, os.path.join(target, *parts)))
@@ -106,7 +110,7 @@ async def _get_folder(
 
 
 async def _get_file(
-    place: FilePlace,
+    location: EnvironmentFiles,
     source: PathUri,
     metadata: FileMetadata,
     target: str,
@@ -120,7 +124,7 @@ async def _get_file(
         raise OSError(error.errno, error.strerror, target) from error
     try:
         progress.advance(part.start)
-        await _fetch(place, source, metadata, part.file, part.start, progress.advance)
+        await _fetch(location, source, metadata, part.file, part.start, progress.advance)
     except BaseException:
         if part.give_up():
             complain(f"{target}: not complete; --resume goes on with it")
@@ -129,7 +133,7 @@ async def _get_file(
 
 
 async def _fetch(
-    place: FilePlace,
+    location: EnvironmentFiles,
     source: PathUri,
     metadata: FileMetadata,
     file: BinaryIO,
@@ -152,7 +156,7 @@ async def _fetch(
 
     while True:
         try:
-            handle = await place.files.open(source)
+            handle = await location.files.open(source)
             try:
                 await read_blocks(handle, take, start=offset)
             finally:
@@ -162,7 +166,7 @@ async def _fetch(
             if not attempts:
                 raise
             # Raises if the connection is lost for good.
-            now = await place.files.get_metadata(source)
+            now = await location.files.get_metadata(source)
             if (now.size, now.modified_at_ms) != (metadata.size, metadata.modified_at_ms):
                 raise OperationFailed("it changed while the connection was lost") from None
         else:
@@ -185,40 +189,44 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
 # -- put
 
 
-async def put(place: FilePlace, options: argparse.Namespace, outcome: Outcome) -> None:
+async def put(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     """Send files and folders."""
     for text in options.sources:
-        await outcome.attempt(f"{text} to {options.target}", _put(place, text, options, outcome))
+        await outcome.attempt(f"{text} to {options.target}", _put(location, text, options, outcome))
 
 
-async def _put(place: FilePlace, text: str, options: argparse.Namespace, outcome: Outcome) -> None:
-    target = place.path(options.target)
+async def _put(
+    location: EnvironmentFiles, text: str, options: argparse.Namespace, outcome: Outcome
+) -> None:
+    target = location.path(options.target)
     several = len(options.sources) > 1
     if text == "-":
         with Progress("stdin", None) as progress:
-            await _send(place, sys.stdin.buffer, target, progress)
+            await _send(location, sys.stdin.buffer, target, progress)
         return
     source = source_of(text)
-    into = await inside(place, target, source.name, several=several)
+    into = await inside(location, target, source.name, several=several)
     # As with `cp`, a trailing slash means a directory, even a missing one.
     if into == target and options.target.endswith("/"):
         into = target.child(source.name)
     if not source.is_directory:
         with Progress(source.name, source.size) as progress:
-            await _put_file(place, source.path, into, progress)
+            await _put_file(location, source.path, into, progress)
     elif options.recursive:
-        await _put_folder(place, source.path, into, outcome)
+        await _put_folder(location, source.path, into, outcome)
     else:
         raise InvalidRequest(FOLDER)
 
 
-async def _put_folder(place: FilePlace, source: str, target: PathUri, outcome: Outcome) -> None:
+async def _put_folder(
+    location: EnvironmentFiles, source: str, target: PathUri, outcome: Outcome
+) -> None:
     files: list[tuple[str, PathUri]] = []
     for folder in local_folders(source):
         into = target
         for part in folder.parts:
             into = into.child(part)
-        await place.files.create_directory(into)
+        await location.files.create_directory(into)
         here = os.path.join(source, *folder.parts)
         for name in (*folder.files, *folder.links):
             path = os.path.join(here, name)
@@ -230,27 +238,29 @@ async def _put_folder(place: FilePlace, source: str, target: PathUri, outcome: O
             complain(f"{os.path.join(here, name)}: it is no file, and left out")
     with Progress(source, None) as progress:
         await run_together(
-            outcome.attempt(path, _put_file(place, path, into, progress)) for path, into in files
+            outcome.attempt(path, _put_file(location, path, into, progress)) for path, into in files
         )
 
 
-async def _put_file(place: FilePlace, source: str, target: PathUri, progress: Progress) -> None:
+async def _put_file(
+    location: EnvironmentFiles, source: str, target: PathUri, progress: Progress
+) -> None:
     with await open_in_thread(lambda: open(source, "rb")) as file:
-        await _send(place, file, target, progress, permissions_of(file))
+        await _send(location, file, target, progress, permissions_of(file))
 
 
 async def _send(
-    place: FilePlace,
+    location: EnvironmentFiles,
     file: BinaryIO,
     target: PathUri,
     progress: Progress,
     permissions: int | None = None,
 ) -> None:
     await send_file(
-        place.files,
+        location.files,
         file,
         target,
-        in_blocks=place.writes_blocks,
+        in_blocks=location.writes_blocks,
         permissions=permissions,
         sent=progress.advance,
     )

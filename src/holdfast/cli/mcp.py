@@ -125,7 +125,7 @@ def _where(settings: McpSettings) -> ListenUrl:
     Return where to listen.
 
     Raises:
-        StartFailed: It is no such place, or nobody could know the token that is asked for there.
+        StartFailed: The URL is invalid, or nobody could know the token that is asked for there.
     """
     try:
         where = parse_listen_url(settings.listen, scheme="http")

@@ -13,7 +13,7 @@ from holdfast.approvals.layers import load_rules
 from holdfast.approvals.policies import UNTRUSTED, parse_policy
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
 from holdfast.environments.config.home import holdfast_home
-from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
 from holdfast.protocol.paths import PathUri
 
 __all__ = ["check", "explain"]
@@ -46,13 +46,13 @@ def explain(options: argparse.Namespace) -> int:
         # A single argument is a script for the shell, as a model gives it.
         argv = (options.shell, "-c", argv[0])
     here = os.getcwd()
-    ground = ProfileContext(folder=PathUri.from_path(here), home=home_here())
+    context = ProfileContext(folder=PathUri.from_path(here), home=home_here())
     request = CommandRequest(
         call_id="",
         environment_id="local",
         argv=argv,
         cwd=here,
-        sandbox=place_sandbox(options.sandbox, ground),
+        sandbox=resolve_sandbox(options.sandbox, context),
         shell=options.shell,
         permissions="require_escalated" if options.escalated else "use_default",
     )

@@ -6,7 +6,7 @@ import os
 import sys
 
 from holdfast.cli.table import aligned
-from holdfast.environments.sandbox import ProfileContext, home_here, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
 from holdfast.errors import InvalidParams
 from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
@@ -63,7 +63,7 @@ def _policy(profile: str, cwd: str) -> Policy:
         InvalidParams: There is no such profile, or it is invalid.
     """
     home = home_here()
-    context = place_sandbox(profile, ProfileContext(folder=PathUri.from_path(cwd), home=home))
+    context = resolve_sandbox(profile, ProfileContext(folder=PathUri.from_path(cwd), home=home))
     if context is None:
         return Policy()
     facts = PolicyInputs(

@@ -133,7 +133,7 @@ def _one(action: argparse.Action, value: object, folder: str) -> object:
         raise TypeError(f"expected a text, not {_type_name(value)}")
     text = str(value)
     if "\0" in text:
-        raise ValueError("a NUL has no place here")
+        raise ValueError("a NUL is not allowed here")
     if action.metavar in _PATHS:
         text = os.path.join(folder, text)
     try:

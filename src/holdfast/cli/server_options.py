@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
 import holdfast
-from holdfast.cli.exit_status import FAILED, Ended
+from holdfast.cli.exit_status import FAILED, Ended, text_with_advice
 from holdfast.cli.loading import load
 from holdfast.environments.config.home import holdfast_home, is_configured
 from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import (
     ConnectionLost,
-    HoldfastError,
     InvalidConfig,
     InvalidParams,
 )
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
     from holdfast.environments.remote import RemoteEnvironment
 
-__all__ = ["choose_environment", "is_remote", "opened", "split_command", "words_of"]
+__all__ = ["choose_environment", "is_remote", "opened", "split_command"]
 
 # Seconds between two messages that a lost connection is still being retried.
 _STILL_TRYING = 5.0
@@ -43,10 +42,10 @@ def choose_environment(options: argparse.Namespace) -> None:
         _choose_default(options)
     # A token for another server would be sent to the wrong one.
     if options.token_file is not None and options.url is None:
-        place = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
+        environment = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
         raise Ended(
             FAILED,
-            f"--token-file goes with --url, not with {place};"
+            f"--token-file goes with --url, not with {environment};"
             " a named environment has its own token, given to `holdfast env add`",
         )
 
@@ -56,7 +55,7 @@ def _choose_default(options: argparse.Namespace) -> None:
         provider = load("provider_from_env")(os.environ, holdfast_home(os.environ))
         snapshot = provider.snapshot()
     except InvalidConfig as error:
-        raise Ended(FAILED, words_of(error)) from error
+        raise Ended(FAILED, text_with_advice(error)) from error
     if snapshot.default is None:
         raise Ended(
             FAILED, "there is no default environment: name one with --on, `local` is this machine"
@@ -201,15 +200,9 @@ def _named(where: str) -> "RemoteEnvironment":
     try:
         environment = holdfast.connect(where)
     except (InvalidConfig, InvalidParams) as error:
-        raise Ended(FAILED, words_of(error)) from error
+        raise Ended(FAILED, text_with_advice(error)) from error
     # The caller has checked `is_remote`, so it is not the local environment.
     return cast("RemoteEnvironment", environment)
-
-
-def words_of(error: HoldfastError) -> str:
-    """Return the text of an error with its advice."""
-    advice = getattr(error, "advice", None)
-    return f"{error}; {advice}" if advice else str(error)
 
 
 def split_command(command: str) -> list[str]:

@@ -16,17 +16,17 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
 
     Without any of them the default environment is meant: see `cli/server_options.py`.
     """
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--on",
         metavar="WHERE",
         help="a name of `holdfast env list`, `local` for this machine, or ssh://[USER@]HOST[:PORT]"
         " (default: the default of `holdfast env list`)",
     )
-    place.add_argument(
+    group.add_argument(
         "--url", metavar="URL", help="on that server: ws://…, wss://… or unix:///PATH"
     )
-    place.add_argument(
+    group.add_argument(
         "--cmd", metavar="COMMAND", help="on the server this command is, on its stdin and stdout"
     )
     add_token_option(parser, "for --url")

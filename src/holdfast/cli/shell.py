@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.approvals import UNTRUSTED, Approvals, TerminalApprover, load_rules
 from holdfast.backends import ExecProcess
-from holdfast.cli.exit_status import FAILED, Ended
+from holdfast.cli.exit_status import FAILED, Ended, text_with_advice
 from holdfast.cli.sandbox_options import given_limits
 from holdfast.cli.server_options import choose_environment, split_command
 from holdfast.cli.table import aligned
@@ -46,8 +46,7 @@ def run_shell(options: argparse.Namespace, lifeline: int) -> int:
         print(f"holdfast: {end.text}", file=sys.stderr)
         return end.status
     except HoldfastError as error:
-        advice = getattr(error, "advice", None)
-        print(f"holdfast: {error}{f'; {advice}' if advice else ''}", file=sys.stderr)
+        print(f"holdfast: {text_with_advice(error)}", file=sys.stderr)
         return FAILED
     finally:
         kill_all_children()

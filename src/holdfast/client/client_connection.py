@@ -119,7 +119,7 @@ class Link:
         # Readers that have fallen behind; the connection is not read while there are any.
         self._slow: set[object] = set()
         # The start of the last message other than output, for the error about a malformed one.
-        self._heard = b""
+        self._last_message = b""
         self._malformed = False
 
     def attach(self, transport: Transport) -> Connection:
@@ -155,8 +155,8 @@ class Link:
             # The connection may also have ended before `initialize` was sent: the same case.
             text = "exec-server transport disconnected"
             if self._malformed:
-                heard = self._heard.decode("utf-8", "replace").strip()
-                text += f": it said `{heard}`, which is no message"
+                last = self._last_message.decode("utf-8", "replace").strip()
+                text += f": it said `{last}`, which is no message"
             raise ConnectFailed(text) from error
         # The server serves no other method before this notification.
         self.connection.notify(INITIALIZED, Empty())
@@ -244,7 +244,7 @@ class Link:
         JSON.
         """
         if not message.startswith(_OUTPUT_START) or not message.endswith(_OUTPUT_END):
-            self._heard = message[:_QUOTED]
+            self._last_message = message[:_QUOTED]
             return False
         at = message.find(_CHUNK_START, 0, _HEAD_LIMIT)
         if at < 0:

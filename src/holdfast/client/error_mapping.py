@@ -148,8 +148,8 @@ def refusal_of(
     elif kind is InvalidRequest:
         kind = invalid
     if _is_told(error.data):
-        told = error.data["kind"]
-        known = _BY_KIND.get(told) if isinstance(told, str) else None
+        name = error.data["kind"]
+        known = _BY_KIND.get(name) if isinstance(name, str) else None
         if known is not None:
             # The class that the server names is more precise than the code.
             kind = known

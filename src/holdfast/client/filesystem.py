@@ -405,7 +405,7 @@ class RemoteFileSystem:
             self.watch_ended()
 
     def watch_ended(self) -> None:
-        """Fire and drop the current watch: its connection or its place on the server is gone."""
+        """Fire and drop the current watch: its connection is gone, or the server has dropped it."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None

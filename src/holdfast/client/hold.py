@@ -28,7 +28,7 @@ class RemoteHold:
         self._readers: set[object] = set()
         # The last state that the server confirmed; it survives a resumed session.
         self._server_holds = False
-        self._telling = False
+        self._sending = False
         self._refused = False
         self._ended = False
 
@@ -41,7 +41,7 @@ class RemoteHold:
         """Hold the process until `release` is called for the same reader."""
         self._readers.add(reader)
         if self.holds_alone:
-            self._tell()
+            self._send_state()
         else:
             self._session.hold_receiving(reader)
 
@@ -49,7 +49,7 @@ class RemoteHold:
         """Release the hold of one reader; harmless if that reader holds nothing."""
         self._readers.discard(reader)
         if self.holds_alone:
-            self._tell()
+            self._send_state()
         else:
             self._session.release_receiving(reader)
 
@@ -57,14 +57,14 @@ class RemoteHold:
         """Send nothing more: the process has ended or cannot be reached."""
         self._ended = True
 
-    def _tell(self) -> None:
+    def _send_state(self) -> None:
         # One task at a time: it re-reads the desired state after each answer, so no change is
         # lost.
-        if not self._telling and bool(self._readers) != self._server_holds and not self._ended:
-            self._telling = True
-            self._session.start_task(self._tell_until_equal())
+        if not self._sending and bool(self._readers) != self._server_holds and not self._ended:
+            self._sending = True
+            self._session.start_task(self._send_until_equal())
 
-    async def _tell_until_equal(self) -> None:
+    async def _send_until_equal(self) -> None:
         try:
             while bool(self._readers) != self._server_holds and not self._ended:
                 held = bool(self._readers)
@@ -84,12 +84,12 @@ class RemoteHold:
                 for reader in self._readers:
                     self._session.hold_receiving(reader)
         finally:
-            self._telling = False
+            self._sending = False
 
     async def _call(self, params: HoldParams) -> None:
         try:
             await self._session.call_again(PROCESS_HOLD, params)
         except TooManyCalls:
             # The reserved slot takes one call at a time; a second one would close the connection.
-            async with self._session.last_place:
+            async with self._session.reserved_slot:
                 await self._session.call_again(PROCESS_HOLD, params, cleanup=True)

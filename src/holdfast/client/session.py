@@ -81,7 +81,7 @@ class ClientSession:
         """The id by which the server resumes the session; None before the handshake."""
         self.connection_changed: Callable[[], None] = _nothing
         """Called when the connection is lost, and when it is back; see `is_connected`."""
-        self.last_place = asyncio.Lock()
+        self.reserved_slot = asyncio.Lock()
         """Lock for a cleanup call of the client itself, which uses the one reserved call slot."""
         self.processes = RemoteBackend(self)
         """Its processes."""

@@ -86,7 +86,7 @@ class RemoteStdin:
                 except ConnectionLost:
                     if self._session.lost_for_good:
                         raise
-                    # It has to be sent again, at its place in the order.
+                    # It has to be sent again, at its position in the order.
                     insort(self._unsent, turn)
             if self._refused:
                 self._give_turn(turn)
@@ -171,7 +171,7 @@ class RemoteStdin:
         method: Method[P, R],
         params: P,
         turn: int,
-        place: AbstractAsyncContextManager[object],
+        slot: AbstractAsyncContextManager[object],
     ) -> R:
         """Call when all earlier calls are on the wire; repeat it after each lost connection."""
         while True:
@@ -182,7 +182,7 @@ class RemoteStdin:
                 await self._wait_for_change()
                 continue
             # Held for the call only: an earlier write that is sent again needs a slot first.
-            async with place:
+            async with slot:
                 link = await self._session.connected()
                 # While waiting for the slot, an earlier write may have been put back in front.
                 if self._unsent[0] != turn:

@@ -162,12 +162,12 @@ class SupervisedCommand:
         """Return the pid that the supervisor reports, or raise the reason why there is none."""
         try:
             async with asyncio.timeout(_START_LIMIT):
-                told = await self._loop.sock_recv(self._control, 64)
+                message = await self._loop.sock_recv(self._control, 64)
         except TimeoutError:
             raise SpawnFailed(
                 f"it has not started within {_START_LIMIT:g}s", program=program
             ) from None
-        kind, _, number = told.decode("ascii").partition(" ")
+        kind, _, number = message.decode("ascii").partition(" ")
         # An empty answer is the end of the socket: the supervisor has died.
         if kind == "started":
             return int(number)

@@ -5,7 +5,7 @@ Each is a function of its own, so that a server can insert its own checks.
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from holdfast.command_exec.errors import (
     EXTENSIONS,
@@ -15,7 +15,7 @@ from holdfast.command_exec.errors import (
     NegativeTimeout,
     SizeNeedsTerminal,
 )
-from holdfast.environments.commands.arguments import as_cap, seconds
+from holdfast.environments.commands.arguments import as_cap, as_items, seconds
 from holdfast.errors import InvalidParams
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
@@ -42,13 +42,11 @@ def as_argv(argv: object) -> list[str]:
         EmptyCommand: There is none.
         TypeError: It is no list of texts.
     """
-    # A string is iterable, and would be taken for a list of characters.
-    if isinstance(argv, str | bytes) or not isinstance(argv, Iterable):
-        raise TypeError(f"argv is a list of texts, not {type(argv).__name__}")
-    parts = list(argv)
-    for part in parts:
+    parts: list[str] = []
+    for part in as_items(argv, "argv is a list of texts"):
         if not isinstance(part, str):
             raise TypeError(f"an argument is text, not {type(part).__name__}: {part!r}")
+        parts.append(part)
     if not parts:
         raise EmptyCommand
     return parts

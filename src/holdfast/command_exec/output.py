@@ -124,24 +124,24 @@ class KeptOrder:
         """
         streams = self._streams
         taken = [0] * len(streams)
-        told: set[int] = set()
+        ended: set[int] = set()
         run = start = 0
         while True:
             index = run % len(streams)
             count = min(self._runs[run] - start, most)
             if count:
                 start += count
-                yield self._piece(index, taken, count, told)
+                yield self._piece(index, taken, count, ended)
             elif run + 1 < len(self._runs):
                 run, start = run + 1, 0
             else:
                 # With a cap of 0 there is one piece, which is empty.
                 for other, stream in enumerate(streams):
-                    if stream.cap_reached and not taken[other] and other not in told:
-                        yield self._piece(other, taken, 0, told)
+                    if stream.cap_reached and not taken[other] and other not in ended:
+                        yield self._piece(other, taken, 0, ended)
                 yield None
 
-    def _piece(self, index: int, taken: list[int], count: int, told: set[int]) -> Delta:
+    def _piece(self, index: int, taken: list[int], count: int, ended: set[int]) -> Delta:
         stream = self._streams[index]
         # Only kept streams get here.
         assert stream.data is not None
@@ -149,5 +149,5 @@ class KeptOrder:
         taken[index] = end = start + count
         last = stream.cap_reached and end == len(stream.data)
         if last:
-            told.add(index)
+            ended.add(index)
         return Delta(stream.name, bytes(stream.data[start:end]), last)

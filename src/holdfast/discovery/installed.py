@@ -20,9 +20,9 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.backends import FileSystem
-from holdfast.discovery.places import ancestors, below, name_of, parent_of
 from holdfast.discovery.roots import discover_root
 from holdfast.discovery.skill_text import SkillTextError, read_head, read_metadata
+from holdfast.discovery.uri_paths import ancestors, below, name_of, parent_of
 from holdfast.discovery.versions import active_version, is_marketplace_name, is_plugin_name
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.protocol.base import Wire

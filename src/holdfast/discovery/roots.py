@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 from holdfast.backends import FileSystem
-from holdfast.discovery.places import ancestors, below, parent_of
+from holdfast.discovery.uri_paths import ancestors, below, parent_of
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound
 from holdfast.protocol.discovery import (
     CapabilityFile,

@@ -27,7 +27,7 @@ from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
 from holdfast.environments.config.home import holdfast_home
-from holdfast.environments.sandbox import ProfileContext, place_sandbox
+from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
@@ -390,11 +390,11 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
         raise _LineNotRun(f"the working directory is gone: {caller.cwd}")
     home = caller.environ.get("HOME") or os.path.expanduser("~")
     try:
-        ground = ProfileContext(
+        context = ProfileContext(
             folder=PathUri.from_path(caller.cwd),
             home=PathUri.from_path(home) if os.path.isabs(home) else None,
         )
-        return place_sandbox(settings.sandbox, ground)
+        return resolve_sandbox(settings.sandbox, context)
     except (InvalidParams, ValueError) as error:
         raise _LineNotRun(f"sandbox: {error}") from error
 
@@ -527,12 +527,12 @@ async def _pass_signals(connection: socket.socket, caller: Caller, handed: Deleg
     loop = asyncio.get_running_loop()
     while True:
         try:
-            told = await loop.sock_recv(connection, tables.SIGNAL_SIZE)
+            received = await loop.sock_recv(connection, tables.SIGNAL_SIZE)
         except ConnectionError:
             return
-        if len(told) < _SIGNAL.size:
+        if len(received) < _SIGNAL.size:
             return
-        number, _, code, _ = _SIGNAL.unpack_from(told)
+        number, _, code, _ = _SIGNAL.unpack_from(received)
         # The terminal sends Ctrl-C to its whole foreground group, the command included. But it
         # sends SIGHUP to the session leader only, which may be the launcher.
         typed = caller.terminal is not None and code == _FROM_KERNEL and number != signal.SIGHUP

@@ -130,11 +130,11 @@ def enclose(
         made.call("close", number)
     _forward_signals(made, waited, before)
 
-    made.place(failed)
+    made.bind(failed)
     _say(made, "holdfast-sh: the command cannot be started")
     made.call("exit_group", CANNOT_RUN)
 
-    made.place(started)
+    made.bind(started)
     # Signals that a terminal sends to the whole group are for the command, not for bubblewrap.
     made.call("rt_sigprocmask", signal.SIG_SETMASK, made.data(_WORD.pack(_ALL_BUT_CHILD)), 0, 8)
     variables = [f"{name}={value}" for name, value in env.items()]
@@ -172,21 +172,21 @@ def _forward_signals(made: CallProgram, waited: int, before: int) -> None:
     """Add the loop that forwards signals to the server until the last table arrives."""
     again, nothing, lost = Label(), Label(), Label()
     signals = At(waited + 8)
-    told = made.data(bytes(SIGNAL_SIZE))
+    received = made.data(bytes(SIGNAL_SIZE))
     got = At(made.data(bytes(8)))
-    made.place(again)
+    made.bind(again)
     made.call("ppoll", waited, 2, 0, 0, failed=again)
-    made.call("read", signals, told, SIGNAL_SIZE, failed=nothing)
-    made.call("write", SOCKET, told, SIGNAL_SIZE)
+    made.call("read", signals, received, SIGNAL_SIZE, failed=nothing)
+    made.call("write", SOCKET, received, SIGNAL_SIZE)
     made.go_to(again)
-    made.place(nothing)
+    made.bind(nothing)
     made.call("read", SOCKET, FINAL, FINAL_SIZE, result=got.address, failed=lost)
     made.go_if_zero(got, lost)
     made.leave_to(FINAL)
 
     # The server is gone, but the command goes on. With the old signal mask, a signal ends the
     # launcher, and `--die-with-parent` then ends the command.
-    made.place(lost)
+    made.bind(lost)
     ended = made.data(bytes(SIGNAL_SIZE))
     made.call("rt_sigprocmask", signal.SIG_SETMASK, before, 0, 8)
     made.call("waitid", _ALL, 0, ended, os.WEXITED, failed={errno.EINTR: lost})
@@ -213,7 +213,7 @@ def finish(
     if text is not None:
         _say(made, text)
     again = Label()
-    made.place(again)
+    made.bind(again)
     scrap = made.data(bytes(SIGNAL_SIZE))
     made.call("waitid", _ALL, 0, scrap, os.WEXITED, failed={errno.EINTR: again})
     made.call("exit_group", status)
@@ -257,7 +257,7 @@ def _execute(made: CallProgram, program: str, argv: int | At, env: int | At) -> 
         (large, errno.E2BIG, CANNOT_RUN),
         (failed, errno.EACCES, CANNOT_RUN),
     ):
-        made.place(label)
+        made.bind(label)
         said = os.strerror(why) if label is not failed else "it cannot be executed"
         _say(made, f"holdfast-sh: {program}: {said}")
         made.call("exit_group", status)

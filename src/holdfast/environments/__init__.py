@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.environments.commands.commands import Commands as Commands
     from holdfast.environments.sandbox import ProfileContext as ProfileContext
     from holdfast.environments.sandbox import home_here as home_here
-    from holdfast.environments.sandbox import place_sandbox as place_sandbox
+    from holdfast.environments.sandbox import resolve_sandbox as resolve_sandbox
     from holdfast.environments.shell import find_shell as find_shell
     from holdfast.environments.shell import shell_kind as shell_kind
     from holdfast.server.info import environment_info as environment_info
@@ -27,7 +27,7 @@ _HOMES = {
     "environment_info": "holdfast.server.info",
     "find_shell": "holdfast.environments.shell",
     "home_here": "holdfast.environments.sandbox",
-    "place_sandbox": "holdfast.environments.sandbox",
+    "resolve_sandbox": "holdfast.environments.sandbox",
     "shell_kind": "holdfast.environments.shell",
 }
 

@@ -309,16 +309,18 @@ class Environment(ABC):
         Raises:
             InvalidParams: A server reports another kind, or none.
         """
-        told = (await self._session_info()).shell
+        shell = (await self._session_info()).shell
         if not self.is_remote:
             # Only this machine can be searched for another shell.
-            return told if kind is None else environments.find_shell(kind, told)
+            return shell if kind is None else environments.find_shell(kind, shell)
         # An older server may report an empty shell.
-        if not told.name or not told.path:
+        if not shell.name or not shell.path:
             raise InvalidParams(f"environment `{self.id}` does not report a shell")
-        if kind is not None and environments.shell_kind(kind) != environments.shell_kind(told.name):
-            raise InvalidParams(f"environment `{self.id}` only supports `{told.name}`")
-        return told
+        if kind is not None and environments.shell_kind(kind) != environments.shell_kind(
+            shell.name
+        ):
+            raise InvalidParams(f"environment `{self.id}` only supports `{shell.name}`")
+        return shell
 
     async def prepare(self, sandbox: "AnySandbox | None" = None) -> None:
         """
@@ -374,18 +376,18 @@ class Environment(ABC):
         wanted = self.sandbox if sandbox is None else sandbox
         if wanted is None or isinstance(wanted, SandboxContext):
             return wanted
-        ground = environments.ProfileContext(
+        context = environments.ProfileContext(
             folder=await self._folder(), home=await self._home(), here=not self.is_remote
         )
-        return environments.place_sandbox(wanted, ground)
+        return environments.resolve_sandbox(wanted, context)
 
     async def _home(self) -> PathUri | None:
         if not self.is_remote:
             return environments.home_here()
-        told = (await self._session_info()).user_home_dir
+        home = (await self._session_info()).user_home_dir
         try:
             # A server may report a home that is no path of this protocol.
-            return None if told is None else PathUri.parse(told)
+            return None if home is None else PathUri.parse(home)
         except InvalidPathUri:
             return None
 

@@ -167,12 +167,12 @@ class SharedClient:
     @contextmanager
     def when_lost(self, call: Callable[[], None]) -> Iterator[None]:
         """Call a function, once, as soon as the connection is lost."""
-        told = False
+        called = False
 
         def look() -> None:
-            nonlocal told
-            if not told and not self.is_connected:
-                told = True
+            nonlocal called
+            if not called and not self.is_connected:
+                called = True
                 call()
 
         with self._listening(look):

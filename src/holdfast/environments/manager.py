@@ -20,6 +20,7 @@ from holdfast.environments.environment import Environment, Status
 from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import InvalidConfig, InvalidRequest
 from holdfast.late_import import late_module
+from holdfast.suggestions import listed
 from holdfast.tasks import OwnedTasks
 
 if TYPE_CHECKING:
@@ -135,9 +136,8 @@ class EnvironmentManager:
         """
         environment = self._environments.get(environment_id)
         if environment is None:
-            known = ", ".join(f"`{name}`" for name in self.ids) or "nothing"
             raise InvalidConfig(
-                f"unknown environment id `{environment_id}`", f"configured: {known}"
+                f"unknown environment id `{environment_id}`", f"configured: {listed(self.ids)}"
             )
         return environment
 

@@ -35,10 +35,10 @@ def below(folder: PathUri, path: AnyPath) -> PathUri:
 
 def folder_of_server(info: EnvironmentInfo) -> PathUri:
     """Return the directory that a server reports: its cwd, else the user's home, else the root."""
-    for told in (info.cwd, info.user_home_dir):
-        if told:
+    for path in (info.cwd, info.user_home_dir):
+        if path:
             try:
-                return PathUri.from_path(told) if told.startswith("/") else PathUri.parse(told)
+                return PathUri.from_path(path) if path.startswith("/") else PathUri.parse(path)
             except InvalidPathUri:
                 continue
     return PathUri.from_path("/")

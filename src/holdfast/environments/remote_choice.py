@@ -13,7 +13,7 @@ from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import InvalidConfig, InvalidParams
-from holdfast.suggestions import did_you_mean
+from holdfast.suggestions import did_you_mean, listed
 from holdfast.url_schemes import SCHEMES
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def default_environment() -> Environment:
     """
     snapshot = provider_from_env(os.environ, holdfast_home(os.environ)).snapshot()
     if snapshot.default is None:
-        known = ", ".join(f"`{name}`" for name in snapshot.ids) or "nothing"
+        known = listed(snapshot.ids)
         raise InvalidConfig(
             "there is no default environment",
             f"name the environment to run in; `local` is this machine, and configured is: {known}",
@@ -96,7 +96,7 @@ def by_name(name: str) -> Environment:
     entry = snapshot.entry(name)
     if entry is None:
         # The error lists all names, since a mistyped one is the usual cause.
-        known = ", ".join(f"`{known}`" for known in snapshot.ids) or "nothing"
+        known = listed(snapshot.ids)
         # A path or `HOST:PORT` is most often a URL without its scheme.
         hint = did_you_mean(name, [LOCAL, *snapshot.ids]) or meant_url(name)
         raise InvalidConfig(

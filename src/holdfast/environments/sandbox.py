@@ -40,7 +40,7 @@ __all__ = [
     "SandboxProfile",
     "as_profile",
     "home_here",
-    "place_sandbox",
+    "resolve_sandbox",
 ]
 
 _WILDCARD = re.compile(r"[*?\[\]]")
@@ -102,7 +102,7 @@ class SandboxProfile:
             raise InvalidParams(f"sandbox profile `{name}`: {reason}") from error
         return cls(profile, source=name if _names_home(text) else None)
 
-    def permissions(self, ground: ProfileContext) -> PermissionProfile:
+    def permissions(self, context: ProfileContext) -> PermissionProfile:
         """
         Return the profile for the wire, in one environment.
 
@@ -110,13 +110,13 @@ class SandboxProfile:
             InvalidParams: A rule is invalid, or not usable in that environment.
         """
         # The parser has already replaced `~` by the home of this machine.
-        if self.source is not None and not ground.here:
+        if self.source is not None and not context.here:
             raise InvalidParams(
                 f"sandbox profile `{self.source}`: `~` in a file is the home of this machine;"
                 " for another one write the path out"
             )
         base = self._base()
-        rules = [*self._rules(ground)]
+        rules = [*self._rules(context)]
         # Unchanged, so that a base without restrictions stays usable.
         if self.network is None and not rules:
             return base
@@ -139,14 +139,14 @@ class SandboxProfile:
             return ManagedProfile(file_system=RestrictedFiles(entries=()), network="restricted")
         return named_profile(self.base) if isinstance(self.base, str) else self.base
 
-    def _rules(self, ground: ProfileContext) -> Iterator[FileEntry]:
+    def _rules(self, context: ProfileContext) -> Iterator[FileEntry]:
         access: Access
         for access, paths in (("read", self.read), ("write", self.write), ("deny", self.deny)):
             if isinstance(paths, str):
                 # A single string would be taken as a list of its characters.
                 raise InvalidParams(f"`{access}` is a list of paths, not one: `({paths!r},)`")
             for path in paths:
-                entry = FileEntry(path=_entry_path(path, ground), access=access)
+                entry = FileEntry(path=_entry_path(path, context), access=access)
                 if isinstance(entry.path, GlobPath) and access != "deny":
                     raise InvalidParams(f"pattern `{path}`: a pattern can only be denied")
                 yield entry
@@ -180,7 +180,7 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
         raise InvalidParams(f"{error}, or the path of a .toml file") from None
 
 
-def place_sandbox(sandbox: AnySandbox, ground: ProfileContext) -> SandboxContext | None:
+def resolve_sandbox(sandbox: AnySandbox, context: ProfileContext) -> SandboxContext | None:
     """
     Return the sandbox for the wire; None if it isolates nothing.
 
@@ -190,19 +190,19 @@ def place_sandbox(sandbox: AnySandbox, ground: ProfileContext) -> SandboxContext
     profile = as_profile(sandbox)
     if isinstance(profile, SandboxContext):
         return profile
-    permissions = profile.permissions(ground)
+    permissions = profile.permissions(context)
     # No sandbox at all is cheaper than one without restrictions.
     if isinstance(permissions, DisabledProfile):
         return None
     return SandboxContext(
         permissions=permissions,
         windows_sandbox_level="disabled",
-        cwd=ground.folder,
-        workspace_roots=(ground.folder,),
+        cwd=context.folder,
+        workspace_roots=(context.folder,),
     )
 
 
-def _entry_path(path: AnyPath, ground: ProfileContext) -> EntryPath:
+def _entry_path(path: AnyPath, context: ProfileContext) -> EntryPath:
     if isinstance(path, PathUri):
         return PlainPath(path=path)
     text = os.fspath(path)
@@ -211,7 +211,7 @@ def _entry_path(path: AnyPath, ground: ProfileContext) -> EntryPath:
     if text.startswith(":"):
         return _special(text)
     if text == "~" or text.startswith("~/"):
-        text = f"{_home(ground)}{text[1:]}"
+        text = f"{_home(context)}{text[1:]}"
     if _WILDCARD.search(text):
         return GlobPath(pattern=text)
     if text.startswith("/"):
@@ -239,10 +239,10 @@ def home_here() -> PathUri:
     return PathUri.from_path(os.path.expanduser("~"))
 
 
-def _home(ground: ProfileContext) -> str:
+def _home(context: ProfileContext) -> str:
     try:
-        if ground.home is not None:
-            return ground.home.native
+        if context.home is not None:
+            return context.home.native
     except (ForeignPathUri, InvalidPathUri):
         pass
     raise InvalidParams("the home directory there is not known: write the path out instead of `~`")

@@ -35,7 +35,7 @@ def find_shell(kind: str, users: ShellInfo) -> ShellInfo:
         `/bin/sh` for a kind that is unknown or not installed.
     """
     kind = shell_kind(kind)
-    # The user's own shell may be in an unusual place.
+    # The user's own shell may be in an unusual directory.
     if kind == shell_kind(users.name):
         return users
     if kind in _USUAL:

@@ -94,14 +94,14 @@ class TransferCount:
     def advance(self, path: str, size: int) -> None:
         """Note that `size` more bytes of a file have arrived."""
         self.size += size
-        self._tell(path)
+        self._report(path)
 
     def complete(self, path: str) -> None:
-        """Note that a file is complete and in its place."""
+        """Note that a file is complete and has its name."""
         self.files += 1
-        self._tell(path)
+        self._report(path)
 
-    def _tell(self, path: str) -> None:
+    def _report(self, path: str) -> None:
         if self._on_progress is not None:
             self._on_progress(
                 TransferProgress(path, self.files, self._files_total, self.size, self._size_total)
@@ -134,7 +134,7 @@ async def upload_tree(
     on_progress: OnProgress | None,
 ) -> Transferred:
     """
-    Send what is below a folder of this machine to a folder of a place.
+    Send what is below a folder of this machine to a folder of an environment.
 
     Raises:
         OSError: A file cannot be read here.
@@ -241,7 +241,7 @@ async def download_tree(
     Fetch what is below a folder of an environment to a folder of this machine.
 
     Args:
-        filesystem: Of the place.
+        filesystem: That of the environment.
         source: The folder there.
         target: The folder here; made if it is missing.
         fetch: Fetches one file to a path, and tells of each piece.

@@ -302,7 +302,7 @@ class _Replacement:
         try:
             if mode is not None:
                 os.fchmod(self.descriptor, mode)
-            self._take_place()
+            self._give_final_name()
         except OSError as error:
             if self._target.old < 0 or error.errno in _GIVES_UP:
                 raise
@@ -316,7 +316,7 @@ class _Replacement:
         self._drop()
         self._target.close()
 
-    def _take_place(self) -> None:
+    def _give_final_name(self) -> None:
         """Give the new file its final name."""
         folder, name = self._target.folder, self._target.name
         if self._named is None and self._target.old < 0:

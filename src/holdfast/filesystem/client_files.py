@@ -20,7 +20,7 @@ __all__ = ["ClientFileHandle", "ClientFiles", "ServesClients"]
 T = TypeVar("T")
 
 
-# Futures and not coroutines: an operation has its place in the queue when the call returns,
+# Futures and not coroutines: an operation is in the queue when the call returns,
 # whether or not anybody awaits it.
 class ClientFileHandle(Protocol):
     """

@@ -1,7 +1,7 @@
 """
 Maps an `OSError` to an exception of the protocol [fs.errors.*].
 
-This is the only place where an errno decides about the kind of exception. ENOENT is `NotFound`;
+Nothing else chooses the kind of exception by an errno. ENOENT is `NotFound`;
 EINVAL, EACCES and EPERM are `InvalidRequest`; all others are `OperationFailed`.
 """
 

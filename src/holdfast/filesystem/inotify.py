@@ -198,19 +198,19 @@ class Inotify:
             data = os.read(self._descriptor, _READ)
         events = list(_parse(data))
         with self._lock:
-            told: list[tuple[Listener, Event | None]] = [
+            calls: list[tuple[Listener, Event | None]] = [
                 (one, event) for event in events for one in self._listeners.get(event.number, ())
             ]
             # After an overflow events are lost, so every listener has to look for itself.
             if mounted or any(event.mask & _OVERFLOW for event in events):
                 everybody = {one for many in self._listeners.values() for one in many}
-                told = [(one, None) for one in everybody]
+                calls = [(one, None) for one in everybody]
             for event in events:
                 if event.mask & _IGNORED:
                     self._listeners.pop(event.number, None)
                     self._note_end(event.number)
         # Outside of the lock: a listener calls `remove`.
-        for listener, seen in told:
+        for listener, seen in calls:
             listener(seen)
 
 

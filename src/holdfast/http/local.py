@@ -159,7 +159,7 @@ class LocalHttpClient:
         url = outgoing.url
         proxy = self._proxies.find(url)
         forwarded = proxy is not None and url.scheme == "http"
-        place = None if forwarded else url.origin
+        origin = None if forwarded else url.origin
         opened = False
 
         async def connect() -> HttpConnection:
@@ -167,7 +167,7 @@ class LocalHttpClient:
             opened = True
             return await self._connector.open(url, proxy)
 
-        connection = await self._pool.take((proxy, place), connect, fresh=fresh)
+        connection = await self._pool.take((proxy, origin), connect, fresh=fresh)
         exchange = connection.send(
             outgoing.encode(
                 proxy_credentials=proxy.credentials if proxy and forwarded else None,

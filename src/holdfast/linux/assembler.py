@@ -22,7 +22,7 @@ The file is an ELF executable with two loaded segments. Addresses are those in i
                         rules, 16 bytes each
 
 A record is a row of eight numbers of 8 bytes. The arguments are given as addresses, so that
-one can be the result of an earlier call; a constant has a place among the data:
+one can be the result of an earlier call; a constant is stored among the data:
 
     +0       +8 ... +40                   +48              +56
     number   addresses of 5 arguments     where the        address of
@@ -224,7 +224,7 @@ _ALIGNMENT: Final = 0x10000
 
 
 class Label:
-    """Position in the list of calls to jump to; it may be placed later."""
+    """Position in the list of calls to jump to; it may be bound later."""
 
     def __init__(self) -> None:
         self.at: int | None = None
@@ -299,7 +299,7 @@ class CallProgram:
         """Add a NUL-terminated text to the program's memory; return its address."""
         return self.data(text.encode("utf-8", "surrogateescape") + b"\0")
 
-    def place(self, label: Label) -> None:
+    def bind(self, label: Label) -> None:
         """Set a label to the next call."""
         label.at = len(self._calls)
 
@@ -321,12 +321,12 @@ class CallProgram:
         """
         if isinstance(failed, Label):
             failed = {ANY: failed}
-        places = [
+        addresses = [
             argument.address if isinstance(argument, At) else self._constant(argument)
             for argument in arguments
         ]
-        places += [self._zero] * (_MOST_ARGUMENTS - len(places))
-        self._calls.append(_Call(self._numbers[name], tuple(places), result, failed or {}))
+        addresses += [self._zero] * (_MOST_ARGUMENTS - len(addresses))
+        self._calls.append(_Call(self._numbers[name], tuple(addresses), result, failed or {}))
 
     def go_to(self, label: Label) -> None:
         """Jump to a label, by a call that always fails."""
@@ -388,9 +388,9 @@ class CallProgram:
             *(_IDENTITY, _EXECUTABLE, _ELF_MACHINES[self._machine], 1, _BASE + _CODE_AT),
             *(_ELF_HEADER.size, 0, 0, _ELF_HEADER.size, _ELF_SEGMENT.size, len(segments), 0, 0, 0),
         )
-        for kind, access, offset, place, size, memory in segments:
+        for kind, access, offset, address, size, memory in segments:
             head += _ELF_SEGMENT.pack(
-                *(kind, access, offset, place, place, size, max(size, memory), _ALIGNMENT)
+                *(kind, access, offset, address, address, size, max(size, memory), _ALIGNMENT)
             )
         return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table
 
@@ -405,7 +405,7 @@ class CallProgram:
             # Unless a label says otherwise, a failed call is followed by the next one.
             otherwise = index + 1
             for error, label in call.failed.items():
-                # Whoever uses a label also places it.
+                # Whoever uses a label also binds it.
                 assert label.at is not None
                 # The rule for any error matches always, so it has to be the last one.
                 if error == ANY:

@@ -200,7 +200,7 @@ class Handlers:
         """Begin a call, or go on with one that has asked, and return how it stands."""
         try:
             principal = self.principals.of(key)
-            async with principal.places:
+            async with principal.call_slots:
                 return await self._served(ctx, principal, params)
         except HoldfastError as error:
             return failure(str(error))

@@ -151,7 +151,7 @@ class Principal:
         """Tasks that end calls which nobody waits for."""
         self.updates = SessionUpdates(self.tools, self.tasks)
         """Notifications for clients that follow sessions as resources."""
-        self.places = asyncio.Semaphore(_AT_ONCE)
+        self.call_slots = asyncio.Semaphore(_AT_ONCE)
         """Limit on concurrent calls; one more request waits for a free slot."""
         self._options = options
         self._calls: dict[str, ToolCall] = {}

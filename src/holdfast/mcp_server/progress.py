@@ -13,7 +13,7 @@ __all__ = ["report_progress"]
 # Seconds between two notifications, at least.
 INTERVAL: Final = 0.25
 
-# Intervals after which the seconds are told although nothing was written.
+# Intervals after which the seconds are reported although nothing was written.
 _HEARTBEAT: Final = 4
 
 # Bytes of the output that are looked at for the last line.
@@ -64,7 +64,7 @@ async def report_progress(find: Callable[[], CommandSession | None], send: Send)
     loop = asyncio.get_running_loop()
     began = loop.time()
     follower: _LastLine | None = None
-    told = -1
+    reported = -1
     quiet = 0
     try:
         while True:
@@ -77,9 +77,9 @@ async def report_progress(find: Callable[[], CommandSession | None], send: Send)
                 follower = _LastLine(session)
                 session.consumers.append(follower)
             written = follower.session.log.total_bytes
-            if written == told and quiet < _HEARTBEAT:
+            if written == reported and quiet < _HEARTBEAT:
                 continue
-            told, quiet = written, 0
+            reported, quiet = written, 0
             seconds = loop.time() - began
             line = follower.text
             await send(seconds, f"{seconds:.1f} s, {written} bytes" + (f": {line}" if line else ""))

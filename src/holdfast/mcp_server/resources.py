@@ -210,12 +210,12 @@ class SessionUpdates:
                         await self._bus.publish(ResourcesListChanged())
                         continue
                     await self._bus.publish(ResourceUpdated(uri))
-                    await self._tell(uri)
+                    await self._notify(uri)
                 await asyncio.sleep(_INTERVAL)
         finally:
             self._flushing = False
 
-    async def _tell(self, uri: str) -> None:
+    async def _notify(self, uri: str) -> None:
         for key, session in list(self._subscribed.items()):
             if key[0] != uri:
                 continue

@@ -36,9 +36,9 @@ def audited_change(
         # Without an audit log, requests have no further layer.
         if client.state.audit is None:
             return handler(client, params)
-        return tell(client, params)
+        return audit(client, params)
 
-    async def tell(client: ServerConnection, params: Change) -> Empty:
+    async def audit(client: ServerConnection, params: Change) -> Empty:
         # Stays like this if the task is cancelled, which is no `Exception`.
         outcome: str | None = "cancelled"
         try:

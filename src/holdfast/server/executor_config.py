@@ -501,7 +501,7 @@ def _parse(text: str, blame: str | None, file: str = "") -> Table:
 
     Args:
         text: The contents of the file.
-        blame: What an error begins with, before a picture of the place. `None`
+        blame: What an error begins with, before a picture of the position. `None`
             asks for the short form instead, which begins with `file`.
         file: Its path.
     """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast._version import __version__
-from holdfast.backends import TellsCapabilities
+from holdfast.backends import ReportsCapabilities
 from holdfast.process.environment import login_shell
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import PathUri
@@ -76,7 +76,7 @@ def served_capabilities(processes: object, files: object) -> Capabilities:
     # What is served by this machine keeps its features.
     changes: dict[str, bool] = {}
     if processes is not None:
-        if isinstance(processes, TellsCapabilities):
+        if isinstance(processes, ReportsCapabilities):
             offered = processes.capabilities
             changes.update({name: getattr(offered, name) for name in _OF_BACKEND})
         # Daemons are searched on this machine only.

@@ -93,8 +93,8 @@ def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:
     # Half of the limit, as sd_watchdog_enabled(3) advises.
     interval = manager.watchdog / 2
 
-    def tell() -> None:
+    def send() -> None:
         tell_service_manager(WATCHDOG)
-        loop.call_later(interval, tell)
+        loop.call_later(interval, send)
 
-    tell()
+    send()

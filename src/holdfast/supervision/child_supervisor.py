@@ -66,12 +66,12 @@ def main(argv: list[str]) -> int:
             return 0
         command = _start(program, arguments)
     except OSError as error:
-        _tell(b"failed %d\n" % (error.errno or 0))
+        _report(b"failed %d\n" % (error.errno or 0))
         return 0
     ended = os.pidfd_open(command)
-    _tell(b"started %d\n" % command)
+    _report(b"started %d\n" % command)
     _let_go_of_streams()
-    heard = _hear_signals()
+    signals = _open_signal_pipe()
     # Orphans are reaped as they end. The command itself stays a zombie, so that its pid, which
     # is also the process group id, cannot be reused before the last `killpg`.
     signal.signal(signal.SIGCHLD, lambda number, frame: reap_children(spare=(command,)))
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
         for number in _STOP_SIGNALS:
             signal.signal(number, _stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
-        first = _wait(_SOCKET, watched, ended, heard=heard)
+        first = _wait(_SOCKET, watched, ended, signals=signals)
     except _Stopped:
         pass
     # From here on the supervisor finishes its work whatever it is sent; SIGKILL cannot be ignored.
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     if first != ended:
         _signal_group(command, signal.SIGTERM)
-        _wait(ended, heard=heard, limit=float(grace))
+        _wait(ended, signals=signals, limit=float(grace))
     # `kill_all_children` reaps by itself; the handler would compete with it.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _signal_group(command, signal.SIGKILL)
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _tell(what: bytes) -> None:
+def _report(what: bytes) -> None:
     try:  # noqa: SIM105 - contextlib would be one import more
         os.write(_SOCKET, what)
     except OSError:
@@ -132,28 +132,28 @@ def _let_go_of_streams() -> None:
     os.close(null)
 
 
-def _hear_signals() -> int:
+def _open_signal_pipe() -> int:
     """Return a descriptor that becomes readable when a signal arrives."""
     # A Python handler runs between two bytecodes. A signal that arrives just before `poll`
     # would not interrupt it, so the C-level handler writes into this pipe.
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    return heard
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    return readable
 
 
-def _wait(*descriptors: int, heard: int, limit: float | None = None) -> int | None:
+def _wait(*descriptors: int, signals: int, limit: float | None = None) -> int | None:
     """Return the first descriptor that has become readable, or None after `limit` seconds."""
     poll = select.poll()
-    for fd in (*descriptors, heard):
+    for fd in (*descriptors, signals):
         poll.register(fd, select.POLLIN)
     deadline = None if limit is None else time.monotonic() + limit
     while True:
         left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
         found = {fd for fd, _ in poll.poll(left)}
-        if heard in found:
+        if signals in found:
             # Python calls the signal handlers after this system call.
-            os.read(heard, 4096)
+            os.read(signals, 4096)
         for fd in descriptors:
             if fd in found:
                 return fd

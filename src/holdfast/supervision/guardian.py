@@ -232,8 +232,8 @@ def _next_signal(awaited: Collection[int], deadline: float | None) -> int | None
     """Wait for one of these signals; return None if none has come by the deadline."""
     if deadline is None:
         return signal.sigwaitinfo(awaited).si_signo
-    heard = signal.sigtimedwait(awaited, max(deadline - time.monotonic(), 0))
-    return None if heard is None else heard.si_signo
+    received = signal.sigtimedwait(awaited, max(deadline - time.monotonic(), 0))
+    return None if received is None else received.si_signo
 
 
 def _reap(worker: int, *, also_stop: bool) -> int | None:

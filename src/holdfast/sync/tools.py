@@ -114,10 +114,10 @@ class SyncUnifiedExec(Twin[AsyncUnifiedExec]):
                 "holdfast.sync.UnifiedExec needs an environment of holdfast.sync.connect,"
                 f" not {environment!r}"
             )
-        place, thread = sides(environment)
+        inner, thread = sides(environment)
 
         async def made() -> AsyncUnifiedExec:
-            return AsyncUnifiedExec(place, options=options, hooks=hooks)
+            return AsyncUnifiedExec(inner, options=options, hooks=hooks)
 
         super().__init__(thread.call(made), thread)
 

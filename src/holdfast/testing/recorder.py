@@ -8,7 +8,7 @@ from holdfast.backends import (
     ExecProcess,
     FileSystem,
     HttpClient,
-    TellsCapabilities,
+    ReportsCapabilities,
 )
 from holdfast.environments.environment import Environment, Status
 from holdfast.errors import HoldfastError
@@ -63,7 +63,7 @@ class Recorder:
     def capabilities(self) -> Capabilities:
         """Capabilities of the other backend, so that a server announces no more than those."""
         backend = self._backend
-        return backend.capabilities if isinstance(backend, TellsCapabilities) else HOLDFAST
+        return backend.capabilities if isinstance(backend, ReportsCapabilities) else HOLDFAST
 
     async def start(self, params: StartParams) -> "RecordedProcess":
         # Before the start: one that fails, or never returns, is recorded, too.

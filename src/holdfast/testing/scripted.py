@@ -36,13 +36,13 @@ class ScriptedPeer:
     """
     One connection of a client, seen from the other side.
 
-    What the client says is recorded in `heard`; requests without a standing answer
+    What the client says is recorded in `messages`; requests without a standing answer
     wait there until the test takes and answers them.
     """
 
     def __init__(self, transport: Transport, answers: Mapping[str, Answer]) -> None:
         self.transport = transport
-        self.heard: list[Message] = []
+        self.messages: list[Message] = []
         """Everything the client said, in order."""
         self.lost_reason: str | None = None
         """Set when the connection has ended."""
@@ -56,7 +56,7 @@ class ScriptedPeer:
 
     def requests(self, method: str) -> list[Request]:
         """Return the requests of one method so far, answered or not."""
-        return [said for said in self.heard if type(said) is Request and said.method == method]
+        return [said for said in self.messages if type(said) is Request and said.method == method]
 
     async def take(self, method: str) -> Request:
         """
@@ -85,7 +85,7 @@ class ScriptedPeer:
         """
 
         def find() -> Notification | None:
-            for said in self.heard:
+            for said in self.messages:
                 if type(said) is Notification and said.method == method:
                     return said
             return None
@@ -123,7 +123,7 @@ class ScriptedPeer:
         self.transport.send(encode_notification(method, params))
 
     def ask(self, request_id: RequestId, method: str, params: object = None) -> None:
-        """Ask the client something; its answer is heard like everything else."""
+        """Ask the client something; its answer is recorded like everything else."""
         self.say({"id": request_id, "method": method, "params": params})
 
     def say(self, message: object) -> None:
@@ -154,7 +154,7 @@ class ScriptedPeer:
 
     def received(self, message: bytes) -> None:
         said = decode_message(message)
-        self.heard.append(said)
+        self.messages.append(said)
         if type(said) is Request:
             answer = self._answers.get(said.method)
             if answer is None:

@@ -133,7 +133,7 @@ class LifeWatch:
         self._due = 0.0
         self._next_sign = 0.0
         # When something came last; on TCP the kernel knows better.
-        self._last_heard = 0.0
+        self._last_received = 0.0
 
     def start(
         self,
@@ -162,7 +162,7 @@ class LifeWatch:
         if descriptor is not None:
             self._descriptor = descriptor
         now = self._loop.time()
-        self._last_heard = now
+        self._last_received = now
         self._next_sign = now + interval
         self._schedule(now)
 
@@ -170,9 +170,9 @@ class LifeWatch:
         """Set who is asked whether silence means nothing at the moment."""
         self._excused = excused
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Take note that something came; not needed on TCP, where the kernel does."""
-        self._last_heard = self._loop.time()
+        self._last_received = self._loop.time()
 
     def pause(self) -> None:
         """Judge no silence from here on: this side does not read."""
@@ -183,7 +183,7 @@ class LifeWatch:
     def resume(self) -> None:
         """Judge silence again, from now on."""
         self._paused = False
-        self._last_heard = self._loop.time()
+        self._last_received = self._loop.time()
 
     def stop_signs(self) -> None:
         """Send no more: the other side has ended its half, and what it said is still unread."""
@@ -208,7 +208,7 @@ class LifeWatch:
         if now - self._due > self._interval / 2:
             # A debugger, a suspended machine, a long computation: what came meanwhile may
             # not have been read yet, and the other side may have had nothing to answer.
-            self._last_heard = max(self._last_heard, now - self._interval)
+            self._last_received = max(self._last_received, now - self._interval)
         lost = self._find_loss(now)
         if lost is not None:
             self.stop()
@@ -247,16 +247,16 @@ class LifeWatch:
         if not self._judging or self._paused:
             return None
         if not self._mutual and self._excused():
-            self._last_heard = now
+            self._last_received = now
             return None
-        silence = now - self._last_heard
+        silence = now - self._last_received
         if state is not None:
             # Exact even for a frame that takes minutes to come, of which only the end is told.
             silence = min(silence, state.last_data)
         if silence < limit:
             return None
         if self._descriptor is not None and _unread(self._descriptor):
-            self._last_heard = now
+            self._last_received = now
             return None
         return f"no answer for {silence:.3g} s"
 

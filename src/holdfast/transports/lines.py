@@ -175,7 +175,7 @@ class LineTransport(asyncio.Protocol):
         if self._lost:
             return
         if self._life is not None:
-            self._life.heard()
+            self._life.received()
         too_long = False
         try:
             lines = self._lines.feed(data)

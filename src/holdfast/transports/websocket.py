@@ -124,7 +124,7 @@ class WebSocketTransport(WSListener):
         self._open = False
         self._closed = asyncio.Event()
         self._lost = False
-        # Ended from here: what the other side said after that is not heard.
+        # Ended from here: what the other side said after that is dropped.
         self._aborted = False
         self.label = "exec-server websocket"
         if is_client:

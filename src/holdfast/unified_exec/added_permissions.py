@@ -39,21 +39,21 @@ async def added_permissions(
         folder = cwd.native
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
-    places = _PathResolver(environment, folder)
+    paths = _PathResolver(environment, folder)
     if denies_paths(sandbox):
-        await places.deny(sandbox)
+        await paths.deny(sandbox)
     files = requested.file_system
     entries = (None if files is None else files.entries) or ()
     return AddedPermissions(
         network=bool(requested.network),
-        read=await places.absolute(None if files is None else files.read),
-        write=await places.absolute(None if files is None else files.write),
-        entries=tuple([await places.entry(entry) for entry in entries]),
+        read=await paths.absolute(None if files is None else files.read),
+        write=await paths.absolute(None if files is None else files.write),
+        entries=tuple([await paths.entry(entry) for entry in entries]),
     )
 
 
 class _PathResolver:
-    """The paths of one request, at the place where the command runs."""
+    """The paths of one request, in the environment where the command runs."""
 
     def __init__(self, environment: Environment, folder: str) -> None:
         self._environment = environment
@@ -71,20 +71,20 @@ class _PathResolver:
 
     async def absolute(self, paths: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return paths as absolute ones."""
-        return tuple([await self._placed(path) for path in paths or ()])
+        return tuple([await self._absolute(path) for path in paths or ()])
 
     async def entry(self, given: dict[str, object]) -> FileEntry:
         """Return an entry of a profile with an absolute path."""
         path = given.get("path")
         if isinstance(path, dict) and path.get("type") == "path":
-            uri = PathUri.from_path(await self._placed(str(path["path"])))
+            uri = PathUri.from_path(await self._absolute(str(path["path"])))
             given = {**given, "path": {"type": "path", "path": str(uri)}}
         try:
             return msgspec.convert(given, FileEntry, dec_hook=_decode_path)
         except (msgspec.ValidationError, InvalidParams) as error:
             raise CallRefused(f"additional_permissions: {error}") from error
 
-    async def _placed(self, path: str) -> str:
+    async def _absolute(self, path: str) -> str:
         if not path or "\0" in path:
             raise CallRefused(f"additional_permissions: {path!r} is no path")
         text = posixpath.normpath(posixpath.join(self._folder, path))

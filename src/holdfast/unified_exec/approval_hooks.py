@@ -147,7 +147,7 @@ class ApprovalHooks(Hooks):
         if request.clearance is None:
             return await self._inner.after_denial(denied)
         began = time.monotonic()
-        told = DeniedRun(
+        run = DeniedRun(
             what=str(verdict.denial),
             # The end, since errors are there.
             output=denied.message[-_SHOWN_OUTPUT:],
@@ -155,9 +155,7 @@ class ApprovalHooks(Hooks):
             network_attempts=tuple(map(str, verdict.network_attempts)),
         )
         try:
-            clearance = await self.flow.after_denial(
-                request.clearance, told, seconds=denied.seconds
-            )
+            clearance = await self.flow.after_denial(request.clearance, run, seconds=denied.seconds)
         except CallCancelled as error:
             raise _interrupted(began) from error
         if clearance is None:

@@ -94,7 +94,7 @@ class InputRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchRequest:
-    """A patch that fits its files and is about to be written, in the place of a command."""
+    """A patch that fits its files and is about to be written, in place of a command."""
 
     command: StartRequest
     """The command that it was given as."""

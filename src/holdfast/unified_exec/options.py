@@ -73,7 +73,7 @@ class Options:
     pause_for_questions: bool = True
     """Stop the clocks of all calls while somebody is asked; False: only the one that asks waits."""
     approvals: "Approvals | None" = None
-    """Which commands may run, and who is asked; without, all of them may."""
+    """Decides which commands may run, and who is asked; None allows all of them."""
 
     def __post_init__(self) -> None:
         for name in (

@@ -111,11 +111,11 @@ class ExecResult:
         )
 
     def _shown_notes(self, notes: bool) -> tuple[str, ...]:
-        # A call that asked for a condition is told about it in any case.
-        told = [] if self.ended_by is None else [f"Wait ended by {self.ended_by}"]
+        # A call that asked for a condition gets the reason in any case.
+        reasons = [] if self.ended_by is None else [f"Wait ended by {self.ended_by}"]
         if self.pattern_given_up:
-            told.append("wait_for: pattern was given up, it takes too long to search for")
-        return (*self.notes, *told) if notes else tuple(told)
+            reasons.append("wait_for: pattern was given up, it takes too long to search for")
+        return (*self.notes, *reasons) if notes else tuple(reasons)
 
     @property
     def _shown(self) -> Captured:

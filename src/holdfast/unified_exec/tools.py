@@ -94,7 +94,7 @@ class UnifiedExec(SessionManager):
             return ToolError(call_id=call_id, message=str(error), cause=error)
 
     async def _call_exec_command(self, given: Arguments, call_id: str) -> ExecResult:
-        # The original looks at the place first, so its errors come before all others.
+        # The original checks the environment first, so its errors come before all others.
         self.environment(given.environment_id())
         return await self.exec_command(given.exec_command(), call_id=call_id)
 

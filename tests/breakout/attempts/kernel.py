@@ -51,7 +51,7 @@ def count_what_the_processor_does(at: Ground) -> None:
 
 @attempt("workspace", "networked", blocked_by="EPERM ENOSYS")
 def answer_the_faults_of_memory(at: Ground) -> None:
-    """`userfaultfd` holds the kernel up at a place of one's choice."""
+    """`userfaultfd` holds the kernel up at a point of one's choice."""
     del at
     os.close(syscall("userfaultfd", 1))  # UFFD_USER_MODE_ONLY
 

@@ -1,4 +1,4 @@
-"""What a request carries, turned against the program that builds the sandbox."""
+"""Content of a request, turned against the program that builds the sandbox."""
 
 import glob
 

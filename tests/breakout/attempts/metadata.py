@@ -1,4 +1,4 @@
-"""What is told of devices and of the kernel's own files: who may use them, and since when."""
+"""Metadata of devices and of the kernel's own files: who may use them, and since when."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What `/proc` and `/sys` tell of other processes, and what can be set there."""
+"""Facts about other processes in `/proc` and `/sys`, and what can be set there."""
 
 import os
 

@@ -14,7 +14,7 @@ _BY_METADATA = ("CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID")
 
 
 def differences(recorded: Row, ours: Row) -> list[str]:
-    """Return one line for each difference, with its place and both values."""
+    """Return one line for each difference, with its position and both values."""
     return [
         *_answers(recorded["answers"], ours["answers"]),
         *_same("acts", recorded.get("acts"), ours.get("acts")),

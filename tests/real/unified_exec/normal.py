@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Place:
+class RunFolders:
     """The folders of one run, and the session numbers seen in it."""
 
     case: Case
@@ -162,19 +162,19 @@ class Place:
 class Events:
     """The events of each command, as they come."""
 
-    place: Place
+    folders: RunFolders
     items: dict[str, Row] = field(default_factory=dict)
 
     def begin(
         self, item: str, *, session: int | str | None, command: str, cwd: str, source: str
     ) -> None:
         """Note the begin of a command."""
-        self.place.learn(item, session)
+        self.folders.learn(item, session)
         row = self._item(item, "begin")
         row["begin"] = {
-            "session": self.place.label(session),
-            "command": self.place.hide(command),
-            "cwd": self.place.hide(cwd),
+            "session": self.folders.label(session),
+            "command": self.folders.hide(command),
+            "cwd": self.folders.hide(cwd),
             "source": source,
         }
 
@@ -186,7 +186,7 @@ class Events:
     def interaction(self, item: str, *, session: int | str | None, stdin: str) -> None:
         """Note the end of a `write_stdin`."""
         row = self._item(item, "interaction")
-        row.setdefault("stdin", []).append([self.place.label(session), stdin])
+        row.setdefault("stdin", []).append([self.folders.label(session), stdin])
 
     def end(
         self,
@@ -200,10 +200,10 @@ class Events:
         """Note the end of a command."""
         row = self._item(item, "end")
         row["end"] = {
-            "session": self.place.label(session),
+            "session": self.folders.label(session),
             "status": status,
             "exit_code": exit_code,
-            "output": None if output is None else pack(self.place.hide(output)),
+            "output": None if output is None else pack(self.folders.hide(output)),
         }
 
     @property
@@ -214,7 +214,7 @@ class Events:
     def rows(self) -> Row:
         """Return the events by command; deltas are joined."""
         rows = {}
-        case = self.place.case
+        case = self.folders.case
         for item, row in sorted(self.items.items()):
             if case.events_of and item not in case.events_of:
                 continue
@@ -231,7 +231,7 @@ class Events:
                     row = {**row, "sizes": sizes}
                 case "longest":
                     row = {**row, "longest": max(sizes, default=0)}
-            rows[item] = {**row, "deltas": pack(self.place.hide("".join(deltas)))}
+            rows[item] = {**row, "deltas": pack(self.folders.hide("".join(deltas)))}
         return rows
 
     def _item(self, item: str, event: str) -> Row:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tests.real.codex import codex
 from tests.real.model import GOODBYE, Item, Model, playing
-from tests.real.unified_exec.normal import Events, Place, Row, listing
+from tests.real.unified_exec.normal import Events, Row, RunFolders, listing
 from tests.real.unified_exec.script import Act, Call, Calls, Case, Mode, argument_text
 from tests.real.unified_exec.wiretap import Wiretap, tapped
 
@@ -55,7 +55,7 @@ def base_environment(home: Path) -> dict[str, str]:
     return {**kept, "HOME": str(home), **VARIABLES}
 
 
-def lay_out(case: Case, root: Path) -> Place:
+def lay_out(case: Case, root: Path) -> RunFolders:
     """Make the folders of a run and return them."""
     workspace, home = root / "ws", root / "home"
     for folder in (workspace, home, root / "tmp", root / "codex"):
@@ -63,7 +63,7 @@ def lay_out(case: Case, root: Path) -> Place:
     for name, content in HOME_FILES.items():
         (home / name).write_text(content)
     fill_workspace(case, workspace)
-    return Place(case, workspace, home, {str(root / "tmp"): "<TMP>", str(root): "<ROOT>"})
+    return RunFolders(case, workspace, home, {str(root / "tmp"): "<TMP>", str(root): "<ROOT>"})
 
 
 def fill_workspace(case: Case, workspace: Path) -> None:
@@ -79,9 +79,9 @@ def fill_workspace(case: Case, workspace: Path) -> None:
 
 async def play(case: Case, mode: Mode, root: Path) -> Row:
     """Return what the real Codex answers to a case."""
-    place = lay_out(case, root)
+    folders = lay_out(case, root)
     variables = {
-        **base_environment(place.home),
+        **base_environment(folders.home),
         "TMPDIR": str(root / "tmp"),
         "CODEX_HOME": str(root / "codex"),
     }
@@ -92,7 +92,9 @@ async def play(case: Case, mode: Mode, root: Path) -> Row:
         tap: Wiretap | None = None
         server: asyncio.subprocess.Process | None = None
         if mode in ("remote", "both"):
-            server, url = await stack.enter_async_context(_exec_server(variables, place.workspace))
+            server, url = await stack.enter_async_context(
+                _exec_server(variables, folders.workspace)
+            )
             tap = await stack.enter_async_context(tapped(url))
         if mode == "both":
             environments = f'[[environments]]\nid = "remote"\nurl = "{tap and tap.url}"\n'
@@ -102,8 +104,8 @@ async def play(case: Case, mode: Mode, root: Path) -> Row:
             variables["CODEX_EXEC_SERVER_URL"] = tap.url
         elif mode == "none":
             variables["CODEX_EXEC_SERVER_URL"] = "none"
-        app = await stack.enter_async_context(app_server(variables, place.workspace, AppServer))
-        run = _Run(case, place, model, app, tap, server)
+        app = await stack.enter_async_context(app_server(variables, folders.workspace, AppServer))
+        run = _Run(case, folders, model, app, tap, server)
         async with asyncio.timeout(_LIMIT + 2 * sum(map(_patience, case.steps))):
             await run.play()
         return run.row()
@@ -310,19 +312,19 @@ class _Run:
     def __init__(
         self,
         case: Case,
-        place: Place,
+        folders: RunFolders,
         model: Model,
         app: AppServer,
         tap: Wiretap | None,
         server: asyncio.subprocess.Process | None,
     ) -> None:
         self._case = case
-        self._place = place
+        self._place = folders
         self._model = model
         self._app = app
         self._tap = tap
         self._server = server
-        self._events = Events(place)
+        self._events = Events(folders)
         self._acts: list[Any] = []
         self._thread = ""
         self._turn = ""
@@ -410,11 +412,11 @@ class _Run:
 
     def row(self) -> Row:
         """Return what is kept of the run."""
-        place, case = self._place, self._case
-        place.more[self._thread] = "<thread>"
+        folders, case = self._place, self._case
+        folders.more[self._thread] = "<thread>"
         row: Row = {
             "answers": {
-                call.id: place.answer(call, self._model.outputs[call.id]) for call in case.calls()
+                call.id: folders.answer(call, self._model.outputs[call.id]) for call in case.calls()
             }
         }
         if self._acts:
@@ -424,7 +426,7 @@ class _Run:
         if case.wire:
             assert self._tap is not None
             row["wire"] = [
-                place.sent(method, params)
+                folders.sent(method, params)
                 for method, params in self._tap.requests
                 if method.startswith("process/") and method != "process/read"
             ]

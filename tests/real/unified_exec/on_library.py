@@ -18,7 +18,7 @@ from holdfast.unified_exec.sessions.events import (
 )
 from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
 from holdfast.unified_exec.tools import UnifiedExec
-from tests.real.unified_exec.normal import Events, Place, Row, listing
+from tests.real.unified_exec.normal import Events, Row, RunFolders, listing
 from tests.real.unified_exec.script import Act, Call, Calls, Case, Mode, argument_text
 from tests.real.unified_exec.settings import model_policy
 from tests.real.unified_exec.wiretap import Wiretap, tapped
@@ -46,8 +46,10 @@ async def play(case: Case, mode: Mode, *, workspace: Path, home: Path, server: s
             tap = await stack.enter_async_context(tapped(server))
         manager = await stack.enter_async_context(_environments(mode, tap, workspace))
         tools = await stack.enter_async_context(UnifiedExec(manager, options=_options(case)))
-        place = Place(case, workspace, home, {str(workspace.parent): "<ROOT>", THREAD: "<thread>"})
-        run = _Run(case, place, tools, tap)
+        folders = RunFolders(
+            case, workspace, home, {str(workspace.parent): "<ROOT>", THREAD: "<thread>"}
+        )
+        run = _Run(case, folders, tools, tap)
         listener = tools.listen()
         listening = asyncio.create_task(run.listen(listener))
         try:
@@ -92,12 +94,14 @@ def _options(case: Case) -> Options:
 class _Run:
     """One case under way."""
 
-    def __init__(self, case: Case, place: Place, tools: UnifiedExec, tap: Wiretap | None) -> None:
+    def __init__(
+        self, case: Case, folders: RunFolders, tools: UnifiedExec, tap: Wiretap | None
+    ) -> None:
         self._case = case
-        self._place = place
+        self._place = folders
         self._tools = tools
         self._tap = tap
-        self._events = Events(place)
+        self._events = Events(folders)
         self._changed = asyncio.Event()
         self._acts: list[Any] = []
         self._answers: dict[str, str] = {}
@@ -207,10 +211,10 @@ class _Run:
 
     def row(self) -> Row:
         """Return what is compared of the run."""
-        case, place = self._case, self._place
+        case, folders = self._case, self._place
         row: Row = {
             "answers": {
-                call.id: place.answer(call, self._answers[call.id]) for call in case.calls()
+                call.id: folders.answer(call, self._answers[call.id]) for call in case.calls()
             }
         }
         if self._acts:
@@ -219,7 +223,7 @@ class _Run:
             row["events"] = self._events.rows()
         if case.wire:
             assert self._tap is not None
-            row["wire"] = [place.sent(method, params) for method, params in self._tap.requests]
+            row["wire"] = [folders.sent(method, params) for method, params in self._tap.requests]
         if case.schemas:
             row["schemas"] = {str(tool["name"]): tool for tool in self._tools.schemas("openai")}
         return row

@@ -63,7 +63,7 @@ async def record(case: Case, mode: Mode, times: int) -> tuple[Row | None, str]:
 
 
 def difference(first: object, second: object, where: str = "") -> str:
-    """Return the first place where two rows differ, with both values."""
+    """Return the first position where two rows differ, with both values."""
     if isinstance(first, dict) and isinstance(second, dict):
         for key in [*first, *(key for key in second if key not in first)]:
             if first.get(key) != second.get(key):

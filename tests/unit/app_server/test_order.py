@@ -15,17 +15,17 @@ async def test_places_are_entered_in_the_order_they_were_taken() -> None:
     begun = [asyncio.Event() for _ in range(3)]
     go = [asyncio.Event() for _ in range(3)]
 
-    async def visit(number: int, place: QueuePosition) -> None:
-        async with place:
+    async def visit(number: int, position: QueuePosition) -> None:
+        async with position:
             seen.append(number)
             begun[number].set()
             await go[number].wait()
 
-    places = [line.take("a") for _ in range(3)]
+    positions = [line.take("a") for _ in range(3)]
     async with asyncio.TaskGroup() as tasks:
         # Even if the last one is the first to come.
         for number in (2, 1, 0):
-            tasks.create_task(visit(number, places[number]))
+            tasks.create_task(visit(number, positions[number]))
         for number in range(3):
             await begun[number].wait()
             assert seen == list(range(number + 1))

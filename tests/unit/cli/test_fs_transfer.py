@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.backends import FileSystem
 from holdfast.cli import fs_transfer
-from holdfast.cli.fs import FilePlace
+from holdfast.cli.fs import EnvironmentFiles
 from holdfast.errors import ConnectionLost, OperationFailed
 from holdfast.filesystem.transfer import BLOCK
 from holdfast.protocol.fs import FileMetadata
@@ -53,11 +53,11 @@ class BreakingFiles:
 
 
 async def fetch(files: BreakingFiles, *, start: int = 0) -> bytes:
-    place = FilePlace(cast(FileSystem, files), "/", writes_blocks=True)
+    location = EnvironmentFiles(cast(FileSystem, files), "/", writes_blocks=True)
     into = io.BytesIO()
     metadata = await files.get_metadata(PATH)
     advanced: list[int] = []
-    await fs_transfer._fetch(place, PATH, metadata, into, start, advanced.append)
+    await fs_transfer._fetch(location, PATH, metadata, into, start, advanced.append)
     assert sum(advanced) == len(into.getvalue())
     return into.getvalue()
 

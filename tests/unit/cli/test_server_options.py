@@ -1,4 +1,4 @@
-"""The place that options mean, also if they name none."""
+"""The environment that options mean, also if they name none."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from holdfast.cli.server_options import choose_environment, is_remote
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of our own, and no variables that name a place."""
+    """A home of our own, and no variables that name a environment."""
     for name in list(os.environ):
         if name.startswith(("HOLDFAST_EXEC", "CODEX_EXEC")):
             monkeypatch.delenv(name)

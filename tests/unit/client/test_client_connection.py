@@ -88,7 +88,7 @@ async def test_with_no_place_left_to_clean_up_the_connection_is_given_up(
     server.answers["process/read"] = nothing_missed
     calls = [asyncio.ensure_future(client.status()) for _ in range(MAX_CALLS)]
     async with meanwhile(first.terminate()) as one:
-        await peer.take("process/terminate")  # has the place, and is not answered
+        await peer.take("process/terminate")  # has the slot, and is not answered
         async with meanwhile(second.terminate()) as two:
             again = await server.peer(1)
             for _ in range(2):  # both are asked again on the new connection
@@ -161,8 +161,8 @@ async def test_requests_of_the_server_are_refused(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     peer.ask("q", "moon/phase")
-    await peer.until(lambda: isinstance(peer.heard[-1], ErrorReply))
-    reply = peer.heard[-1]
+    await peer.until(lambda: isinstance(peer.messages[-1], ErrorReply))
+    reply = peer.messages[-1]
     assert isinstance(reply, ErrorReply)
     assert reply.id == "q"
     assert (reply.error.code, reply.error.message) == (
@@ -176,8 +176,8 @@ async def test_what_a_process_may_reach_is_denied_since_nothing_was_allowed(
 ) -> None:
     request = {"protocol": "http", "host": "example.com", "port": 80}
     peer.ask(1, "network/policyRequest", {"processId": "p1", "request": request})
-    await peer.until(lambda: isinstance(peer.heard[-1], Reply))
-    assert peer.heard[-1] == Reply(
+    await peer.until(lambda: isinstance(peer.messages[-1], Reply))
+    assert peer.messages[-1] == Reply(
         id=1, result={"decision": {"type": "deny", "reason": "not_allowed"}}
     )
 
@@ -271,7 +271,7 @@ async def test_the_handshake_names_the_client_and_is_confirmed(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     await peer.notified("initialized")
-    request, notification = peer.heard
+    request, notification = peer.messages
     assert request == peer.requests("initialize")[0]
     assert request.params == {
         "clientName": "holdfast",

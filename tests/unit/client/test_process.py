@@ -423,7 +423,9 @@ async def test_no_codex_server_is_sent_an_acknowledgement(
     for seq in range(1, 9):
         peer.output("p1", seq, bytes(64 << 10))
         await anext(stream)
-    assert [type(said) for said in peer.heard if isinstance(said, Notification)] == [Notification]
+    assert [type(said) for said in peer.messages if isinstance(said, Notification)] == [
+        Notification
+    ]
 
 
 async def test_the_end_of_a_stream_comes_after_what_was_written_to_it(
@@ -470,7 +472,7 @@ async def test_calls_carry_what_they_were_given(
     await process.signal("interrupt")
     await process.resize(30, 100)
     await process.close_stdin()
-    sent = {said.method: said.params for said in peer.heard[-3:] if isinstance(said, Request)}
+    sent = {said.method: said.params for said in peer.messages[-3:] if isinstance(said, Request)}
     assert sent == {
         "process/signal": {"processId": "p1", "signal": "interrupt"},
         "process/resize": {"processId": "p1", "rows": 30, "cols": 100},
@@ -491,7 +493,7 @@ async def test_input_after_a_termination_is_not_sent(
     )
     assert await process.terminate()
     assert await process.write(b"x") is WriteStatus.STDIN_CLOSED
-    methods = [said.method for said in peer.heard if isinstance(said, Request)]
+    methods = [said.method for said in peer.messages if isinstance(said, Request)]
     assert methods[-1] == "process/terminate"
 
 

@@ -1,4 +1,4 @@
-"""When the output of a process that has exited counts as over, near and far."""
+"""End of the output of a process that has exited, here and on a server."""
 
 import asyncio
 from collections.abc import Iterable

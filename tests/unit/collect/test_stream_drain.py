@@ -1,4 +1,4 @@
-"""When each stream of a process that has exited counts as over, near and far."""
+"""End of each stream of a process that has exited, here and on a server."""
 
 import asyncio
 

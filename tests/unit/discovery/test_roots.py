@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.discovery.places import ancestors, name_of, parent_of
 from holdfast.discovery.roots import discover_roots
+from holdfast.discovery.uri_paths import ancestors, name_of, parent_of
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.discovery import CapabilityRoot, DiscoveredRoot

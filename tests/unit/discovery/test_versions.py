@@ -1,4 +1,4 @@
-"""Which version of a plugin is in use."""
+"""Choice of the version of a plugin."""
 
 import pytest
 

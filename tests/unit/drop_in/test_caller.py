@@ -1,4 +1,4 @@
-"""What is known of a process that called."""
+"""Facts about a calling process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a shell was called for, by its arguments."""
+"""Purpose of a shell, by its arguments."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where the files of `holdfast-sh` are, and what its settings are."""
+"""Paths of the files of `holdfast-sh`, and its settings."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""From what a person says to the place that is meant."""
+"""From what a person says to the environment that is meant."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ from tests.e2e.wire import HOLDFAST, serving
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of our own, without a file and without variables that name a place."""
+    """A home of our own, without a file and without variables that name a environment."""
     for name in list(os.environ):
         if name.startswith(("HOLDFAST_EXEC", "CODEX_EXEC")):
             monkeypatch.delenv(name)

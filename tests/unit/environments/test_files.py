@@ -1,4 +1,4 @@
-"""Files of a place that do not come, or not as a whole."""
+"""Files of a environment that do not come, or not as a whole."""
 
 import asyncio
 import errno
@@ -153,7 +153,7 @@ async def test_files_of_a_sandbox_go_whole_where_they_cannot_go_in_blocks(
 
 
 def walking(env: Environment, monkeypatch: pytest.MonkeyPatch, answer: WalkResponse) -> None:
-    """Let the place list something else than it has."""
+    """Let the environment list something else than it has."""
 
     async def walk(path: PathUri, options: object, *, sandbox: object = None) -> WalkResponse:
         return answer

@@ -1,4 +1,4 @@
-"""This machine as a place: always ready, and made of what is in this process."""
+"""This machine as a environment: always ready, and made of what is in this process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A server as a place: connected on first use, once for all, and again when it is lost."""
+"""A server as a environment: connected on first use, once for all, and again when it is lost."""
 
 import asyncio
 import socket

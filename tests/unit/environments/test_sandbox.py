@@ -11,7 +11,7 @@ from holdfast.environments.sandbox import (
     ProfileContext,
     SandboxProfile,
     as_profile,
-    place_sandbox,
+    resolve_sandbox,
 )
 from holdfast.errors import InvalidParams
 from holdfast.protocol.paths import PathUri
@@ -32,12 +32,12 @@ from holdfast.protocol.sandbox import (
 from holdfast.sandbox.profile.builtin import named_profile
 
 FOLDER = PathUri.from_path("/srv/app")
-GROUND = ProfileContext(folder=FOLDER, home=PathUri.from_path("/home/me"))
+CONTEXT = ProfileContext(folder=FOLDER, home=PathUri.from_path("/home/me"))
 THERE = ProfileContext(folder=FOLDER, home=PathUri.from_path("/home/other"), here=False)
 
 
-def rules(profile: SandboxProfile, ground: ProfileContext = GROUND) -> tuple[FileEntry, ...]:
-    permissions = profile.permissions(ground)
+def rules(profile: SandboxProfile, context: ProfileContext = CONTEXT) -> tuple[FileEntry, ...]:
+    permissions = profile.permissions(context)
     assert isinstance(permissions, ManagedProfile)
     assert isinstance(permissions.file_system, RestrictedFiles)
     return permissions.file_system.entries
@@ -49,30 +49,30 @@ def special(kind: SpecialKind, subpath: str | None = None) -> SpecialPath:
 
 @pytest.mark.parametrize("name", ["read-only", "workspace-write"])
 def test_a_name_has_the_folder_of_the_environment_as_its_workspace(name: str) -> None:
-    context = place_sandbox(name, GROUND)
+    context = resolve_sandbox(name, CONTEXT)
     assert context is not None
     assert context.permissions == named_profile(name)
     assert (context.cwd, context.workspace_roots) == (FOLDER, (FOLDER,))
 
 
 def test_what_isolates_nothing_asks_for_nothing() -> None:
-    assert place_sandbox("disabled", GROUND) is None
-    assert place_sandbox(DisabledProfile(), GROUND) is None
+    assert resolve_sandbox("disabled", CONTEXT) is None
+    assert resolve_sandbox(DisabledProfile(), CONTEXT) is None
 
 
 @pytest.mark.parametrize("name", ["", "readonly", "Read-Only", "full"])
 def test_an_unknown_name_is_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(InvalidParams, match=r"expected one of `read-only`.*or the path of a"):
-        place_sandbox(name, GROUND)
+        resolve_sandbox(name, CONTEXT)
 
 
 def test_what_is_on_the_wire_is_taken_as_it_is() -> None:
     permissions = ExternalProfile(network="enabled")
-    context = place_sandbox(permissions, GROUND)
+    context = resolve_sandbox(permissions, CONTEXT)
     assert context is not None
     assert context.permissions is permissions
     whole = SandboxContext(permissions=permissions, windows_sandbox_level="disabled")
-    assert place_sandbox(whole, GROUND) is whole
+    assert resolve_sandbox(whole, CONTEXT) is whole
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_pattern_below_home_has_the_home_of_the_place() -> None:
 )
 def test_a_rule_that_makes_no_sense_is_refused(profile: SandboxProfile, text: str) -> None:
     with pytest.raises(InvalidParams, match=text):
-        place_sandbox(profile, GROUND)
+        resolve_sandbox(profile, CONTEXT)
 
 
 @pytest.mark.parametrize("home", [None, PathUri.parse("file:///C:/Users/me")])
@@ -156,7 +156,7 @@ def test_rules_come_on_top_of_the_base() -> None:
 def test_a_limit_to_looking_for_patterns_is_kept() -> None:
     files = RestrictedFiles(entries=(), glob_scan_max_depth=3)
     base = ManagedProfile(file_system=files, network="restricted")
-    permissions = SandboxProfile(base, read=["/"]).permissions(GROUND)
+    permissions = SandboxProfile(base, read=["/"]).permissions(CONTEXT)
     assert isinstance(permissions, ManagedProfile)
     assert isinstance(permissions.file_system, RestrictedFiles)
     assert permissions.file_system.glob_scan_max_depth == 3
@@ -167,7 +167,7 @@ def test_a_limit_to_looking_for_patterns_is_kept() -> None:
 )
 def test_the_network_is_closed_unless_it_is_opened(network: bool | None, expected: str) -> None:
     for base in (None, "read-only"):
-        permissions = SandboxProfile(base, network=network).permissions(GROUND)
+        permissions = SandboxProfile(base, network=network).permissions(CONTEXT)
         assert isinstance(permissions, ManagedProfile)
         assert permissions.network == expected
 
@@ -203,11 +203,11 @@ def test_a_file_that_is_no_profile_is_named(tmp_path: Path, content: str | None,
 def test_the_home_in_a_file_is_not_taken_for_that_of_another_machine(tmp_path: Path) -> None:
     path = tmp_path / "ci.toml"
     path.write_text('[file_system]\nentries = [{ path = "~/.ssh", access = "deny" }]\n')
-    assert place_sandbox(path, GROUND) is not None
+    assert resolve_sandbox(path, CONTEXT) is not None
     with pytest.raises(InvalidParams, match="home of this machine"):
-        place_sandbox(path, THERE)
+        resolve_sandbox(path, THERE)
     path.write_text('[file_system]\nentries = [{ path = "/etc", access = "deny" }]\n')
-    assert place_sandbox(path, THERE) is not None
+    assert resolve_sandbox(path, THERE) is not None
 
 
 # -- of an environment

@@ -1,4 +1,4 @@
-"""What the kernel said, as a kind of refusal and a text."""
+"""Errors of the kernel as a kind of refusal and a text."""
 
 import errno
 

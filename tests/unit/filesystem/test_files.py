@@ -110,7 +110,7 @@ def remove(
 
 
 def everything(folder: Path) -> dict[str, str | None]:
-    """What is in a tree, with its contents."""
+    """Return the paths of a tree with their contents."""
     return {
         str(path): path.read_text() if path.is_file() and not path.is_symlink() else None
         for path in sorted(folder.rglob("*"))

@@ -98,7 +98,7 @@ def snapshot(folder: Path) -> dict[str, str | None]:
 
 
 def attempt(work: Callable[[], object]) -> object:
-    """What an operation answers, or `None` if it refuses."""
+    """Return the result of an operation, or `None` if it refuses."""
     with suppress(OSError, InvalidRequest):
         return work()
     return None

@@ -1,4 +1,4 @@
-"""What a sandbox shows at a path."""
+"""Visibility of a path in a sandbox."""
 
 import os
 

@@ -24,7 +24,7 @@ def options(**given: Any) -> WalkOptions:
 
 
 def names(folder: Path, **given: Any) -> tuple[list[str], bool]:
-    """What a walk lists, relative to where it began, and whether that is not all."""
+    """Return the paths of a walk, relative to its start, and True if more was left out."""
     uri = PathUri.from_path(folder)
     found = walk(str(folder), uri, options(**given))
     assert found.errors == []

@@ -1,4 +1,4 @@
-"""Which of a host's addresses is reached, and what is left behind (RFC 8305)."""
+"""Choice among a host's addresses, and what is left behind (RFC 8305)."""
 
 import asyncio
 import socket

@@ -143,8 +143,8 @@ async def test_who_gives_up_waiting_takes_nothing_along(opener: Opener) -> None:
 
 async def test_so_many_are_kept_and_no_more(opener: Opener) -> None:
     pool = ConnectionPool()
-    for place in range(10):
-        taken = [await pool.take(place, opener) for _ in range(16)]
+    for origin in range(10):
+        taken = [await pool.take(origin, opener) for _ in range(16)]
         for connection in taken:
             use(connection)
         for connection in taken:
@@ -170,6 +170,6 @@ async def test_an_opening_that_fails_leaves_nothing_behind() -> None:
         raise ConnectionRefusedError
 
     pool = ConnectionPool()
-    for _ in range(50):  # more than a crowd, so a place that was left taken would show
+    for _ in range(50):  # more than a crowd, so a origin that was left taken would show
         with pytest.raises(ConnectionRefusedError):
             await pool.take("a", refused)

@@ -89,10 +89,10 @@ def test_it_goes_on_where_it_is_told_for_an_error(
     )
     say(made, "opened")
     made.call("exit_group", 0)
-    made.place(missing)
+    made.bind(missing)
     say(made, "missing")
     made.call("exit_group", 0)
-    made.place(otherwise)
+    made.bind(otherwise)
     say(made, "otherwise")
     made.call("exit_group", 0)
 
@@ -110,9 +110,9 @@ def test_a_result_can_be_read_by_what_follows(machine: str, tmp_path: Path) -> N
 
 def test_a_result_can_go_anywhere_in_its_memory(machine: str, tmp_path: Path) -> None:
     made = CallProgram(machine)
-    place = made.data(b"\xff" * 8)
-    made.call("write", 1, made.text("abc"), 3, result=place)
-    made.call("write", 1, place, 8)
+    address = made.data(b"\xff" * 8)
+    made.call("write", 1, made.text("abc"), 3, result=address)
+    made.call("write", 1, address, 8)
     made.call("exit_group", 0)
 
     assert run(made, tmp_path).stdout == b"abc\x03\0\0\0\xff\xff\xff\xff"
@@ -136,10 +136,10 @@ def test_it_can_go_on_elsewhere(machine: str, tmp_path: Path) -> None:
     made = CallProgram(machine)
     last, middle = Label(), Label()
     made.go_to(middle)
-    made.place(last)
+    made.bind(last)
     say(made, "last")
     made.call("exit_group", 0)
-    made.place(middle)
+    made.bind(middle)
     say(made, "middle ")
     made.go_to(last)
 
@@ -209,7 +209,7 @@ def test_it_goes_on_with_a_list_that_it_reads_when_it_runs(machine: str, tmp_pat
     told = Label()
     later.call("close", 99, failed={errno.EBADF: told})
     later.call("exit_group", 1)
-    later.place(told)
+    later.bind(told)
     say(later, "later")
     later.call("exit_group", 5)
     (tmp_path / "list").write_bytes(later.continuation())

@@ -1,4 +1,4 @@
-"""What `/proc` tells about processes, read in one place."""
+"""Facts about processes from `/proc`."""
 
 import os
 import subprocess

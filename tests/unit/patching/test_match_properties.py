@@ -12,11 +12,11 @@ WAYS = (str, str.rstrip, str.strip)
 
 def plainly(lines: list[str], wanted: list[str], start: int) -> int | None:
     for way in WAYS:
-        for place in range(start, len(lines) - len(wanted) + 1):
-            if [way(line) for line in lines[place : place + len(wanted)]] == [
+        for position in range(start, len(lines) - len(wanted) + 1):
+            if [way(line) for line in lines[position : position + len(wanted)]] == [
                 way(line) for line in wanted
             ]:
-                return place
+                return position
     return None
 
 
@@ -34,13 +34,13 @@ def compare(dice: random.Random) -> None:
         chunks.append(
             UpdateChunk(None, (*(ChunkLine("-", one) for one in wanted), ChunkLine("+", "new")))
         )
-        place = plainly(lines, wanted, cursor)
-        if place is None:
+        position = plainly(lines, wanted, cursor)
+        if position is None:
             with pytest.raises(ChunkNotFound):
                 updated_text("".join(f"{line}\n" for line in lines), chunks)
             return
-        expected += [*lines[done:place], "new"]
-        cursor = done = place + len(wanted)
+        expected += [*lines[done:position], "new"]
+        cursor = done = position + len(wanted)
     expected += lines[done:]
     content = "".join(f"{line}\n" for line in lines)
     assert updated_text(content, chunks) == "".join(f"{line}\n" for line in expected)

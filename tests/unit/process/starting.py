@@ -1,4 +1,4 @@
-"""What tests of the engine share: params of a start, and waiting for what a process does."""
+"""Helpers for tests of the engine: params of a start, and waiting for what a process does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -111,6 +111,6 @@ def numbered(process: LocalProcess) -> list[ProcessEvent]:
 
 
 def output(process: ServedProcess, stream: OutputStream | None = None) -> bytes:
-    """What is retained, of one stream or of all."""
+    """Return the retained output, of one stream or of all."""
     chunks = process.log.read().chunks
     return b"".join(c.chunk for c in chunks if stream is None or c.stream == stream)

@@ -1,4 +1,4 @@
-"""Where the cgroups of commands can be made, on machines of all kinds."""
+"""Location of the cgroups of commands, on machines of all kinds."""
 
 import os
 from os import getpid

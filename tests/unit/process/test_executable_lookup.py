@@ -1,4 +1,4 @@
-"""Which file is executed, and where; the texts were seen on the real server."""
+"""Lookup of the file to execute; the texts were seen on the real server."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What is left in a group, and that a number which means another group by now is not signalled."""
+"""Members left in a group. A number that means another group by now is not signalled."""
 
 import os
 import select

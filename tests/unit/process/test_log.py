@@ -21,16 +21,16 @@ class Listener(LogListener):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.events: list[object] = []
 
     def output(self, chunk: OutputChunk) -> None:
-        self.heard.append((chunk.seq, chunk.chunk))
+        self.events.append((chunk.seq, chunk.chunk))
 
     def exited(self, seq: int, verdict: Verdict) -> None:
-        self.heard.append((seq, verdict))
+        self.events.append((seq, verdict))
 
     def closed(self, seq: int) -> None:
-        self.heard.append((seq, "closed"))
+        self.events.append((seq, "closed"))
 
 
 def filled(*chunks: bytes) -> OutputLog:
@@ -57,7 +57,7 @@ def test_output_exit_and_close_share_one_numbering_from_1() -> None:
     log.exit(EXIT)
     log.append("stdout", b"late")
     log.close()
-    assert listener.heard == [(1, b"a"), (2, b"b"), (3, EXIT), (4, b"late"), (5, "closed")]
+    assert listener.events == [(1, b"a"), (2, b"b"), (3, EXIT), (4, b"late"), (5, "closed")]
     assert log.next_seq == 6
 
 
@@ -199,8 +199,8 @@ def test_a_listener_hears_of_entries_until_it_leaves() -> None:
     log.append("stdout", b"b")
     log.unsubscribe(first)
     log.append("stdout", b"c")
-    assert first.heard == [(1, b"a"), (2, b"b")]
-    assert second.heard == [(2, b"b"), (3, b"c")]
+    assert first.events == [(1, b"a"), (2, b"b")]
+    assert second.events == [(2, b"b"), (3, b"c")]
 
 
 def test_a_waker_is_called_once_after_the_next_entry_of_any_kind() -> None:

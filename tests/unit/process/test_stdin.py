@@ -36,7 +36,7 @@ class Pipe:
         self.writes = 0
 
     def read(self) -> bytes | None:
-        """What can be read at once; `None` if there is nothing, empty at the end."""
+        """Return what can be read at once; `None` if there is nothing, empty at the end."""
         try:
             return os.read(self.reader, 1 << 20)
         except BlockingIOError:
@@ -302,7 +302,7 @@ steps = st.lists(writes | st.none(), max_size=40)
 
 
 class Model:
-    """What a queue should have accepted: each id once while it is remembered, in order."""
+    """Return what a queue should have accepted: each id once while it is remembered, in order."""
 
     def __init__(self) -> None:
         self.text = b""
@@ -394,7 +394,7 @@ async def test_writes_that_wait_for_the_queue_count_too(
     with pytest.raises(InvalidRequest):
         pipe.queue.write(b"x", "refused")
     waits.cancel()
-    waiting(pipe.queue.write(bytes(PAGE), "waits"))  # who comes back keeps its place
+    waiting(pipe.queue.write(bytes(PAGE), "waits"))  # who comes back keeps its position
     pipe.queue.refuse()
     assert pipe.budget.waiting == 0
     assert count > MAX_QUEUED_WRITES

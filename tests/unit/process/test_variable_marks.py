@@ -1,4 +1,4 @@
-"""What a command left behind, found by its mark."""
+"""Processes that a command left behind, found by their mark."""
 
 import os
 import select

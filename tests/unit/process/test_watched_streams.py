@@ -1,4 +1,4 @@
-"""Who watches the output of a process: at first one epoll instance, then the event loop."""
+"""Watchers of the output of a process: at first one epoll instance, then the event loop."""
 
 import asyncio
 import errno

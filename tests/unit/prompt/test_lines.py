@@ -1,4 +1,4 @@
-"""What a person types at the prompt of `holdfast shell`."""
+"""Lines that a person types at the prompt of `holdfast shell`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a list of bubblewrap's arguments makes of a path: its own reading of them."""
+"""Effect of bubblewrap's arguments on a path, by an independent reading of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _mount(option: str, values: list[str], perms: str) -> Mount | None:
 
 
 def standing(mounts: list[Mount], path: str) -> Standing:
-    """What the last mount on the way to a path leaves of it."""
+    """Return the access that the last mount on the way to a path leaves."""
     found: Standing = "hidden"
     for mount in mounts:
         if mount.path == path:

@@ -130,7 +130,7 @@ for action in sys.argv[1:]:
 """
 
 
-class Place:
+class Scene:
     """A directory with a workspace, and commands that run in it under bubblewrap."""
 
     def __init__(self, top: Path) -> None:
@@ -149,7 +149,7 @@ class Place:
         return resolve(asked, PolicyInputs(cwd=str(self.ws), uid=os.getuid()))
 
     def tries(self, policy: Policy, *actions: str, user: int | None = None) -> list[str]:
-        """What becomes of each action inside."""
+        """Return the outcome of each action inside."""
         made = plan(policy)
         empty_fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(made.empty_fds)]
         try:
@@ -189,16 +189,16 @@ def remove_targets(made: Plan) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(Path(os.path.realpath(tmp_path)))
+def scene(tmp_path: Path) -> Scene:
+    return Scene(Path(os.path.realpath(tmp_path)))
 
 
 @pytest.mark.requirement("sandbox.protected", "sandbox.missing")
-def test_a_workspace_can_be_written_and_its_metadata_cannot(place: Place) -> None:
-    place.make("ws/.git/config", "out/f")
-    deny = path_entry(place.ws / "none" / "x", "deny")
-    policy = place.policy(ROOT, PROJECT, deny)
-    assert place.tries(
+def test_a_workspace_can_be_written_and_its_metadata_cannot(scene: Scene) -> None:
+    scene.make("ws/.git/config", "out/f")
+    deny = path_entry(scene.ws / "none" / "x", "deny")
+    policy = scene.policy(ROOT, PROJECT, deny)
+    assert scene.tries(
         policy,
         "write:new",
         "write:.git/config",
@@ -210,22 +210,22 @@ def test_a_workspace_can_be_written_and_its_metadata_cannot(place: Place) -> Non
         "read:../out/f",
         "write:/proc/sys/kernel/core_pattern",
     )[:8] == ["ok", "EROFS", "EEXIST", "EROFS", "ENOTDIR", "EEXIST", "EROFS", "ok"]
-    assert sorted(os.listdir(place.ws)) == [".git", "new"]
+    assert sorted(os.listdir(scene.ws)) == [".git", "new"]
 
 
 @pytest.mark.requirement("sandbox.precedence", "sandbox.globs")
-def test_what_is_denied_cannot_be_read(place: Place) -> None:
-    place.make("vault/key", "ws/a/s", "ws/a/b/f", "ws/n/x.env", "ws/n/y.txt", "single")
-    policy = place.policy(
+def test_what_is_denied_cannot_be_read(scene: Scene) -> None:
+    scene.make("vault/key", "ws/a/s", "ws/a/b/f", "ws/n/x.env", "ws/n/y.txt", "single")
+    policy = scene.policy(
         ROOT,
         PROJECT,
-        path_entry(place.top / "vault", "deny"),
-        path_entry(place.top / "single", "deny"),
-        path_entry(place.ws / "a", "deny"),
-        path_entry(place.ws / "a" / "b", "write"),
+        path_entry(scene.top / "vault", "deny"),
+        path_entry(scene.top / "single", "deny"),
+        path_entry(scene.ws / "a", "deny"),
+        path_entry(scene.ws / "a" / "b", "write"),
         glob_entry("**/*.env"),
     )
-    assert place.tries(
+    assert scene.tries(
         policy,
         "read:../vault/key",
         "list:../vault",
@@ -239,21 +239,21 @@ def test_what_is_denied_cannot_be_read(place: Place) -> None:
     ) == ["EACCES", "EACCES", "EACCES", "EACCES", "ENOENT", "EROFS", "ok", "EACCES", "ok"]
 
 
-def test_pipes_and_sockets_are_denied_like_files(place: Place) -> None:
-    os.mkfifo(place.ws / "fifo")
+def test_pipes_and_sockets_are_denied_like_files(scene: Scene) -> None:
+    os.mkfifo(scene.ws / "fifo")
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(place.ws / "socket"))
+        listening.bind(str(scene.ws / "socket"))
         names = ("fifo", "socket")
-        policy = place.policy(ROOT, *(path_entry(place.ws / name, "deny") for name in names))
-        assert place.tries(policy, "read:fifo", "read:socket") == ["EACCES", "EACCES"]
+        policy = scene.policy(ROOT, *(path_entry(scene.ws / name, "deny") for name in names))
+        assert scene.tries(policy, "read:fifo", "read:socket") == ["EACCES", "EACCES"]
 
 
 @pytest.mark.requirement("sandbox.protected.gitdir")
-def test_nothing_on_the_way_to_something_protected_can_be_renamed(place: Place) -> None:
-    place.make("ws/p/q/secret", "ws/store/git/config")
-    (place.ws / ".git").write_text("gitdir: store/git\n")
-    policy = place.policy(ROOT, PROJECT, path_entry(place.ws / "p" / "q" / "secret", "deny"))
-    assert place.tries(
+def test_nothing_on_the_way_to_something_protected_can_be_renamed(scene: Scene) -> None:
+    scene.make("ws/p/q/secret", "ws/store/git/config")
+    (scene.ws / ".git").write_text("gitdir: store/git\n")
+    policy = scene.policy(ROOT, PROJECT, path_entry(scene.ws / "p" / "q" / "secret", "deny"))
+    assert scene.tries(
         policy,
         "move:p",
         "move:p/q",
@@ -265,15 +265,15 @@ def test_nothing_on_the_way_to_something_protected_can_be_renamed(place: Place) 
 
 
 @pytest.mark.requirement("sandbox.minimal")
-def test_without_the_root_directory_only_what_is_listed_is_there(place: Place) -> None:
-    place.make("ws/f", "out/real/f", "vault/key")
-    (place.top / "link").symlink_to("out/real")
-    policy = place.policy(
+def test_without_the_root_directory_only_what_is_listed_is_there(scene: Scene) -> None:
+    scene.make("ws/f", "out/real/f", "vault/key")
+    (scene.top / "link").symlink_to("out/real")
+    policy = scene.policy(
         special_entry("minimal", "read"),
-        path_entry(place.ws, "read"),
-        path_entry(place.top / "link", "read"),
+        path_entry(scene.ws, "read"),
+        path_entry(scene.top / "link", "read"),
     )
-    assert place.tries(
+    assert scene.tries(
         policy,
         "read:f",
         "write:f",
@@ -284,10 +284,10 @@ def test_without_the_root_directory_only_what_is_listed_is_there(place: Place) -
     ) == ["ok", "EROFS", "ENOENT", "ok", "ENOENT", "ok"]
 
 
-def test_everything_but_one_directory_can_be_written(place: Place) -> None:
-    place.make("vault/key", "out/f")
-    policy = place.policy(special_entry("root", "write"), path_entry(place.top / "vault", "deny"))
-    assert place.tries(policy, "write:../out/f", "read:../vault/key", "move:../vault") == [
+def test_everything_but_one_directory_can_be_written(scene: Scene) -> None:
+    scene.make("vault/key", "out/f")
+    policy = scene.policy(special_entry("root", "write"), path_entry(scene.top / "vault", "deny"))
+    assert scene.tries(policy, "write:../out/f", "read:../vault/key", "move:../vault") == [
         "ok",
         "EACCES",
         "EBUSY",
@@ -299,18 +299,18 @@ def test_everything_but_one_directory_can_be_written(place: Place) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="all of these run as an ordinary user already")
 def test_an_ordinary_user_gets_the_same() -> None:
     with tempfile.TemporaryDirectory() as top:
-        place = Place(Path(top))
-        place.make("ws/.git/config", "vault/key")
-        for path in (place.top, *place.top.rglob("*")):
+        scene = Scene(Path(top))
+        scene.make("ws/.git/config", "vault/key")
+        for path in (scene.top, *scene.top.rglob("*")):
             os.chown(path, 1000, 1000)
-        wide = place.policy(special_entry("root", "write"), path_entry(place.top / "vault", "deny"))
-        assert place.tries(wide, "write:f", "read:../vault/key", "write:/f", user=1000) == [
+        wide = scene.policy(special_entry("root", "write"), path_entry(scene.top / "vault", "deny"))
+        assert scene.tries(wide, "write:f", "read:../vault/key", "write:/f", user=1000) == [
             "ok",
             "EACCES",
             "EACCES",
         ]
-        usual = place.policy(ROOT, PROJECT)
-        assert place.tries(usual, "write:f", "write:.git/config", "mkdir:.aws", user=1000) == [
+        usual = scene.policy(ROOT, PROJECT)
+        assert scene.tries(usual, "write:f", "write:.git/config", "mkdir:.aws", user=1000) == [
             "ok",
             "EROFS",
             "EEXIST",

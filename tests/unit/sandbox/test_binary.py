@@ -1,4 +1,4 @@
-"""Which bubblewrap is used: real files, and scripts that stand for other versions."""
+"""Choice of a bubblewrap: real files, and scripts that stand for other versions."""
 
 import os
 from pathlib import Path
@@ -11,8 +11,8 @@ from holdfast.sandbox.bubblewrap.binary import NEEDED, Launcher, find_launcher
 
 @pytest.fixture
 def only_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without one in its usual place."""
-    monkeypatch.setattr(module, "_FIXED_PLACES", ())
+    """As on a machine without one at its usual path."""
+    monkeypatch.setattr(module, "_FIXED_PATHS", ())
 
 
 def script(folder: Path, text: str) -> Path:

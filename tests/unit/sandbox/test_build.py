@@ -1,4 +1,4 @@
-"""What entries mean on a disk."""
+"""Meaning of entries on a disk."""
 
 import msgspec
 import pytest
@@ -78,7 +78,7 @@ def test_reads_are_full_without_any_denial() -> None:
     assert not policy_for(EMPTY, path_entry(WS, "read")).full_read
 
 
-# -- places
+# -- paths
 
 
 @pytest.mark.requirement("sandbox.project-roots")

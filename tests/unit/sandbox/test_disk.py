@@ -60,11 +60,11 @@ def test_nobody_can_make_something_where_all_is_read_only(tmp_path: Path) -> Non
         "print(*[HOST.can_create(path) for path in sys.argv[1:]])"
     )
     (tmp_path / "closed").mkdir(mode=0o500)
-    places = [str(tmp_path), str(tmp_path / "closed")]
+    paths = [str(tmp_path), str(tmp_path / "closed")]
     outer = ["bwrap", "--ro-bind", "/", "/"]
 
     free, bound = (
-        subprocess.check_output([*around, sys.executable, "-c", question, *places], text=True)
+        subprocess.check_output([*around, sys.executable, "-c", question, *paths], text=True)
         for around in ([], outer)
     )
 

@@ -114,7 +114,7 @@ async def test_what_can_be_enforced_is_tried_out_once(
 async def test_without_a_launcher_a_profile_is_refused(
     monkeypatch: pytest.MonkeyPatch, ws: Path
 ) -> None:
-    monkeypatch.setattr(launcher_module, "_FIXED_PLACES", ())
+    monkeypatch.setattr(launcher_module, "_FIXED_PATHS", ())
     sandboxes = Sandboxes(environ={"PATH": ""})
 
     with pytest.raises(InvalidParams, match="cannot enforce a sandbox: bubblewrap is not install"):
@@ -331,7 +331,7 @@ def command_of(launcher: int) -> int | None:
 
 
 def sleeps(pid: int | None) -> bool:
-    """Whether a process is in the middle of the call that waits for a time."""
+    """Return True if a process is in the middle of the call that waits for a time."""
     number = MACHINES[platform.machine()].numbers["nanosleep"]
     try:
         return Path(f"/proc/{pid}/syscall").read_text().split()[0] == str(number)
@@ -538,13 +538,13 @@ async def test_what_the_server_ignores_is_not_ignored_inside(
 async def test_a_name_is_looked_for_where_it_can_be_seen(
     processes: ProcessRegistry, ws: Path
 ) -> None:
-    for place, mode in (("hidden", 0o755), ("plain", 0o644), ("seen", 0o755)):
-        (ws / place).mkdir()
-        file = ws / place / "tool"
-        file.write_text(f"#!/bin/sh\necho {place}\n")
+    for name, mode in (("hidden", 0o755), ("plain", 0o644), ("seen", 0o755)):
+        (ws / name).mkdir()
+        file = ws / name / "tool"
+        file.write_text(f"#!/bin/sh\necho {name}\n")
         file.chmod(mode)
     denied = FileEntry(path=PlainPath(path=PathUri.from_path(f"{ws}/hidden")), access="deny")
-    folders = ":".join(f"{ws}/{place}" for place in ("missing", "hidden", "plain", "seen"))
+    folders = ":".join(f"{ws}/{name}" for name in ("missing", "hidden", "plain", "seen"))
     params = program("tool", sandbox=managed(denied), env={"PATH": folders})
 
     process = await start(processes, params)

@@ -25,7 +25,7 @@ BOTH = list(itertools.product(KINDS, ARCHES))
 
 
 def decide(program: bytes, arch: int, number: int, args: tuple[int, ...]) -> int:
-    """What the kernel would do: the few instructions that filters here are made of."""
+    """Return what the kernel would do, for the few instructions that filters here are made of."""
     data = struct.pack("=IIQ6Q", number, arch, 0, *args, *[0] * (6 - len(args)))
     code = list(struct.iter_unpack("=HBBI", program))
     loaded, at = 0, 0
@@ -117,7 +117,7 @@ def test_new_namespaces_are_refused_and_new_processes_are_not(
 @pytest.mark.parametrize("machine", ARCHES)
 def test_whoever_wants_to_know_is_told_of_attempts_to_reach_the_network(machine: str) -> None:
     known = MACHINES[machine]
-    telling = filter_program("restricted", machine, tells=True)
+    telling = filter_program("restricted", machine, notifies=True)
 
     def told(name: str, family: int, kind: int = 1) -> int:
         return decide(telling, known.audit_arch, known.numbers[name], (family, kind))
@@ -128,7 +128,7 @@ def test_whoever_wants_to_know_is_told_of_attempts_to_reach_the_network(machine:
     assert told("socket", unix) == ALLOW
     assert told("socket", unix, 2) == EPERM
     assert told("socketpair", inet) == EPERM
-    assert filter_program("open", machine, tells=True) == filter_program("open", machine)
+    assert filter_program("open", machine, notifies=True) == filter_program("open", machine)
 
 
 @pytest.mark.parametrize(("kind", "machine"), BOTH)

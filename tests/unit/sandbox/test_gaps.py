@@ -1,4 +1,4 @@
-"""What a sandbox does not stop: only what applies to it."""
+"""Gaps of a sandbox: only those that apply to it are named."""
 
 import pytest
 

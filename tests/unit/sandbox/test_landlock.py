@@ -1,4 +1,4 @@
-"""What Landlock is told, for a policy and a kernel."""
+"""Rules for Landlock, for a policy and a kernel."""
 
 import struct
 

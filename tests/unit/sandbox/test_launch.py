@@ -85,7 +85,7 @@ async def code(child: SandboxedChild) -> int:
 
 
 def output(child: SandboxedChild) -> str:
-    """What is there to read."""
+    """Return what can be read at once."""
     said = b""
     for _, fd in child.outputs:
         with suppress(OSError):
@@ -237,7 +237,7 @@ async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
 
     monkeypatch.setattr(module, "remove_strays", call_off)
     before, folder = owned_pids(), str(tmp_path)
-    told = filter_program("restricted", platform.machine(), tells=True)
+    told = filter_program("restricted", platform.machine(), notifies=True)
     listening = msgspec.structs.replace(spec("--bind", folder, folder), filter=told, listen=True)
     task = asyncio.create_task(
         start_sandboxed(

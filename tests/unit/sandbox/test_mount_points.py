@@ -1,4 +1,4 @@
-"""Places to mount on: made, shared, and gone afterwards, on a real disk."""
+"""Directories to mount on: made, shared, and gone afterwards, on a real disk."""
 
 import fcntl
 import os
@@ -206,8 +206,8 @@ def test_a_place_that_a_killed_server_left_is_removed_after_its_next_use(tmp_pat
     killed, next_one = MountPoints(), MountPoints()
     make(killed, tmp_path / ".git")
     # Its locks go with it.
-    for place in killed._points.values():
-        place._close()
+    for point in killed._points.values():
+        point._close()
 
     next_one.release(make(next_one, tmp_path / ".git"))
 

@@ -1,4 +1,4 @@
-"""What a policy says about a path."""
+"""Answers of a policy about a path."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a launcher made in the wrong place is removed, and nothing else."""
+"""What a launcher made in the wrong directory is removed, and nothing else."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from holdfast.sandbox.bubblewrap.strays import remove_strays
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A workspace with another one inside, and a place outside of it."""
+    """A workspace with another one inside, and a directory outside of it."""
     base = tmp_path.resolve()
     (base / "work/sub/.git").mkdir(parents=True)
     (base / "outside/.git").mkdir(parents=True)

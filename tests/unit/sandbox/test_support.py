@@ -1,4 +1,4 @@
-"""What works here is tried; what does not is told with what to change."""
+"""Probe of this machine: a missing feature is reported with what to change."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ OPTIONS = " ".join(sorted(launcher_module.NEEDED | {"--disable-userns"}))
 @pytest.fixture
 def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment in which only what `pretend` makes is found."""
-    monkeypatch.setattr(launcher_module, "_FIXED_PLACES", ())
+    monkeypatch.setattr(launcher_module, "_FIXED_PATHS", ())
     return {"PATH": str(tmp_path / "bin")}
 
 

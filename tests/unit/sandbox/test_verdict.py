@@ -1,4 +1,4 @@
-"""What the end of a launcher says about the command."""
+"""Verdict of a command, from the end of its launcher."""
 
 import errno
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ CURL = NetworkAttempt(program="curl", family="IPv4", kind="datagram")
 
 
 class Attempts(NamedTuple):
-    """What the kernel has told."""
+    """Network attempts that the kernel reported."""
 
     made: tuple[NetworkAttempt, ...]
 

@@ -1,4 +1,4 @@
-"""What of the kernel's own files has to be covered in a sandbox."""
+"""Files of the kernel that have to be covered in a sandbox."""
 
 from pathlib import Path
 

@@ -63,21 +63,21 @@ class Client:
 
     # What a client hears.
 
-    def heard(self, method: str) -> list[dict[str, Any]]:
+    def notifications(self, method: str) -> list[dict[str, Any]]:
         """The params of all notifications of that name so far."""
         return [m["params"] for m in self.transport.messages if m.get("method") == method]
 
     def output(self, process_id: str = "p") -> bytes:
         return b"".join(
             base64.b64decode(event["chunk"])
-            for event in self.heard("process/output")
+            for event in self.notifications("process/output")
             if event["processId"] == process_id
         )
 
     async def hears(self, method: str, count: int = 1) -> dict[str, Any]:
         """Wait for a notification; the params of the last one."""
-        await self.transport.until(lambda: len(self.heard(method)) >= count)
-        return self.heard(method)[-1]
+        await self.transport.until(lambda: len(self.notifications(method)) >= count)
+        return self.notifications(method)[-1]
 
     async def sees(self, text: bytes, process_id: str = "p") -> None:
         """Wait for output."""

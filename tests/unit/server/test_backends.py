@@ -266,7 +266,7 @@ async def test_a_chunk_of_any_size_is_sent_in_pieces() -> None:
         process.end()
         await client.hears("process/closed")
         assert client.output() == data
-        events = client.heard("process/output")
+        events = client.notifications("process/output")
         assert max(len(base64.b64decode(event["chunk"])) for event in events) == 64 << 10
         client.hang_up()
 

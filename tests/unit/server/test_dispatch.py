@@ -1,4 +1,4 @@
-"""Who may run now, who waits, and who steps aside."""
+"""Requests that run now, wait, or step aside."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -277,7 +277,7 @@ async def test_with_a_limit_of_one_a_report_waits_its_turn(strict: Desk) -> None
 @pytest.mark.requirement("dispatch.concurrent")
 async def test_replies_come_in_the_order_of_completion(free: Desk) -> None:
     free.ask((1, "wait"), (2, "wait"), (3, "quick"))
-    assert free.answered == []  # two places are taken
+    assert free.answered == []  # two slots are taken
     free.finish(1)
     await free.transport.answer(3)
     assert free.answered == [2, 3]

@@ -1,4 +1,4 @@
-"""Whom a listener lets in, from the options of a server."""
+"""Clients that a listener lets in, from the options of a server."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a client is told about this machine."""
+"""Description of this machine for clients."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Where a server listens, and what it answers to plain HTTP."""
+"""Addresses of a server, and its answers to plain HTTP."""
 
 import pytest
 
@@ -133,7 +133,7 @@ def test_a_place_is_local_if_only_this_machine_reaches_it(url: str, local: bool)
 def knock(
     method: str = "GET", path: str = "/", *, token: str | None = None, **headers: str
 ) -> tuple[int, str]:
-    """What a gate with a token answers: status and text, 101 if it lets the caller in."""
+    """Return the answer of a gate with a token: status and text, 101 if it lets the caller in."""
 
     def check(header: str | None) -> str:
         if header != token:
@@ -197,9 +197,9 @@ def test_the_origin_comes_first_then_the_headers_then_the_token() -> None:
 
 
 def test_a_server_may_listen_for_http_instead() -> None:
-    place = parse_listen_url("http://127.0.0.1:4700", scheme="http")
-    assert place == ListenUrl("http", "127.0.0.1", 4700)
-    assert place.is_local
+    url = parse_listen_url("http://127.0.0.1:4700", scheme="http")
+    assert url == ListenUrl("http", "127.0.0.1", 4700)
+    assert url.is_local
     assert not parse_listen_url("http://0.0.0.0:1", scheme="http").is_local
     with pytest.raises(BadListenUrl, match="expected `http://IP:PORT` or `stdio`"):
         parse_listen_url("ws://127.0.0.1:1", scheme="http")

@@ -1,4 +1,4 @@
-"""What one principal may use of a server, and that others do not notice."""
+"""Limits of one principal on a server, unnoticed by others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.both_loops
 TOKENS = [NamedToken("ci", "token-of-ci"), NamedToken("alice", "token-of-alice")]
 
 
-class Place:
+class LimitedServer:
     """A server with limits, and clients of two principals."""
 
     def __init__(self, server: Server, url: str) -> None:
@@ -37,14 +37,14 @@ class Place:
 
 
 @pytest.fixture
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[LimitedServer]:
     limits = PrincipalLimits(**getattr(request, "param", {}))
     async with Server(limits=limits, session_expiry=30.0) as server:
-        yield Place(server, await server.listen("ws://127.0.0.1:0", check_tokens(TOKENS)))
+        yield LimitedServer(server, await server.listen("ws://127.0.0.1:0", check_tokens(TOKENS)))
 
 
 def limited(**limits: int) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("place", [limits], indirect=True, ids=[""])
+    return pytest.mark.parametrize("served", [limits], indirect=True, ids=[""])
 
 
 def sleeper(process_id: str) -> StartParams:
@@ -59,33 +59,33 @@ def sleeper(process_id: str) -> StartParams:
 
 
 @limited(connections=1)
-async def test_connections_are_limited_by_principal(place: Place) -> None:
-    async with await place.connect():
+async def test_connections_are_limited_by_principal(served: LimitedServer) -> None:
+    async with await served.connect():
         with pytest.raises(ConnectFailed, match=r"429.*`ci` has 1 connections.*--max-connections"):
-            await place.connect()
-        async with await place.connect("alice"):
+            await served.connect()
+        async with await served.connect("alice"):
             pass
     async with asyncio.timeout(5):
-        while place.server.state.connections:  # noqa: ASYNC110 - nobody tells of it
+        while served.server.state.connections:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.001)
-    async with await place.connect():
+    async with await served.connect():
         pass
 
 
 @limited(sessions=1)
-async def test_a_session_counts_until_it_has_ended(place: Place) -> None:
-    async with await place.connect(), await place.connect("alice"):
+async def test_a_session_counts_until_it_has_ended(served: LimitedServer) -> None:
+    async with await served.connect(), await served.connect("alice"):
         with pytest.raises(RemoteError, match="--max-sessions") as caught:
-            await place.connect()
+            await served.connect()
         assert caught.value.code == codes.OVERLOADED
 
 
 @limited(processes=2)
-async def test_processes_of_all_connections_count_together(place: Place) -> None:
+async def test_processes_of_all_connections_count_together(served: LimitedServer) -> None:
     async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(await place.connect())
-        other = await stack.enter_async_context(await place.connect())
-        alice = await stack.enter_async_context(await place.connect("alice"))
+        one = await stack.enter_async_context(await served.connect())
+        other = await stack.enter_async_context(await served.connect())
+        alice = await stack.enter_async_context(await served.connect("alice"))
         first = await one.start(sleeper("p"))
         await other.start(sleeper("p"))
         for client in (one, other):
@@ -96,7 +96,7 @@ async def test_processes_of_all_connections_count_together(place: Place) -> None
         async for _ in first.events():
             pass  # until its close
         await one.start(sleeper("r"))
-        text = metrics_text(place.server.state.principals).decode()
+        text = metrics_text(served.server.state.principals).decode()
         assert 'holdfast_processes{principal="ci"} 2\n' in text
         assert 'holdfast_processes{principal="alice"} 1\n' in text
         assert "holdfast_processes_total 4\n" in text
@@ -104,8 +104,8 @@ async def test_processes_of_all_connections_count_together(place: Place) -> None
 
 
 @limited(processes=1)
-async def test_a_start_that_fails_or_is_given_up_frees_its_place(place: Place) -> None:
-    async with await place.connect() as client:
+async def test_a_start_that_fails_or_is_given_up_frees_its_place(served: LimitedServer) -> None:
+    async with await served.connect() as client:
         missing = StartParams(
             process_id="x",
             argv=["/no/such/program"],
@@ -121,33 +121,33 @@ async def test_a_start_that_fails_or_is_given_up_frees_its_place(place: Place) -
 
 @limited(file_handles=2)
 async def test_open_files_count_together_and_end_with_their_connection(
-    place: Place, tmp_path: Path
+    served: LimitedServer, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("x")
     path = PathUri.from_path(tmp_path / "file")
-    async with await place.connect() as one:
+    async with await served.connect() as one:
         handle = await one.files.open(path)
-        async with await place.connect() as other:
+        async with await served.connect() as other:
             await other.files.open(path)
             with pytest.raises(RemoteError, match=r"2 open files.*--max-file-handles"):
                 await one.files.open(path)
         async with asyncio.timeout(5):
-            while place.server.state.principals["ci"].file_handles > 1:  # noqa: ASYNC110
+            while served.server.state.principals["ci"].file_handles > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         more = await one.files.open(path)
         await more.aclose()
         await handle.aclose()
-        assert place.server.state.principals["ci"].file_handles == 0
+        assert served.server.state.principals["ci"].file_handles == 0
 
 
 @limited(requests=2)
-async def test_requests_in_flight_count_together(place: Place) -> None:
-    async with await place.connect() as one, await place.connect("alice") as alice:
+async def test_requests_in_flight_count_together(served: LimitedServer) -> None:
+    async with await served.connect() as one, await served.connect("alice") as alice:
         process = await one.start(sleeper("p"))
         other = await alice.start(sleeper("p"))
         reads = [asyncio.ensure_future(process.read(wait=20)) for _ in range(2)]
         async with asyncio.timeout(5):
-            while place.server.state.principals["ci"].requests < 2:  # noqa: ASYNC110
+            while served.server.state.principals["ci"].requests < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         with pytest.raises(RemoteError, match=r"2 requests in flight.*--max-requests"):
             await process.read(wait=20)
@@ -155,24 +155,26 @@ async def test_requests_in_flight_count_together(place: Place) -> None:
         await process.terminate()  # control is always let through, and ends the waiting
         await asyncio.gather(*reads)
         async with asyncio.timeout(5):
-            while place.server.state.principals["ci"].requests:  # noqa: ASYNC110
+            while served.server.state.principals["ci"].requests:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
 
-async def test_only_its_own_principal_resumes_a_session(place: Place) -> None:
-    client = await place.connect()
-    session, target = client.session_id, Target.of(place.url, bearer_token="token-of-alice")
+async def test_only_its_own_principal_resumes_a_session(served: LimitedServer) -> None:
+    client = await served.connect()
+    session, target = client.session_id, Target.of(served.url, bearer_token="token-of-alice")
     alice = ClientSession(target, client_name="alice", initialize_timeout=5.0)
     with pytest.raises(RemoteError, match="unknown session id"):
         await alice.open_link(session)
     await alice.aclose()
     await client.aclose()
-    assert {usage.principal for usage in place.server.state.principals} <= {"ci", "alice"}
+    assert {usage.principal for usage in served.server.state.principals} <= {"ci", "alice"}
 
 
 @limited(connections=1)
-async def test_a_socket_file_has_the_same_limit_and_says_so(place: Place, tmp_path: Path) -> None:
-    url = await place.server.listen(f"unix://{tmp_path}/s")
+async def test_a_socket_file_has_the_same_limit_and_says_so(
+    served: LimitedServer, tmp_path: Path
+) -> None:
+    url = await served.server.listen(f"unix://{tmp_path}/s")
     async with await ExecServerClient.connect(url), asyncio.timeout(5):
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         assert b"`local` has 1 connections already" in await reader.read()  # and then the end

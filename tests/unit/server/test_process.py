@@ -38,7 +38,7 @@ async def test_a_start_is_answered_and_followed_by_what_happens(client: Client) 
     assert await client.start("/bin/echo", "hi") == {"processId": "p", "sandboxType": "none"}
     assert (await client.hears("process/closed")) == {"processId": "p", "seq": 3}
     assert client.output() == b"hi\n"
-    assert client.heard("process/exited") == [
+    assert client.notifications("process/exited") == [
         {"processId": "p", "seq": 2, "exitCode": 0, "sandboxDenied": False}
     ]
 

@@ -1,4 +1,4 @@
-"""What a recorder is told of starts in a sandbox."""
+"""Reports to a recorder about starts in a sandbox."""
 
 import asyncio
 from pathlib import Path

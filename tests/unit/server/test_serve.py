@@ -1,4 +1,4 @@
-"""What a server does beside serving."""
+"""Duties of a server beside serving."""
 
 import asyncio
 import os

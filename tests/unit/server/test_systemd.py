@@ -91,12 +91,12 @@ def test_a_unix_socket_says_who_may_use_it(tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.setattr(systemd, "_FIRST", sock.fileno())
             monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
             monkeypatch.setenv("LISTEN_FDS", "1")
-            (place,) = inherited_sockets()
-            assert place == ListenUrl("unix", path=shown, descriptor=sock.fileno())
+            (url,) = inherited_sockets()
+            assert url == ListenUrl("unix", path=shown, descriptor=sock.fileno())
             path.chmod(0o666)
-            assert lets_everybody_in(place)
+            assert lets_everybody_in(url)
             path.chmod(0o660)
-            assert lets_everybody_in(place) is (sock is abstract)
+            assert lets_everybody_in(url) is (sock is abstract)
     assert not lets_everybody_in(ListenUrl("unix", path=str(path)))  # made here, with its mode
 
 

@@ -1,4 +1,4 @@
-"""When telemetry is on, and what it costs when it is not."""
+"""Switching telemetry on, and its cost when it is off."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What each record becomes: metrics, spans and log events (docs/telemetry.md)."""
+"""Translation of each record to metrics, spans and log events (docs/telemetry.md)."""
 
 import pytest
 from opentelemetry import trace

@@ -1,4 +1,4 @@
-"""What a server tells its recorder: real processes, and a client in the same program."""
+"""Reports of a server to its recorder: real processes, and a client in the same program."""
 
 import asyncio
 import json

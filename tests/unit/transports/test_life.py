@@ -1,4 +1,4 @@
-"""When a peer is taken for lost: the rules, with a clock and a kernel played by hand."""
+"""Rules for a lost peer, with a clock and a kernel played by hand."""
 
 import asyncio
 import os
@@ -88,7 +88,7 @@ def test_whatever_is_heard_is_an_answer() -> None:
     watched = Watched(judge_silence=True)
     for _ in range(10):
         watched.clock.advance(1.5 * INTERVAL)
-        watched.watch.heard()
+        watched.watch.received()
     assert watched.ends == []
 
 
@@ -138,7 +138,7 @@ def test_a_late_look_gives_another_interval() -> None:
     watched.clock.stall(5 * INTERVAL)
     watched.clock.advance(0)
     assert watched.ends == []
-    watched.watch.heard()  # what had come meanwhile is read only now
+    watched.watch.received()  # what had come meanwhile is read only now
     watched.clock.advance(INTERVAL)
     assert watched.ends == []
 

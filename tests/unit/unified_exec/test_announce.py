@@ -1,4 +1,4 @@
-"""What listeners are told of the calls of one command, and in which order."""
+"""Events about the calls of one command, and their order."""
 
 import asyncio
 

@@ -77,8 +77,8 @@ def test_a_text_that_is_cut_anywhere_is_refused_with_a_place_inside_of_it(
     cut = text[: data.draw(st.integers(0, len(text)))]
     said = answer(tool, cut)
     if said is not None and said.startswith(PREFIX):
-        _, _, place = said.rpartition(" at line ")
-        line, _, column = place.partition(" column ")
+        _, _, position = said.rpartition(" at line ")
+        line, _, column = position.partition(" column ")
         lines = cut.encode().split(b"\n")
         assert int(column) <= len(lines[int(line) - 1])
 

@@ -1,4 +1,4 @@
-"""When a session is looked at, and when not."""
+"""Moments at which a session is looked at, and at which it is not."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which session is ended for another one, how that is told, and which ids are given."""
+"""Session that is ended for another one, its notice, and the ids of sessions."""
 
 import asyncio
 from contextlib import closing

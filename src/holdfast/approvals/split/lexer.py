@@ -89,7 +89,7 @@ ReadCommands = Callable[["Lexer", str | None, int], None]
 
 
 class Lexer:
-    """A place in a text, and what was found up to there."""
+    """A position in a text, and what was found up to there."""
 
     def __init__(
         self,
@@ -111,20 +111,20 @@ class Lexer:
         self.waiting = 0
         """Here-documents whose text has not come yet, of all lists that are being read."""
 
-    # Places in the text
+    # Positions in the text
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """The number of characters that were read."""
         return self._at
 
-    def text_since(self, place: int) -> str:
-        """Return what was read since `place`."""
-        return self._text[place : self._at]
+    def text_since(self, position: int) -> str:
+        """Return what was read since `position`."""
+        return self._text[position : self._at]
 
-    def go_back(self, place: int) -> None:
-        """Read again from `place` on."""
-        self._at = place
+    def go_back(self, position: int) -> None:
+        """Read again from `position` on."""
+        self._at = position
 
     @property
     def posix(self) -> bool:
@@ -476,7 +476,7 @@ class Lexer:
         return False
 
     def read_arithmetic_command(self, depth: int) -> bool:
-        """Read `((…))` at the place of a command, if that is what begins here."""
+        """Read `((…))` where a command may begin, if that is what begins here."""
         start = self._at
         self._at += 1
         if not self._read_arithmetic(depth):

@@ -5,7 +5,7 @@ The reader knows how shells cut text into words, and where a command begins. It 
 whether a script is correct, and nothing is run: a command in a branch that is never taken
 counts like any other. Where bash and a POSIX shell read a text differently, both readings
 count. What the reader cannot make sense of raises `UnreadableError`; the commands before
-that place are kept, because a shell runs them before it finds the mistake.
+that position are kept, because a shell runs them before it finds the mistake.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
 # Aliases of bash and zsh, and the sign that begins a comment of zsh.
 _READING_VARIABLE = re.compile(r"(BASH_ALIASES|[gs]?aliases|histchars|HISTCHARS)(\[|\+?=)")
 
-# Places in one command where it may have ended already.
+# Positions in one command where it may have ended already.
 _MAX_FORKS = 8
 
 
@@ -202,7 +202,7 @@ class _CommandListReader:
         lexer = self._lexer
         self._started = True
         lexer.skip_blanks()
-        start = lexer.place
+        start = lexer.position
         target = lexer.read_word(self._level)
         if sign in (">", ">>") and target.bare == "!":
             raise UnreadableError("shells disagree about a redirection to !")
@@ -306,11 +306,11 @@ class _CommandListReader:
                 if depth < 0:
                     break
                 continue
-            before = lexer.place
+            before = lexer.position
             if lexer.read_word(self._level).bare == "esac" and first:
                 self._open.pop()
                 return
-            if lexer.place == before:
+            if lexer.position == before:
                 raise UnreadableError("a pattern of a case cannot be read")
             first = False
         self._open[-1] = "body"
@@ -325,15 +325,15 @@ class _CommandListReader:
         lexer.skip_blanks(lines=True)
         if not lexer.looking_at("in"):
             return
-        before = lexer.place
+        before = lexer.position
         if lexer.read_word(self._level).bare != "in":
             lexer.go_back(before)
             return
         while True:
             lexer.skip_blanks()
-            before = lexer.place
+            before = lexer.position
             lexer.read_word(self._level)
-            if lexer.place == before:
+            if lexer.position == before:
                 return
 
     def _read_test(self) -> None:
@@ -342,14 +342,14 @@ class _CommandListReader:
         while True:
             lexer.skip_blanks()
             char = lexer.char
-            before = lexer.place
+            before = lexer.position
             word = lexer.read_word(self._level)
             if word.bare == "]]":
                 return
             if MEMBER.search(word.text) is not None:
                 # Its index is expanded once more, whatever quotes it is in.
                 lexer.expand_again(word.text, self._level)
-            if lexer.place > before:
+            if lexer.position > before:
                 continue
             if not char or char == ";":
                 raise UnreadableError("a test has no end")

@@ -279,7 +279,7 @@ _INPUT_FILE = re.compile(r"-|/+dev/+(stdin|fd/+\d+)|/+proc/+[^/]+/+(task/+[^/]+/
 
 def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
     """
-    Yield where the command of a wrapper begins; several places if that is not clear.
+    Yield where the command of a wrapper begins; several positions if that is not clear.
 
     Raises:
         UnreadableError: There are too many options.
@@ -404,7 +404,7 @@ def _has_short_option(words: Sequence[str], letter: str) -> bool:
     )
 
 
-# Commands with a script or a command at a place of its own
+# Commands with a script or a command at a position of its own
 
 
 def _eval(words: Sequence[str]) -> Iterator[Inner]:

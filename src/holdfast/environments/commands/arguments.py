@@ -19,6 +19,7 @@ __all__ = [
     "as_argv",
     "as_bytes",
     "as_cap",
+    "as_items",
     "as_names",
     "as_signal_name",
     "as_terminal_size",
@@ -44,17 +45,28 @@ def as_argv(command: Command) -> list[str]:
             raise InvalidParams("the command is empty")
         # A fixed shell, so that a command means the same for every user and on every server.
         return ["/bin/sh", "-c", command]
-    argv = [_as_argument(part) for part in _as_parts(command)]
+    parts = as_items(command, "a command is a text or a list of texts")
+    argv = [_as_argument(part) for part in parts]
     if not argv or not argv[0]:
         raise InvalidParams("the command is empty")
     return argv
 
 
-def _as_parts(command: object) -> Iterable[object]:
-    # Bytes are iterable too, as numbers.
-    if isinstance(command, bytes) or not isinstance(command, Iterable):
-        raise TypeError(f"a command is a text or a list of texts, not {type(command).__name__}")
-    return command
+def as_items(given: object, expected: str) -> list[object]:
+    """
+    Return the items of a list or of another iterable.
+
+    Args:
+        given: The list.
+        expected: How the error begins, such as `argv is a list of texts`.
+
+    Raises:
+        TypeError: It is no iterable, or it is text or bytes.
+    """
+    # Text and bytes are iterable, and would be taken for lists of characters and of numbers.
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(f"{expected}, not {type(given).__name__}")
+    return list(given)
 
 
 def _as_argument(part: object) -> str:
@@ -143,10 +155,8 @@ def as_names(unset: object) -> list[str]:
         TypeError: It is no list of texts.
         InvalidParams: One of them is no name.
     """
-    if isinstance(unset, str | bytes) or not isinstance(unset, Iterable):
-        raise TypeError(f"unset is a list of names, not {type(unset).__name__}")
-    names = list(unset)
-    for name in names:
+    names: list[str] = []
+    for name in as_items(unset, "unset is a list of names"):
         if not isinstance(name, str):
             raise TypeError(f"unset has names of variables only, not {name!r}")
         if not name or "=" in name or "\0" in name:
@@ -154,6 +164,7 @@ def as_names(unset: object) -> list[str]:
                 f"unset has {name!r}, which is no name of a variable:"
                 " it must not be empty or contain `=` or NUL"
             )
+        names.append(name)
     return names
 
 

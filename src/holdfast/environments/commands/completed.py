@@ -107,7 +107,7 @@ class Completed:
 
     @property
     def truncated(self) -> bool:
-        """True if bytes were omitted; a line in the text marks the place."""
+        """True if bytes were omitted; a line in the text marks where."""
         return self.omitted > 0
 
     def check(self) -> "Completed":

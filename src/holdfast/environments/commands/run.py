@@ -162,19 +162,19 @@ class _Follower:
                         into = self._stderr if event.stream == "stderr" else self._stdout
                         into.append(event.chunk)
                         if self._on_output is not None:
-                            await self._tell(self._decoder.decode(event))
+                            await self._pass_on(self._decoder.decode(event))
                     elif type(event) is Exited:
                         # Only its own time counts, not that of processes that hold its output.
                         deadline.reschedule(None)
                 for chunk in self._decoder.finish(self._drain.last_seq):
-                    await self._tell(chunk)
+                    await self._pass_on(chunk)
         except TimeoutError:
             if not deadline.expired():
                 # Raised by the callback, not by this deadline.
                 raise
         return self._drain.verdict is not None
 
-    async def _tell(self, chunk: Chunk) -> None:
+    async def _pass_on(self, chunk: Chunk) -> None:
         # Chunks are decoded only if there is a callback.
         assert self._on_output is not None
         result = self._on_output(chunk)

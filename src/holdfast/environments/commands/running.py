@@ -59,7 +59,7 @@ class Running:
         Number of output events that are lost: no longer retained, and read by nobody here.
 
         Only output written while nobody read can be lost: before the first read, during a
-        `wait`, or between two blocks of a detached process. `Chunk.missed` marks the places.
+        `wait`, or between two blocks of a detached process. `Chunk.missed` marks each gap.
         """
         self._tasks = tasks
         self._end_left = end_left

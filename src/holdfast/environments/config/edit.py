@@ -19,7 +19,7 @@ from holdfast.environments.config.keys import FileKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.errors import InvalidConfig
 from holdfast.server.toml_text import Table, spell_value
-from holdfast.suggestions import did_you_mean
+from holdfast.suggestions import did_you_mean, listed
 from holdfast.system_text import system_text
 
 __all__ = ["add", "remove"]
@@ -85,11 +85,10 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     keys = read_keys(old)
     ids = [entry["id"] for entry in keys.get("environments", [])]
     if environment_id not in ids:
-        there = ", ".join(f"`{name}`" for name in ids) or "nothing"
         raise InvalidConfig(
             f"environment `{environment_id}` is not in `{path}`"
             + did_you_mean(environment_id, ids),
-            f"there: {there}",
+            f"there: {listed(ids)}",
         )
     number = ids.index(environment_id)
     wanted = FileKeys(**keys)
@@ -195,9 +194,9 @@ def _with_default(text: str, environment_id: str, path: Path) -> str:
     """
     lines = _lines(text)
     written = f"default = {spell_value(environment_id)}\n"
-    places = _defaults(lines)
-    if places:
-        lines[places[0]] = written
+    found = _defaults(lines)
+    if found:
+        lines[found[0]] = written
     else:
         first = _headers(lines)[0]
         while first > 0 and _is_comment(lines[first - 1]):

@@ -22,6 +22,7 @@ from holdfast.environments.config.snapshot import (
 )
 from holdfast.environments.config.urls import check_token, check_url
 from holdfast.errors import InvalidConfig
+from holdfast.suggestions import listed
 from holdfast.system_text import system_text
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]
@@ -188,9 +189,8 @@ def _default(written: str | None, ids: list[str]) -> str | None:
     if default.lower() == "none":
         return None
     if default not in ids:
-        configured = ", ".join(f"`{name}`" for name in ids) or "nothing"
         raise InvalidConfig(
             f"default environment `{default}` is not configured",
-            f"configured: {configured}",
+            f"configured: {listed(ids)}",
         )
     return default

@@ -17,6 +17,7 @@ __all__ = [
     "TOKEN_VARIABLE",
     "URL_VARIABLES",
     "codex_home",
+    "environments_file",
     "holdfast_home",
     "is_configured",
 ]
@@ -39,7 +40,7 @@ def is_configured(environ: Mapping[str, str]) -> bool:
     if any(environ.get(name, "").strip() for name in (*URL_VARIABLES, *NOISE_VARIABLES)):
         return True
     # `lexists`: a dangling link is a mistake to report, not a missing file.
-    return os.path.lexists(holdfast_home(environ) / FILE_NAME)
+    return os.path.lexists(environments_file(environ))
 
 
 def holdfast_home(environ: Mapping[str, str]) -> Path:
@@ -51,6 +52,11 @@ def holdfast_home(environ: Mapping[str, str]) -> Path:
     # The XDG specification says to ignore a relative one.
     base = Path(folder) if os.path.isabs(folder) else _user_home(environ) / ".config"
     return base / "holdfast"
+
+
+def environments_file(environ: Mapping[str, str]) -> Path:
+    """Return the path of the file in our home that configures environments."""
+    return holdfast_home(environ) / FILE_NAME
 
 
 def codex_home(environ: Mapping[str, str]) -> Path:

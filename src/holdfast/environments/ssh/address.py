@@ -60,7 +60,7 @@ class SshAddress:
             raise _no_url(url, "nothing may follow the host and its port")
         # It would be visible in the list of processes.
         if parts.password is not None:
-            raise _no_url(url, "a password has no place in a URL; use a key")
+            raise _no_url(url, "a URL may not contain a password; use a key")
         user = unquote(parts.username or "")
         # From `netloc`, since `hostname` is lowercased and aliases in ~/.ssh/config are not.
         host = parts.netloc.rpartition("@")[2]

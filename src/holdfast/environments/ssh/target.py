@@ -277,7 +277,7 @@ class _Reports:
     """Reader of the reports that come before the protocol begins."""
 
     def __init__(self) -> None:
-        self._heard = b""
+        self._received = b""
         self._noise = 0
 
     async def next(self, stdout: int) -> Report | None:
@@ -287,9 +287,9 @@ class _Reports:
         loop.add_reader(stdout, readable.set)
         try:
             while self._noise < _NOISE_LIMIT:
-                line, newline, rest = self._heard.partition(b"\n")
+                line, newline, rest = self._received.partition(b"\n")
                 if newline:
-                    self._heard = rest
+                    self._received = rest
                     if line.startswith(MARK.encode()):
                         return read_report(line.decode("utf-8", "replace").rstrip("\r"))
                     continue
@@ -302,7 +302,7 @@ class _Reports:
                     continue
                 if not data:
                     return None
-                self._heard += data
+                self._received += data
                 self._noise += len(data)
         finally:
             loop.remove_reader(stdout)

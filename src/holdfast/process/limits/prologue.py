@@ -74,7 +74,7 @@ def make_prologue(
     set_limits(made, limits, failed)
     words = [made.text(word) for word in argv]
     made.call("execve", made.text(program), pointer_list(made, words), ENVIRONMENT, failed=failed)
-    made.place(failed)
+    made.bind(failed)
     made.call("write", REPORT, RESULT, EXEC_ERROR_SIZE)
     made.call("exit_group", NOT_EXECUTABLE)
     return made.image()

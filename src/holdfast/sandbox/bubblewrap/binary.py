@@ -23,7 +23,7 @@ NEEDED = frozenset(
 """Options that are needed; a bubblewrap without one of them is too old."""
 
 # Paths that are tried beside the `PATH`, which may be empty in a service.
-_FIXED_PLACES = ("/usr/bin/bwrap", "/bin/bwrap")
+_FIXED_PATHS = ("/usr/bin/bwrap", "/bin/bwrap")
 
 _ROOT = 0
 
@@ -58,7 +58,7 @@ def note_launchers() -> None:
 def _present(environ: Mapping[str, str]) -> frozenset[str]:
     # Relative directories depend on the working directory, which a client may choose.
     listed = [path for path in candidates("bwrap", environ.get("PATH")) if path.startswith("/")]
-    paths = dict.fromkeys([*listed, *_FIXED_PLACES])
+    paths = dict.fromkeys([*listed, *_FIXED_PATHS])
     return frozenset(os.path.realpath(path) for path in paths if os.access(path, os.X_OK))
 
 

@@ -20,7 +20,7 @@ from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
 from holdfast.protocol.process import NetworkAttempt, ProcessLimits
 from holdfast.sandbox.bubblewrap.child import first_child
 from holdfast.sandbox.bubblewrap.init_channel import InitChannel
-from holdfast.sandbox.bubblewrap.init_program import STAGE_PATH, CallersSession, make_stage
+from holdfast.sandbox.bubblewrap.init_program import INIT_PATH, CallersSession, make_init_program
 from holdfast.sandbox.bubblewrap.launch import (
     SandboxSpec,
     encode_options,
@@ -65,7 +65,7 @@ class DelegatedStart:
         ended: Callable[[], None],
         stand_in: tuple[str, str] | None = None,
     ) -> None:
-        args_fd, stage_fd, report_fd, info_fd, *_ = numbers
+        args_fd, program_fd, report_fd, info_fd, *_ = numbers
         # The ends of the other process, open until they are sent.
         self._theirs = ExitStack()
         self._to_verify = to_verify
@@ -97,31 +97,31 @@ class DelegatedStart:
             options = [
                 *spec.options,
                 *(() if stand_in is None else ("--ro-bind", *stand_in)),
-                *("--as-pid-1", "--perms", "0500", "--file", str(stage_fd), STAGE_PATH),
+                *("--as-pid-1", "--perms", "0500", "--file", str(program_fd), INIT_PATH),
                 *moved,
                 *("--chdir", launch.cwd),
                 *("--info-fd", str(info_fd)),
             ]
             # Only a command with a cgroup, or mounts to check, has to wait for our go-ahead.
             wait = bool(to_verify) or prepared.cgroup is not None
-            stage = _make_stage(spec, launch, caller, prepared, report=report_fd, wait=wait)
-            self.descriptors = self._descriptors(spec, options, stage, their_end)
+            program = _init_program(spec, launch, caller, prepared, report=report_fd, wait=wait)
+            self.descriptors = self._descriptors(spec, options, program, their_end)
             """The descriptors to send, in the order of `numbers`."""
             undo.pop_all()
         self.program = spec.launcher
         """The path of bwrap, which the other process has to execute."""
-        self.argv = ["bwrap", "--args", str(args_fd), "--", STAGE_PATH]
+        self.argv = ["bwrap", "--args", str(args_fd), "--", INIT_PATH]
         """The arguments of bwrap."""
 
     def _descriptors(
-        self, spec: SandboxSpec, options: Sequence[str], stage: bytes, info: int
+        self, spec: SandboxSpec, options: Sequence[str], program: bytes, info: int
     ) -> list[int]:
         """Open the descriptors of the other process; `_theirs` closes them."""
         empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._theirs.callback(os.close, empty)
         return [
             memory_fd(encode_options(options), self._theirs),
-            memory_fd(stage, self._theirs),
+            memory_fd(program, self._theirs),
             self._channel.theirs.fileno(),
             info,
             *[empty] * spec.empty_fds,
@@ -225,7 +225,7 @@ class DelegatedStart:
         self._ended()
 
 
-def _make_stage(
+def _init_program(
     spec: SandboxSpec,
     launch: Launch,
     caller: CallersSession,
@@ -235,7 +235,7 @@ def _make_stage(
     wait: bool,
 ) -> bytes:
     """Return the init program for a command in the session of another process."""
-    return make_stage(
+    return make_init_program(
         platform.machine(),
         program=launch.program,
         argv=launch.argv,

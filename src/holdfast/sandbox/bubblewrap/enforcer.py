@@ -126,7 +126,7 @@ class BubblewrapSandbox:
             filter=filter_program(
                 "restricted" if policy.network == "restricted" else "open",
                 platform.machine(),
-                tells=listens,
+                notifies=listens,
                 shares_group=shares_group,
             ),
             listen=listens,

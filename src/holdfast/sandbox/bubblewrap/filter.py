@@ -116,7 +116,7 @@ _NOTIFY = 0x7FC00000
 # A server needs a handful of filters, each for many commands.
 @cache
 def filter_program(
-    kind: FilterKind, machine: str, *, tells: bool = False, shares_group: bool = False
+    kind: FilterKind, machine: str, *, notifies: bool = False, shares_group: bool = False
 ) -> bytes:
     """
     Return a filter as an array of `struct sock_filter`.
@@ -124,7 +124,7 @@ def filter_program(
     Args:
         kind: Without network access, or with it.
         machine: Architecture, as `uname -m` prints it.
-        tells: True to send a seccomp notification for each attempt to open an internet socket.
+        notifies: True to send a seccomp notification for each attempt to open an internet socket.
             The listener refuses it; without a listener the call fails with ENOSYS.
         shares_group: True if processes outside of the sandbox may be in the command's process
             group. The filter then refuses `kill(0)`, the only way to signal that group.
@@ -158,7 +158,7 @@ def filter_program(
     if shares_group:
         code += _when(number["kill"], _refuse_values(0, 0))
     if kind == "restricted":
-        code += _when(number["socket"], _only_connected_unix(_NOTIFY if tells else _REFUSE))
+        code += _when(number["socket"], _only_connected_unix(_NOTIFY if notifies else _REFUSE))
         code += _when(number["socketpair"], _only_connected_unix(_REFUSE))
     else:
         code += _when(number["socket"], _only_common_families())

@@ -47,14 +47,14 @@ from holdfast.sandbox.bubblewrap.landlock import WRITE_FILE, Ruleset
 
 __all__ = [
     "END_SIZE",
+    "INIT_PATH",
     "READY",
-    "STAGE_PATH",
     "CallersSession",
     "ended",
-    "make_stage",
+    "make_init_program",
 ]
 
-STAGE_PATH: Final = "/dev/.holdfast"
+INIT_PATH: Final = "/dev/.holdfast"
 """Path of the program in the sandbox, in a tmpfs that is private to each sandbox."""
 
 READY: Final = b"r"
@@ -116,16 +116,16 @@ class CallersSession(NamedTuple):
     terminal: int | None = None
     """Standard descriptor of the controlling terminal, or None."""
     empty_streams: tuple[int, ...] = ()
-    """Standard descriptors that are `/dev/null`, see `make_stage`."""
+    """Standard descriptors that are `/dev/null`, see `make_init_program`."""
 
 
-def ended(told: bytes) -> tuple[int, int]:
+def ended(message: bytes) -> tuple[int, int]:
     """Return si_code and si_status of the message about the end (`END_SIZE` bytes)."""
-    _, _, code, _, _, status = _END.unpack(told)
+    _, _, code, _, _, status = _END.unpack(message)
     return code, status
 
 
-def make_stage(
+def make_init_program(
     machine: str,
     *,
     program: str,
@@ -213,10 +213,10 @@ def _beginning(
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     made.go_if_zero(child, command)
     _stay(made, child, listener, failed)
-    made.place(failed)
+    made.bind(failed)
     made.call("write", REPORT, RESULT, 8)
     made.call("exit_group", _SETUP_FAILED)
-    made.place(command)
+    made.bind(command)
     _restore_session(made, caller, terminal)
     if listen:
         _hand_over(made, message, failed)
@@ -231,7 +231,7 @@ def _close_descriptors(
     made: CallProgram, report: int, empty_streams: Sequence[int], failed: Label
 ) -> None:
     """Remove the program's own file, and keep only the report and the standard descriptors."""
-    made.call("unlinkat", _HERE, made.text(STAGE_PATH), 0, failed=failed)
+    made.call("unlinkat", _HERE, made.text(INIT_PATH), 0, failed=failed)
     made.call("dup3", report, REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
     # An error is ignored: kernels before 5.9 lack the call.
@@ -282,7 +282,7 @@ def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: int | None, fai
         )
         made.call("landlock_add_rule", fd, _PATH_BENEATH, rule, 0, failed=failed)
         made.call("close", beneath)
-        made.place(missing)
+        made.bind(missing)
     if terminal is not None:
         # The terminal is on the host's devpts, which no rule above covers. Without one of its
         # own it could not be opened again, for example by `/dev/stdin`.
@@ -314,13 +314,13 @@ def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> N
     # Of a process to reap, of the last one that was reaped, and of no interest.
     waiting, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
     again, done = Label(), Label()
-    made.place(again)
+    made.bind(again)
     made.call("waitid", _ALL, 0, waiting, os.WEXITED | os.WNOWAIT, failed=failed)
     made.call("waitid", _ONE, At(waiting + _PID_AT), gone, os.WEXITED, failed=failed)
     # ECHILD if the command is the one that was just reaped.
     made.call("waitid", _ONE, child, scrap, _LOOK, failed=done)
     made.go_to(again)
-    made.place(done)
+    made.bind(done)
     made.call("write", REPORT, gone, END_SIZE)
     made.call("exit_group", At(gone + _STATUS_AT))
 
@@ -338,16 +338,16 @@ def _ready_message(made: CallProgram) -> tuple[int, At]:
 def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
     """Send `READY` with the listener; repeat as long as too many descriptors are in flight."""
     send, crowded, sent = Label(), Label(), Label()
-    made.place(send)
+    made.bind(send)
     made.call(
         *("sendmsg", REPORT, message, socket.MSG_NOSIGNAL),
         failed={errno.ETOOMANYREFS: crowded, ANY: failed},
     )
     made.go_to(sent)
-    made.place(crowded)
+    made.bind(crowded)
     made.call("nanosleep", made.data(struct.pack("<QQ", 0, _PAUSE)))
     made.go_to(send)
-    made.place(sent)
+    made.bind(sent)
 
 
 def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
@@ -357,7 +357,7 @@ def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
     reasons = {error: Label() for error in (*_TOLD_ERRORS, ANY)}
     made.call("execve", made.text(program), pointer_list(made, words), ENVIRONMENT, failed=reasons)
     for error, label in reasons.items():
-        made.place(label)
+        made.bind(label)
         why = os.strerror(error) if error != ANY else "it cannot be executed"
         said = os.fsencode(f"holdfast: {program or argv[0]}: {why}\n")
         made.call("write", REPORT, RESULT, EXEC_ERROR_SIZE)

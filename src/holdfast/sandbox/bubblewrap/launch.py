@@ -28,7 +28,7 @@ from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.bubblewrap.child import SandboxedChild
 from holdfast.sandbox.bubblewrap.init_channel import InitChannel
-from holdfast.sandbox.bubblewrap.init_program import STAGE_PATH, make_stage
+from holdfast.sandbox.bubblewrap.init_program import INIT_PATH, make_init_program
 from holdfast.sandbox.bubblewrap.landlock import Ruleset
 from holdfast.sandbox.bubblewrap.mount_check import (
     MountTable,
@@ -68,14 +68,14 @@ _MACHINE = platform.machine()
 # Descriptors of bwrap beside its standard streams: its options, the init program, and the channel
 # that the init program inherits.
 _FIRST_FD = 3
-_ARGS_FD, _STAGE_FD, _REPORT_FD = range(_FIRST_FD, _FIRST_FD + 3)
+_ARGS_FD, _INIT_FD, _REPORT_FD = range(_FIRST_FD, _FIRST_FD + 3)
 
 # The first of the descriptors that are `/dev/null`, for files that a profile denies.
 EMPTY_FD = _REPORT_FD + 1
 
 # Puts the init program into the sandbox, and makes it PID 1 instead of a process of bwrap's own.
 
-_WITH_STAGE = ("--as-pid-1", "--perms", "0500", "--file", str(_STAGE_FD), STAGE_PATH)
+_WITH_INIT = ("--as-pid-1", "--perms", "0500", "--file", str(_INIT_FD), INIT_PATH)
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +169,7 @@ async def _start(
         theirs.callback(channel.theirs.close)
         plain, moved = split_environment(env, launch.cwd)
         # Without `--chdir`, bwrap uses the user's home if the cwd does not exist inside.
-        options = [*spec.options, *_WITH_STAGE, *moved, "--chdir", launch.cwd]
+        options = [*spec.options, *_WITH_INIT, *moved, "--chdir", launch.cwd]
         fds = [channel.theirs.fileno(), *[_EMPTY] * spec.empty_fds]
         info = None
         if spec.tells_end:
@@ -182,13 +182,13 @@ async def _start(
         _refuse_nul(launch, options)
         wait = bool(to_verify) or prepared.cgroup is not None
         empty = _empty_streams(terminal is not None, pipe_stdin, pipe_stderr)
-        stage = _make_stage(
+        init_program = _make_init_program(
             spec, launch, prepared, terminal=terminal is not None, wait=wait, empty_streams=empty
         )
-        fds = [memory_fd(encode_options(options), theirs), memory_fd(stage, theirs), *fds]
+        fds = [memory_fd(encode_options(options), theirs), memory_fd(init_program, theirs), *fds]
         # Before the spawn: whatever bwrap makes on the disk is newer.
         since = time.time()
-        argv = ["bwrap", "--args", str(_ARGS_FD), "--", STAGE_PATH]
+        argv = ["bwrap", "--args", str(_ARGS_FD), "--", INIT_PATH]
         bwrap = Launch(spec.launcher, argv, launch.cwd)
         child = _spawn(bwrap, plain, terminal, pipe_stdin, pipe_stderr, fds, spec.call)
         begun(child)
@@ -203,7 +203,7 @@ async def _start(
     return child
 
 
-def _make_stage(
+def _make_init_program(
     spec: SandboxSpec,
     launch: Launch,
     prepared: PreparedLimits,
@@ -213,7 +213,7 @@ def _make_stage(
     empty_streams: Sequence[int],
 ) -> bytes:
     """Return the init program for a command of this server."""
-    return make_stage(
+    return make_init_program(
         _MACHINE,
         program=launch.program,
         argv=launch.argv,

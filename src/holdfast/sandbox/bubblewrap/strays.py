@@ -78,11 +78,11 @@ def _links(paths: Sequence[str], since: float) -> Iterator[tuple[str, str]]:
         if not _changed(parent, since):
             continue
         # If two names are exchanged during one listing, it may show the link at neither.
-        places = {place for _ in range(_LISTS) for place in _where_links_lead(parent)}
-        if places:
+        targets = {target for _ in range(_LISTS) for target in _where_links_lead(parent)}
+        if targets:
             for directory in above:
                 if os.path.dirname(directory) == parent:
-                    yield from ((directory, place) for place in places)
+                    yield from ((directory, target) for target in targets)
 
 
 def _changed(directory: str, since: float) -> bool:

@@ -22,7 +22,7 @@ from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.binary import Launcher, find_launcher
 from holdfast.sandbox.bubblewrap.filter import filter_program
 from holdfast.sandbox.bubblewrap.gaps import machine_gaps
-from holdfast.sandbox.bubblewrap.init_program import END_SIZE, STAGE_PATH, ended, make_stage
+from holdfast.sandbox.bubblewrap.init_program import END_SIZE, INIT_PATH, ended, make_init_program
 from holdfast.sandbox.bubblewrap.landlock import landlock_abi, ruleset
 from holdfast.sandbox.bubblewrap.writable_proc import owns_settings, writable_settings
 from holdfast.sandbox.enforcer import IsolationLevel, SandboxSupport
@@ -154,26 +154,26 @@ def _try(trial: _Trial) -> str | None:
         # Moved up, out of the range that the init program uses for itself.
         report = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
         stack.callback(os.close, report)
-        stage = make_stage(
+        init_program = make_init_program(
             machine,
             program=launcher.path,
             argv=[launcher.path, "--version"],
             report=report,
-            filter_program=filter_program("restricted", machine, tells=trial.listens),
+            filter_program=filter_program("restricted", machine, notifies=trial.listens),
             listen=trial.listens,
             landlock=ruleset(Policy(full_write=False), trial.landlock_abi),
         )
-        file = data_file(stage)
+        file = data_file(init_program)
         stack.callback(os.close, file)
         # Nearly the options of a command, since each of them may be what fails here.
         arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
-        arguments += ["--perms", "0500", "--file", str(file), STAGE_PATH]
+        arguments += ["--perms", "0500", "--file", str(file), INIT_PATH]
         if "--disable-userns" in launcher.options:
             arguments.append("--disable-userns")
         try:
             done = subprocess.run(
-                [launcher.path, *arguments, "--", STAGE_PATH],
+                [launcher.path, *arguments, "--", INIT_PATH],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 pass_fds=[file, report],

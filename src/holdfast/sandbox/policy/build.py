@@ -246,8 +246,8 @@ class _PolicyBuilder:
         # One deadline for all patterns, so that their number does not multiply the time.
         deadline = monotonic() + LOOK_LIMIT
         for pattern in self._profile.globs:
-            placed = self._place(pattern)
-            for path in expand(placed, self._disk, limit=MAX_MATCHES, deadline=deadline):
+            resolved = self._with_real_folder(pattern)
+            for path in expand(resolved, self._disk, limit=MAX_MATCHES, deadline=deadline):
                 self._deny_match(path)
         if self._profile.minimal:
             for path in PLATFORM_DIRECTORIES:
@@ -299,10 +299,10 @@ class _PolicyBuilder:
         if self._is_wide(path, roots):
             return "TMPDIR has to be a directory of its own"
         own = [
-            place for place in self._real(self._facts.own_tmpdir) if not self._is_wide(place, roots)
+            real for real in self._real(self._facts.own_tmpdir) if not self._is_wide(real, roots)
         ]
-        shared = [place for name in _TEMPORARY for place in self._real(name)]
-        if not any(_covers(place, path) for place in (*own, *shared, *roots)):
+        shared = [real for name in _TEMPORARY for real in self._real(name)]
+        if not any(_covers(real, path) for real in (*own, *shared, *roots)):
             return (
                 "TMPDIR has to be in the server's own temporary directory, in /tmp, in "
                 "/var/tmp or in a workspace root"
@@ -379,16 +379,16 @@ class _PolicyBuilder:
             self.links += found.links
             self.rules.setdefault(found.path, Rule(found.path, "read", found.kind, why))
 
-    def _place(self, pattern: Glob) -> Glob:
+    def _with_real_folder(self, pattern: Glob) -> Glob:
         """Return the pattern with the real path of its directory, so that matches are real."""
         found = trace(pattern.folder, self._disk)
         if found.path == pattern.folder:
             return pattern
         # The link must not be writable: a command could point it elsewhere before the next one.
         self._refuse_links(pattern.pattern, "deny", found)
-        placed = pattern.within(found.path)
-        self.globs.append(placed)
-        return placed
+        resolved = pattern.within(found.path)
+        self.globs.append(resolved)
+        return resolved
 
     def _deny_match(self, path: str) -> None:
         found = trace(path, self._disk)

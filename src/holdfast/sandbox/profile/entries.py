@@ -189,7 +189,7 @@ def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> It
     if value.kind == "root":
         yield "/"
     elif value.kind == "slash_tmp":
-        yield "/tmp"  # noqa: S108 (the place that the profile means)
+        yield "/tmp"  # noqa: S108 (the path that the profile means)
     elif value.kind in _OF_PROJECT:
         below = value.subpath or ""
         parts = below.split("/")

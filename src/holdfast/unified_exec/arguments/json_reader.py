@@ -24,7 +24,7 @@ from holdfast.unified_exec.arguments.json_scanner import (
     JsonScanner,
 )
 
-__all__ = ["JsonReader", "Number", "Read", "Unplaced"]
+__all__ = ["JsonReader", "Number", "Read", "UnlocatedFault"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _MAX_DEPTH = 128
 _TOKEN = re.compile(rb'"|[\[\]{}]')
 
 Read: TypeAlias = Callable[[], object]
-"""Reads one value at the reader's place and leaves the place behind the value."""
+"""Reads one value at the reader's position, and moves the position behind the value."""
 
 
 class Number(str):
@@ -43,8 +43,8 @@ class Number(str):
     __slots__ = ()
 
 
-class Unplaced(Exception):
-    """A fault without a place yet: the object or list around it gives its own end."""
+class UnlocatedFault(Exception):
+    """A fault without a position yet: the object or list around it gives its own end."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -214,7 +214,7 @@ class JsonReader(JsonScanner):
                 return
 
     def wrong(self, expected: str) -> NoReturn:
-        """Refuse the value at this place, which is of another type than `expected`."""
+        """Refuse the value at this position, which is of another type than `expected`."""
         first = self._peek()
         if first in WORDS:
             word = self._word()
@@ -247,17 +247,17 @@ class JsonReader(JsonScanner):
                 if read is None:
                     if strict:
                         choices = ", ".join(f"`{one}`" for one in fields)
-                        raise Unplaced(f"unknown field `{key}`, expected one of {choices}")
+                        raise UnlocatedFault(f"unknown field `{key}`, expected one of {choices}")
                     self._colon()
                     self.skip()
                     continue
                 if key in found:
-                    raise Unplaced(f"duplicate field `{key}`")
+                    raise UnlocatedFault(f"duplicate field `{key}`")
                 self._colon()
                 found[key] = read()
             if needs is not None and needs not in found:
-                raise Unplaced(f"missing field `{needs}`")
-        except Unplaced as fault:
+                raise UnlocatedFault(f"missing field `{needs}`")
+        except UnlocatedFault as fault:
             if self._space() == CLOSE_OBJECT:
                 self._at += 1
             self._fail(fault.text)
@@ -293,11 +293,11 @@ class JsonReader(JsonScanner):
                 found[key] = read()
             if len(found) < required:
                 plural = "" if len(fields) == 1 else "s"
-                raise Unplaced(
+                raise UnlocatedFault(
                     f"invalid length {len(found)},"
                     f" expected {name} with {len(fields)} element{plural}"
                 )
-        except Unplaced as fault:
+        except UnlocatedFault as fault:
             byte = self._space()
             if byte in (CLOSE_LIST, COMMA):
                 self._at += 1

@@ -2,9 +2,9 @@
 Walks over JSON text byte by byte, with the original decoder's words for what is wrong.
 
 The model reads these errors, with the line and column where decoding stopped. A decoder that
-first makes Python objects has lost the places, the order of the members and doubled keys:
+first makes Python objects has lost the positions, the order of the members and doubled keys:
 this one goes from left to right and stops at the first fault.
-What is wanted at which place is the business of `json_reader`.
+What is wanted at which position is the business of `json_reader`.
 """
 
 import json
@@ -61,7 +61,7 @@ class Fault(Exception):
 
 
 class JsonScanner:
-    """A place in a JSON text. Every method raises `Fault` at the first fault."""
+    """A position in a JSON text. Every method raises `Fault` at the first fault."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -305,7 +305,7 @@ class JsonScanner:
                 break
         return -value if text[1:2] == b"-" else value
 
-    # -- places
+    # -- positions
 
     def _peek(self) -> int:
         return self._data[self._at] if self._at < len(self._data) else END

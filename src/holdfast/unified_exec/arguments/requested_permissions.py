@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast, get_args
 
 from holdfast.protocol.sandbox import Access, SpecialKind
-from holdfast.unified_exec.arguments.json_reader import JsonReader, Number, Read, Unplaced
+from holdfast.unified_exec.arguments.json_reader import JsonReader, Number, Read, UnlocatedFault
 
 __all__ = ["RequestedFiles", "RequestedPermissions", "read_requested_permissions"]
 
@@ -50,7 +50,7 @@ class RequestedPermissions:
 
 
 def read_requested_permissions(reader: JsonReader) -> RequestedPermissions:
-    """Read the value of `additional_permissions` at the reader's place."""
+    """Read the value of `additional_permissions` at the reader's position."""
     fields: dict[str, Read] = {
         "network": reader.optional(lambda: _network(reader)),
         "file_system": reader.optional(lambda: _file_system(reader)),
@@ -72,7 +72,7 @@ def _file_system(reader: JsonReader) -> RequestedFiles:
             return form(value)
         except _Mismatch:
             continue
-    raise Unplaced("data did not match any variant of untagged enum FileSystemPermissionsDe")
+    raise UnlocatedFault("data did not match any variant of untagged enum FileSystemPermissionsDe")
 
 
 def _profile_form(value: object) -> RequestedFiles:

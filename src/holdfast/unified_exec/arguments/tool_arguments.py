@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast.errors import HoldfastError, InvalidParams
-from holdfast.unified_exec.arguments.json_reader import JsonReader, Read, Unplaced
+from holdfast.unified_exec.arguments.json_reader import JsonReader, Read, UnlocatedFault
 from holdfast.unified_exec.arguments.json_scanner import Fault
 from holdfast.unified_exec.arguments.plain_arguments import (
     PlainExec,
@@ -183,7 +183,7 @@ class ReadArguments:
 
     @property
     def id(self) -> str | int:
-        """Which of the two it is."""
+        """The call id or the session id, whichever was given."""
         found = self.call_id if self.session_id is None else self.session_id
         # The constructor requires one of the two.
         assert found is not None
@@ -419,14 +419,14 @@ def _wait_for(reader: JsonReader) -> WaitForArguments:
     )
     wanted = WaitForArguments(**found)  # type: ignore[arg-type]  # each was read with its type
     if wanted == WaitForArguments():
-        raise Unplaced("`wait_for`: needs one of `pattern`, `quiet_ms`, `port`, `input`")
+        raise UnlocatedFault("`wait_for`: needs one of `pattern`, `quiet_ms`, `port`, `input`")
     return wanted
 
 
 def _line_range(reader: JsonReader) -> tuple[int, int | None]:
     found = reader.integers("a line number", *_I32)
     if not 1 <= len(found) <= 2:
-        raise Unplaced("`lines`: needs the first line, or the first and the last")
+        raise UnlocatedFault("`lines`: needs the first line, or the first and the last")
     return found[0], found[1] if len(found) == 2 else None
 
 

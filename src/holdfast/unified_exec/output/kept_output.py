@@ -161,7 +161,7 @@ class KeptOutput:
             return
         block = self._blocks[0]
         if block.lengths is not None:
-            # Whole chunks only, so that every number still has its place.
+            # Whole chunks only, so that the first block still begins with a numbered chunk.
             chunks, surplus = _chunks_within(block.lengths, surplus)
             if not chunks:
                 return

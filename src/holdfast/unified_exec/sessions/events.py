@@ -157,7 +157,7 @@ class Listener:
         self.overflowed = False
         """True if it was closed because it was too far behind."""
         self._close = close
-        # Each with its place in the order of all. The oldest live output is found at once,
+        # Each with its position in the order of all. The oldest live output is found at once,
         # however many other events are before it.
         self._deltas: deque[tuple[int, OutputDelta]] = deque()
         self._events: deque[tuple[int, ToolEvent]] = deque()
@@ -193,10 +193,10 @@ class Listener:
 
     def _drop_output(self) -> None:
         """Take the output from the oldest events, until what is left is within the bound."""
-        for at, (place, event) in enumerate(self._events):
+        for at, (position, event) in enumerate(self._events):
             left = _without_output(event)
             if left is not event:
-                self._events[at] = (place, left)
+                self._events[at] = (position, left)
                 self._queued_bytes -= _size(event) - _size(left)
                 if self._queued_bytes <= QUEUED_BYTES:
                     return

@@ -12,7 +12,7 @@ from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgr
 from holdfast.errors import InvalidConfig
 
 WRITTEN = """\
-# My places.
+# My environments.
 # Ask Ada before changing them.
 default = "b"   # where I work
 
@@ -97,7 +97,12 @@ def test_all_can_be_taken_out_one_by_one(path: Path) -> None:
     for environment_id in ("c", "a", "b"):
         edit.remove(path, environment_id)
     assert config.load(path).ids == ["local"]
-    kept = ["# My places.", "# Ask Ada before changing them.", "# --- the others ---", "# the end"]
+    kept = [
+        "# My environments.",
+        "# Ask Ada before changing them.",
+        "# --- the others ---",
+        "# the end",
+    ]
     assert [line for line in path.read_text().splitlines() if line] == kept
 
 

@@ -1,4 +1,4 @@
-"""Which URLs a server may have, and which of them may carry a token."""
+"""URLs that a server may have, and those that may carry a token."""
 
 import pytest
 

@@ -28,7 +28,7 @@ def test_a_url_names_a_host(url: str, destination: str, options: tuple[str, ...]
         ("http://host", "it has another scheme"),
         ("ssh://host:99999", "Port out of range 0-65535"),
         ("ssh://host/folder", "nothing may follow the host and its port"),
-        ("ssh://me:secret@host", "a password has no place in a URL; use a key"),
+        ("ssh://me:secret@host", "a URL may not contain a password; use a key"),
         ("ssh://-oProxyCommand=x", "a name may not begin with a dash"),
         ("ssh://-l@host", "a name may not begin with a dash"),
     ],
