@@ -35,8 +35,8 @@ class LogEvent:
     __slots__ = ("_fields", "text")
 
     # Set by a server that writes its own log: records cost too much at one message per process.
-    direct: ClassVar["Callable[[str, LogEvent], None] | None"] = None
-    """Callback that takes messages at level `info` without a `logging.LogRecord`."""
+    direct: ClassVar["Callable[[str, LogEvent, float], None] | None"] = None
+    """Callback that takes messages at level `info` with their time, without a `LogRecord`."""
 
     def __init__(self, text: str, **fields: str | int | float | None) -> None:
         """Fields that are None are left out. Pass texts of clients through `clip` first."""
@@ -57,12 +57,17 @@ class LogEvent:
         return text
 
 
-def inform(logger: logging.Logger, event: LogEvent) -> None:
-    """Log a message at level `info`, through `LogEvent.direct` if it is set."""
+def inform(logger: logging.Logger, event: LogEvent, at: float) -> None:
+    """
+    Log a message at level `info`, through `LogEvent.direct` if it is set.
+
+    The caller has checked that the level is wanted. `at` is the time of what happened, in
+    seconds since 1970.
+    """
     if LogEvent.direct is None:
         logger.info(event)
-    elif logger.isEnabledFor(logging.INFO):
-        LogEvent.direct(logger.name, event)
+    else:
+        LogEvent.direct(logger.name, event, at)
 
 
 def clip(text: str, limit: int = MAX_FIELD) -> str:

@@ -10,6 +10,7 @@ import logging
 import os
 import stat
 import time
+from contextlib import suppress
 
 from holdfast.errors import HoldfastError
 from holdfast.log_event import LogEvent, clip
@@ -74,10 +75,8 @@ class AuditFile:
             OSError: Nothing was written.
             PartlyWritten: Some lines were written.
         """
-        if self._rotates:
-            self._follow_renames()
-            if os.fstat(self._descriptor).st_size + len(data) > self._max_bytes:
-                self._rotate()
+        if self._rotates and self._follow_renames() + len(data) > self._max_bytes:
+            self._rotate()
         # A torn line would make the first of the new lines unreadable as well.
         if self._torn:
             write_all(self._descriptor, b"\n")
@@ -109,15 +108,16 @@ class AuditFile:
         self._descriptor = fresh
         self._torn = False
 
-    def _follow_renames(self) -> None:
+    def _follow_renames(self) -> int:
+        """Open the file anew if another one has its path, or none; return its size."""
+        # As few calls as possible: after each of them, the thread has to wait for its turn.
         ours = os.fstat(self._descriptor)
-        try:
+        with suppress(FileNotFoundError):
             there = os.stat(self._path, follow_symlinks=False)
-        except FileNotFoundError:
-            self._reopen()
-        else:
-            if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
-                self._reopen()
+            if os.path.samestat(there, ours):
+                return ours.st_size
+        self._reopen()
+        return os.fstat(self._descriptor).st_size
 
     def _rotate(self) -> None:
         try:
@@ -160,15 +160,16 @@ class AuditLog:
         """Number of lines since the start that could not be written."""
         return self._writer.lost
 
-    def write(self, line: AuditLine, size: int = 0) -> None:
+    def write(self, line: AuditLine, size: int = 0, *, at: float | None = None) -> None:
         """
         Add a line.
 
         Args:
             line: What happened. The caller bounds texts from a client by `clip` or `bounded`.
             size: Characters of fields that can be long, such as a command line.
+            at: When it happened, in seconds since 1970; now by default.
         """
-        self._writer.put((time.time(), line), _LINE + size)
+        self._writer.put((time.time() if at is None else at, line), _LINE + size)
 
     def close(self) -> None:
         """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""

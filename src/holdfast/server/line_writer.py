@@ -5,6 +5,7 @@ A full disk, a dead mount or a stuck reader blocks only this thread. The queue i
 bytes. Lines that do not fit or cannot be written are counted.
 """
 
+import asyncio
 import os
 import select
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Generic, TypeVar
 
-__all__ = ["CHUNK", "LineWriter", "PartlyWritten", "write_all"]
+__all__ = ["CHUNK", "GATHER", "LineWriter", "PartlyWritten", "write_all"]
 
 T = TypeVar("T")
 
@@ -23,7 +24,8 @@ CHUNK = 64 << 10
 # Bytes in the queue, at most.
 MAX_WAITING = 8 << 20
 
-# Seconds in which lines are collected: to wake the thread for each line costs the server time.
+# Seconds in which lines are collected. As long as the thread waits for the interpreter, each system
+# call of the event loop wakes it in vain, which costs more than to format the lines.
 GATHER = 0.1
 
 # Seconds to write the rest when a server ends.
@@ -100,7 +102,11 @@ class LineWriter(Generic[T]):
         self._warned = 0
         self._warned_at = -WARN_INTERVAL
         self._wake = threading.Event()
-        self._closing = threading.Event()
+        # Time at which the thread has been woken for all records so far. Later than planned: the
+        # event loop that was to do it may have ended.
+        self._woken_by = 0.0
+        self._closing = False
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @property
@@ -110,7 +116,8 @@ class LineWriter(Generic[T]):
 
     def put(self, record: T, size: int) -> None:
         """Queue a record of about `size` bytes; if the queue is full, count it as lost."""
-        if self._put_bytes - self._taken_bytes + size > self._max_waiting or self._closing.is_set():
+        waiting = self._put_bytes - self._taken_bytes + size
+        if waiting > self._max_waiting or self._closing:
             self._refused += 1
             if not self._failing:
                 self._reason = FULL
@@ -118,19 +125,37 @@ class LineWriter(Generic[T]):
             return
         self._put_bytes += size
         self._queue.append((record, size))
-        # To set an event costs a lock, so it is skipped while the thread is awake anyway.
-        if not self._wake.is_set() and self._has_thread():
+        now = monotonic()
+        if now >= self._woken_by:
+            self._woken_by = now + 2 * GATHER
+            self._wake_soon()
+        elif waiting > self._max_waiting // 2:
+            self._wake_now()
+
+    def _wake_soon(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._wake_now()
+        else:
+            loop.call_later(GATHER, self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._woken_by = 0.0
+        if self._has_thread():
             self._wake.set()
 
     def _has_thread(self) -> bool:
         """Start the thread unless it runs; return False if the system cannot start one now."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
-            self._thread = thread
+        # The event loop and another thread with a record may find at once that none runs.
+        with self._starting:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return False
+                self._thread = thread
         return True
 
     def close(self, limit: float = CLOSE_LIMIT) -> bool:
@@ -140,7 +165,9 @@ class LineWriter(Generic[T]):
         Returns:
             True if the thread has ended, so that it writes no more.
         """
-        self._closing.set()
+        self._closing = True
+        if self._queue:
+            self._wake_now()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(limit)
@@ -163,12 +190,11 @@ class LineWriter(Generic[T]):
     def _run(self) -> None:
         while True:
             self._wake.wait()
-            self._closing.wait(GATHER)
             # Cleared before the queue is read: a record that comes later sets it again.
             self._wake.clear()
             while self._queue:
                 self._write_some()
-            if self._closing.is_set():
+            if self._closing:
                 return
 
     def _write_some(self) -> None:

@@ -40,12 +40,12 @@ class ThreadedLog(logging.Handler):
         else:
             self._writer.put(line, len(line))
 
-    def inform(self, name: str, event: LogEvent) -> None:
+    def inform(self, name: str, event: LogEvent, at: float) -> None:
         """Queue a message at `info`, to be formatted in the thread."""
         # Under the handler's lock, as `emit` is: `put` is for one thread at a time.
         assert self.lock is not None
         with self.lock:
-            self._writer.put((time.time(), name, event), _RECORD_SIZE)
+            self._writer.put((at, name, event), _RECORD_SIZE)
 
     def close(self) -> None:
         """Write the rest, within `CLOSE_LIMIT` seconds."""

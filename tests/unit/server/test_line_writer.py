@@ -1,12 +1,14 @@
 """Lines that are written by a thread: bounded, in order, and counted where they are lost."""
 
+import asyncio
 import errno
 import os
 import threading
+import time
 
 import pytest
 
-from holdfast.server.line_writer import CHUNK, LineWriter, PartlyWritten, write_all
+from holdfast.server.line_writer import CHUNK, GATHER, LineWriter, PartlyWritten, write_all
 
 LIMIT = 5.0
 
@@ -59,6 +61,55 @@ def test_lines_are_written_in_order_and_together() -> None:
     assert target.lines == lines
     assert target.largest <= CHUNK
     assert (writer.lost, target.warnings) == (0, [])
+
+
+async def test_in_an_event_loop_they_are_collected_for_a_moment() -> None:
+    target = Target()
+    writer = target.writer()
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    for text in ("a", "b"):
+        writer.put(text, 10)
+    assert await asyncio.to_thread(target.entered.wait, LIMIT)
+    assert loop.time() >= begun + GATHER
+    writer.put("c", 10)
+    writer.close()
+    assert target.lines == ["a", "b", "c"]
+
+
+async def test_the_end_of_a_short_program_writes_what_was_collected() -> None:
+    target = Target()
+    writer = target.writer()
+    writer.put("a", 10)
+    assert writer.close()
+    assert (target.lines, writer.lost) == (["a"], 0)
+
+
+async def test_a_flood_is_not_collected_until_it_is_lost() -> None:
+    target = Target()
+    writer = target.writer(max_waiting=1000)
+    for number in range(6):
+        writer.put(f"{number}", 100)
+    assert target.entered.wait(LIMIT)  # the event loop has had no turn
+    writer.close()
+    assert writer.lost == 0
+
+
+def test_after_the_end_of_its_event_loop_the_next_line_wakes_the_thread() -> None:
+    target = Target()
+    writer = target.writer()
+
+    async def put(text: str) -> None:
+        writer.put(text, 10)
+
+    asyncio.run(put("a"))
+    assert not target.entered.is_set()
+    # As if nobody had written anything for some time.
+    writer._woken_by = time.monotonic()
+    writer.put("b", 10)
+    assert target.entered.wait(LIMIT)
+    writer.close()
+    assert target.lines == ["a", "b"]
 
 
 def test_a_stuck_file_holds_up_nobody_and_what_waits_is_bounded() -> None:
