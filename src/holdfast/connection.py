@@ -240,11 +240,14 @@ class Connection:
             self._receive(message)
 
     def _receive(self, message: bytes) -> None:
-        if self._prepare is not None and len(message) > NEVER_HEAVY and is_heavy(message):
-            self._decode_elsewhere(message, self._prepare)
-            return
         try:
-            event = self._peer.receive(message)
+            if self._prepare is None or len(message) <= NEVER_HEAVY:
+                event = self._peer.receive(message)
+            elif is_heavy(message):
+                self._decode_elsewhere(message, self._prepare)
+                return
+            else:
+                event = self._peer.receive_light(message)
         except MalformedMessage as error:
             self._handler.malformed(error)
         except RemoteProtocolError:
