@@ -149,14 +149,14 @@ class LocalHttpClient:
         try:
             exchange, kept = await self._begin(outgoing, fresh=False)
             try:
-                await self._head_of(exchange)
+                await exchange.head()
             except ExchangeFailed:
                 # The server may have closed a kept connection just as it was used again. The
                 # request is sent once more if nothing came back and repeating does no harm.
                 if not (kept and exchange.untouched and outgoing.repeatable):
                     raise
                 exchange, _ = await self._begin(outgoing, fresh=True)
-                await self._head_of(exchange)
+                await exchange.head()
         except Refused:
             # Ours, although it may be an `OSError` as well.
             raise
@@ -193,13 +193,6 @@ class LocalHttpClient:
             last=outgoing.method == "CONNECT" or outgoing.wants_close,
         )
         return exchange, not opened
-
-    async def _head_of(self, exchange: Exchange) -> None:
-        try:
-            await exchange.head()
-        except BaseException:
-            exchange.close()
-            raise
 
     async def _collect(self, body: LocalBody) -> bytes:
         pieces: list[bytes] = []
