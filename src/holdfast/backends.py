@@ -490,5 +490,5 @@ class RunInThread(Protocol):
 class ResolvesNames(Protocol):
     """Optional part of an `HttpClient`: it resolves names in threads of its caller."""
 
-    def resolve_names_by(self, run: RunInThread) -> None:
-        """Resolve names with this, for calls of the current task."""
+    def resolving_by(self, run: RunInThread) -> HttpClient:
+        """Return the same client, for calls that resolve names with this."""

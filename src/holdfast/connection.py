@@ -155,13 +155,24 @@ class Connection:
 
     # -- what we say
 
-    def reply(self, request_id: RequestId, result: object) -> None:
-        """Answer a request of the peer."""
+    def reply(self, request_id: RequestId, result: object, *, alone: bool = False) -> None:
+        """
+        Answer a request of the peer.
+
+        Args:
+            request_id: The id of the request.
+            result: The result of its method.
+            alone: True if no other answer is about to follow; see `Transport.send`.
+        """
         if type(result) is not Encoded:
-            self.send(encode_result(request_id, result))
+            message = encode_result(request_id, result)
+            if alone and not self._paused:
+                self.transport.send(message, alone=True)
+            else:
+                self.send(message)
             return
         parts = encode_result_parts(request_id, result)
-        self.send_parts(parts)
+        self.transport.send_parts(parts, alone=alone)
         # An answer in parts bypasses `send`, so it is counted here.
         if self._paused:
             self._count_unread(sum(map(len, parts)))
@@ -240,11 +251,14 @@ class Connection:
             self._receive(message)
 
     def _receive(self, message: bytes) -> None:
-        if self._prepare is not None and len(message) > NEVER_HEAVY and is_heavy(message):
-            self._decode_elsewhere(message, self._prepare)
-            return
         try:
-            event = self._peer.receive(message)
+            if self._prepare is None or len(message) <= NEVER_HEAVY:
+                event = self._peer.receive(message)
+            elif is_heavy(message):
+                self._decode_elsewhere(message, self._prepare)
+                return
+            else:
+                event = self._peer.receive_light(message)
         except MalformedMessage as error:
             self._handler.malformed(error)
         except RemoteProtocolError:

@@ -22,19 +22,23 @@ class FakeTransport:
         """Sent messages, decoded."""
         self.answers: dict[object, object] = {}
         """Answers by id: the result, or the code and text of an error."""
+        self.sent_alone: list[bytes] = []
+        """Sent messages that need not wait for others."""
         self.calls: list[str] = []
         self._changed = asyncio.Event()
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, *, alone: bool = False) -> None:
         self.sent.append(message)
+        if alone:
+            self.sent_alone.append(message)
         decoded = json.loads(message)
         self.messages.append(decoded)
         if "id" in decoded:
             self.answers[decoded["id"]] = _outcome(decoded)
         self._changed.set()
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
-        self.send(b"".join(parts))
+    def send_parts(self, parts: Sequence[bytes], *, alone: bool = False) -> None:
+        self.send(b"".join(parts), alone=alone)
 
     def pause_receiving(self) -> None:
         self.calls.append("pause")

@@ -54,6 +54,22 @@ def _encode_notification(method: str, params: object) -> bytes:
     return encode_value({"method": method, "params": params, "emittedAtMs": _now_ms()})
 
 
+def _decode_params(params: object, kind: type[T]) -> T:
+    if params is None:
+        raise InvalidRequest("Invalid request: missing field `params`")
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        named = _by_name(params, kind)
+        # At most one more round: an object is not converted again.
+        if named is not params:
+            return _decode_params(named, kind)
+        # A rule of the type has its own text.
+        rule = isinstance(error.__cause__, ValueError)
+        text = str(error.__cause__) if rule else blame(params, kind, exact=True)
+        raise InvalidRequest(f"Invalid request: {text}") from None
+
+
 class AppServerDialect(Dialect):
     """The dialect of the Codex app-server."""
 
@@ -69,24 +85,10 @@ class AppServerDialect(Dialect):
         )
     )
     decode_message = staticmethod(decode_any_keys)
+    decode_params = staticmethod(_decode_params)
     encode_notification = staticmethod(_encode_notification)
     # Codex's app-server ignores them, unlike its exec-server.
     ignores_stray_replies = True
-
-    def decode_params(self, params: object, kind: type[T]) -> T:
-        if params is None:
-            raise InvalidRequest("Invalid request: missing field `params`")
-        try:
-            return msgspec.convert(params, kind)
-        except msgspec.ValidationError as error:
-            named = _by_name(params, kind)
-            # At most one more round: an object is not converted again.
-            if named is not params:
-                return self.decode_params(named, kind)
-            # A rule of the type has its own text.
-            rule = isinstance(error.__cause__, ValueError)
-            text = str(error.__cause__) if rule else blame(params, kind, exact=True)
-            raise InvalidRequest(f"Invalid request: {text}") from None
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
         choices = ", ".join(f"`{name}`" for name in known)

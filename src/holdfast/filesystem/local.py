@@ -99,9 +99,13 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes | None:
         """Return the content of a small file if the kernel has it in memory, or None."""
-        native = _cacheable(path, sandbox, follow_symlinks=follow_symlinks)
+        native = native_path(path)
+        # Without following links, the error for a link depends on its position in the path, which
+        # only the slow way knows. A sandbox may show another file at the path.
+        if not follow_symlinks or not (sandbox is None or _shows_as_is(sandbox, native)):
+            return None
         # In a sandbox a link may lead to a hidden path, so only paths without links count.
-        return None if native is None else cached_content(native, links=sandbox is None)
+        return cached_content(native, links=sandbox is None)
 
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -211,8 +215,11 @@ class LocalFileSystem:
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata | None:
         """Return the metadata of a path if the kernel has it in memory, or None."""
-        native = _cacheable(path, sandbox, follow_symlinks=follow_symlinks)
-        return None if native is None else cached_metadata(native, links=sandbox is None)
+        native = native_path(path)
+        # For the reasons of `read_file_nowait`.
+        if not follow_symlinks or not (sandbox is None or _shows_as_is(sandbox, native)):
+            return None
+        return cached_metadata(native, links=sandbox is None)
 
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -404,23 +411,7 @@ def _note_policies() -> None:
         _has_policies = True
 
 
-def _cacheable(
-    path: PathUri, sandbox: SandboxContext | None, *, follow_symlinks: bool
-) -> str | None:
-    """Return the native path if what the kernel has in memory may answer for it, or None."""
-    native = native_path(path)
-    # Without following links, the error for a link depends on its position in the path, which
-    # only the slow way knows. A sandbox may show another file at the path.
-    return native if follow_symlinks and _is_plain(native, sandbox) else None
-
-
-def _is_plain(path: str, sandbox: SandboxContext | None) -> bool:
-    """Return True if the sandbox, if any, does not change what a path without links shows."""
-    return sandbox is None or (
-        # Not loaded yet: this is the event loop, and a thread will load it.
-        _has_policies
-        and sandbox_operations.reads_everything(sandbox)
-        # A sandbox has its own of these.
-        and not path.startswith(("/dev", "/proc", "/sys"))
-        and not sandbox_operations.shows_secrets(path)
-    )
+def _shows_as_is(sandbox: SandboxContext, path: str) -> bool:
+    """Return True if a sandbox surely shows what the kernel has at a path without links."""
+    # Not loaded yet: this is the event loop, and a thread will load it.
+    return _has_policies and sandbox_operations.shows_as_is(sandbox, path)

@@ -95,11 +95,14 @@ def cached_metadata(path: str, *, links: bool = True) -> FileMetadata | None:
         NotFound: The kernel has cached that there is no such file.
     """
     name = os.fsencode(path)
-    facts = _recall(name, THE_LINK_ITSELF if links else NO_LINK)
-    is_symlink = facts is not None and stat.S_ISLNK(facts.mode)
-    # The metadata of the target, with the flag of the path itself.
-    if is_symlink:
-        facts = _recall(name, WHAT_IT_LEADS_TO)
+    try:
+        facts = recall(name, THE_LINK_ITSELF if links else NO_LINK)
+        is_symlink = facts is not None and stat.S_ISLNK(facts.mode)
+        # The metadata of the target, with the flag of the path itself.
+        if is_symlink:
+            facts = recall(name, WHAT_IT_LEADS_TO)
+    except FileNotFoundError as error:
+        raise refusal(error, path) from None
     return None if facts is None else _wire(facts, is_symlink)
 
 
@@ -115,7 +118,10 @@ def cached_content(path: str, *, links: bool = True) -> bytes | None:
         NotFound: The kernel has cached that there is no such file.
     """
     name = os.fsencode(path)
-    facts = _recall(name, WHAT_IT_LEADS_TO if links else NO_LINK)
+    try:
+        facts = recall(name, WHAT_IT_LEADS_TO if links else NO_LINK)
+    except FileNotFoundError as error:
+        raise refusal(error, path) from None
     # Opened only after this check: the open of a device or a FIFO has side effects.
     if facts is None or not stat.S_ISREG(facts.mode) or not 0 < facts.size <= _LARGEST:
         return None
@@ -136,10 +142,3 @@ def cached_content(path: str, *, links: bool = True) -> bytes | None:
     finally:
         os.close(descriptor)
     return bytes(memoryview(room)[:got]) if got == facts.size else None
-
-
-def _recall(name: bytes, how: CachedLookup) -> StatxFields | None:
-    try:
-        return recall(name, how)
-    except FileNotFoundError as error:
-        raise refusal(error, os.fsdecode(name)) from None

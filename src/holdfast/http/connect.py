@@ -7,20 +7,20 @@ import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
+from holdfast.backends import RunInThread
 from holdfast.errors import OperationFailed
 from holdfast.http.exchange import HttpConnection
 from holdfast.http.proxies import Proxy
 from holdfast.http.urls import Url
 from holdfast.system_text import system_text
 
-__all__ = ["Connector", "look_names_up_by"]
+__all__ = ["Connector", "system_errno"]
 
 # Seconds an address has before the next one is tried beside it (RFC 8305).
 _STAGGER = 0.25
@@ -49,25 +49,32 @@ class Connector:
         self._environ = environ
         self._tls: ssl.SSLContext | None = None
 
-    async def open(self, url: Url, proxy: Proxy | None) -> HttpConnection:
+    async def open(
+        self, url: Url, proxy: Proxy | None, run_look_up: RunInThread | None = None
+    ) -> HttpConnection:
         """
         Open a connection for requests to a URL.
+
+        Args:
+            url: The URL.
+            proxy: The proxy to use, if any.
+            run_look_up: Runs the look-up of a name; the threads of the event loop unless given.
 
         Raises:
             OSError: It cannot be reached; `ssl.SSLError` if it cannot be trusted.
             OperationFailed: The CA certificates cannot be read.
         """
         if proxy is None:
-            return await self._direct(url)
+            return await self._direct(url, run_look_up)
         if not proxy.url.is_http:
             raise OSError(f"a proxy of scheme {proxy.url.scheme} is not supported")
         if url.scheme == "http":
-            return await self._direct(proxy.url)
-        return await self._tunnel(url, proxy)
+            return await self._direct(proxy.url, run_look_up)
+        return await self._tunnel(url, proxy, run_look_up)
 
-    async def _direct(self, url: Url) -> HttpConnection:
+    async def _direct(self, url: Url, run_look_up: RunInThread | None) -> HttpConnection:
         tls = await self._context() if url.scheme == "https" else None
-        sock = await _connected(url.host, url.port)
+        sock = await _connected(url.host, url.port, run_look_up)
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
                 HttpConnection, sock=sock, ssl=tls, server_hostname=url.host if tls else None
@@ -77,10 +84,12 @@ class Connector:
             raise
         return connection
 
-    async def _tunnel(self, url: Url, proxy: Proxy) -> HttpConnection:
+    async def _tunnel(
+        self, url: Url, proxy: Proxy, run_look_up: RunInThread | None
+    ) -> HttpConnection:
         loop = asyncio.get_running_loop()
         tls = await self._context()
-        sock = await _connected(proxy.url.host, proxy.url.port)
+        sock = await _connected(proxy.url.host, proxy.url.port, run_look_up)
         outer = tls if proxy.url.scheme == "https" else None
         try:
             transport, answer = await loop.create_connection(
@@ -187,12 +196,14 @@ class _TunnelAnswer(asyncio.Protocol):
             self.accepted.set_exception(error)
 
 
-async def _connected(host: str, port: int) -> socket.socket:
+async def _connected(host: str, port: int, run_look_up: RunInThread | None = None) -> socket.socket:
     """Return a socket to the first address that answers (RFC 8305)."""
     # Addresses of both families are tried in turn; a slow one is overtaken by the next, so that a
     # broken route of one family costs a fraction of a second.
     return await start_connection(
-        await _resolve(host, port), happy_eyeballs_delay=_STAGGER, socket_factory=_make_socket
+        await _resolve(host, port, run_look_up),
+        happy_eyeballs_delay=_STAGGER,
+        socket_factory=_make_socket,
     )
 
 
@@ -207,20 +218,6 @@ def _make_socket(address: AddrInfoType) -> socket.socket:
 # The result type of `socket.getaddrinfo`.
 NamesFound: TypeAlias = Sequence[AddrInfoType]
 
-RunLookUp: TypeAlias = Callable[
-    [Callable[[], tuple[NamesFound, Exception | None]]],
-    Awaitable[tuple[NamesFound, Exception | None]],
-]
-
-_name_threads: ContextVar[RunLookUp | None] = ContextVar("name_threads", default=None)
-
-
-def look_names_up_by(run: RunLookUp) -> None:
-    """Resolve names with a caller's own threads, for calls of the current task."""
-    # A dead name server blocks a thread for many seconds, and the loop's few threads are shared by
-    # all.
-    _name_threads.set(run)
-
 
 def _caught(look_up: Callable[[], NamesFound]) -> tuple[NamesFound, Exception | None]:
     """Return an exception instead of raising it: those threads reword errors of files."""
@@ -230,7 +227,7 @@ def _caught(look_up: Callable[[], NamesFound]) -> tuple[NamesFound, Exception | 
         return [], error
 
 
-async def _resolve(host: str, port: int) -> NamesFound:
+async def _resolve(host: str, port: int, run_look_up: RunInThread | None) -> NamesFound:
     """Return the addresses of a host."""
     try:
         literal = ipaddress.ip_address(host)
@@ -241,13 +238,12 @@ async def _resolve(host: str, port: int) -> NamesFound:
         family = socket.AF_INET if is_v4 else socket.AF_INET6
         where = (host, port) if is_v4 else (host, port, 0, 0)
         return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where)]
-    run = _name_threads.get()
     try:
-        if run is None:
+        if run_look_up is None:
             loop = asyncio.get_running_loop()
             return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found, error = await run(partial(_caught, look_up))
+        found, error = await run_look_up(partial(_caught, look_up))
         if error is not None:
             raise error
     except UnicodeError as error:

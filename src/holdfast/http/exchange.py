@@ -84,13 +84,17 @@ class Exchange:
 
     async def head(self) -> None:
         """
-        Wait for the status and the headers.
+        Wait for the status and the headers; close the exchange if the wait fails.
 
         Raises:
             ExchangeFailed: They will not come.
         """
-        while not self._has_head:
-            await self._news()
+        try:
+            while not self._has_head:
+                await self._news()
+        except BaseException:
+            self.close()
+            raise
 
     async def read(self) -> bytes:
         """

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
+from copy import copy
 from typing import Self
 
 from msgspec.structs import replace
 
 from holdfast.backends import RunInThread
 from holdfast.errors import OperationFailed, Refused
-from holdfast.http.connect import Connector, look_names_up_by, system_errno
+from holdfast.http.connect import Connector, system_errno
 from holdfast.http.exchange import Exchange, ExchangeFailed, HttpConnection
 from holdfast.http.outgoing import Headers, OutgoingRequest, prepare
 from holdfast.http.pool import ConnectionPool
@@ -36,6 +37,15 @@ _MAX_REDIRECTS = 10
 _TIMED_OUT = "http/request failed: route-aware request timed out"
 
 
+class _HeldBytes:
+    """Count of the bytes of all bodies that are being collected."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class LocalHttpClient:
     """
     HTTP client. A context manager: idle connections are kept between calls and closed at its
@@ -48,7 +58,10 @@ class LocalHttpClient:
         self._proxies = Proxies(environ)
         self._connector = Connector(environ)
         self._pool = ConnectionPool()
-        self._held = 0
+        self._held = _HeldBytes()
+        # A dead name server blocks a thread for many seconds, and the loop's few threads are
+        # shared by all. So a caller may bring its own; see `resolving_by`.
+        self._run_look_up: RunInThread | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,9 +69,12 @@ class LocalHttpClient:
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
-    def resolve_names_by(self, run: RunInThread) -> None:
-        """Resolve names with a caller's own threads, for calls of the current task."""
-        look_names_up_by(run)
+    def resolving_by(self, run: RunInThread) -> LocalHttpClient:
+        """Return the same client, for calls that resolve names with a caller's own threads."""
+        # A shallow copy: connections, certificates and limits are shared.
+        other = copy(self)
+        other._run_look_up = run  # noqa: SLF001 - one of the same class
+        return other
 
     async def request(self, params: HttpRequestParams) -> HttpResponse:
         """
@@ -133,14 +149,14 @@ class LocalHttpClient:
         try:
             exchange, kept = await self._begin(outgoing, fresh=False)
             try:
-                await self._head_of(exchange)
+                await exchange.head()
             except ExchangeFailed:
                 # The server may have closed a kept connection just as it was used again. The
                 # request is sent once more if nothing came back and repeating does no harm.
                 if not (kept and exchange.untouched and outgoing.repeatable):
                     raise
                 exchange, _ = await self._begin(outgoing, fresh=True)
-                await self._head_of(exchange)
+                await exchange.head()
         except Refused:
             # Ours, although it may be an `OSError` as well.
             raise
@@ -165,7 +181,7 @@ class LocalHttpClient:
         async def connect() -> HttpConnection:
             nonlocal opened
             opened = True
-            return await self._connector.open(url, proxy)
+            return await self._connector.open(url, proxy, self._run_look_up)
 
         connection = await self._pool.take((proxy, origin), connect, fresh=fresh)
         exchange = connection.send(
@@ -178,13 +194,6 @@ class LocalHttpClient:
         )
         return exchange, not opened
 
-    async def _head_of(self, exchange: Exchange) -> None:
-        try:
-            await exchange.head()
-        except BaseException:
-            exchange.close()
-            raise
-
     async def _collect(self, body: LocalBody) -> bytes:
         pieces: list[bytes] = []
         size = 0
@@ -192,10 +201,10 @@ class LocalHttpClient:
             while piece := await body.read():
                 pieces.append(piece)
                 size += len(piece)
-                self._held += len(piece)
+                self._held.count += len(piece)
                 if size > MAX_BODY:
                     raise OperationFailed(f"it is too large to buffer: limit is {MAX_BODY} bytes")
-                if self._held > MAX_HELD:
+                if self._held.count > MAX_HELD:
                     raise OperationFailed(
                         f"too much is being buffered already: limit is {MAX_HELD} bytes"
                     )
@@ -205,7 +214,7 @@ class LocalHttpClient:
             ) from error.__cause__
         finally:
             # What this body held is free again, however it ended.
-            self._held -= size
+            self._held.count -= size
             body.close()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

@@ -72,7 +72,9 @@ class ConnectionPool:
             connect: Opens a connection to it.
             fresh: Open a new one in any case.
         """
-        endpoint = self._endpoints.setdefault(key, _Endpoint())
+        endpoint = self._endpoints.get(key)
+        if endpoint is None:
+            endpoint = self._endpoints[key] = _Endpoint()
         try:
             if not fresh:
                 if endpoint.used >= _CROWD and not endpoint.idle:

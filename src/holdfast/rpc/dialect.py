@@ -7,7 +7,6 @@ notification is written, and what a full server does.
 """
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 from holdfast.errors import HoldfastError, MalformedMessage, MethodNotFound, Refused
 from holdfast.protocol import codes
@@ -24,8 +23,6 @@ from holdfast.rpc.encode import encode_notification
 from holdfast.rpc.params import decode_params
 
 __all__ = ["EXEC_SERVER", "Dialect"]
-
-T = TypeVar("T")
 
 
 class Dialect:
@@ -55,20 +52,18 @@ class Dialect:
     decode_patiently = staticmethod(decode_patiently)
     """Do the same in a thread, without keeping others from running."""
 
+    decode_params = staticmethod(decode_params)
+    """
+    Turn the params of a request into the type of its method, or raise `Refused`.
+
+    The class of the error decides the code; its text is for the caller.
+    """
+
     encode_notification = staticmethod(encode_notification)
     """Turn the name and the params of a notification into bytes."""
 
     ignores_stray_replies: bool = False
     """True if a reply to no request is ignored instead of closing the connection."""
-
-    def decode_params(self, params: object, kind: type[T]) -> T:
-        """
-        Turn the params of a request into the type of its method.
-
-        Raises:
-            Refused: They do not fit; its class decides the code, its text is for the caller.
-        """
-        return decode_params(params, kind)
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
         """Return the error for a method that is none of those that are known."""

@@ -61,6 +61,10 @@ class Peer:
         message = self._decode(data)
         return message if type(message) is Request else self.receive_decoded(message)
 
+    def receive_light(self, data: bytes) -> Message | None:
+        """As `receive`, for a large message that is known not to be heavy; see `is_heavy`."""
+        return self.receive_decoded(self._decode(data, few_values=True))
+
     def receive_decoded(self, message: Message) -> Message | None:
         """As `receive`, for a message that `decode_patiently` returned before."""
         if type(message) is Reply or type(message) is ErrorReply:

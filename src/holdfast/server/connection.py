@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from holdfast.backends import FileSystem
+from holdfast.backends import FileSystem, HttpClient, ResolvesNames
 from holdfast.connection import Connection
 from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
 from holdfast.filesystem.client_files import ClientFiles, ServesClients
@@ -92,6 +93,14 @@ class ServerConnection:
         # `_admit` refuses all handlers of sessions before that.
         assert self._session is not None
         return self._session
+
+    @cached_property
+    def http(self) -> HttpClient:
+        """The HTTP client, which resolves names in the threads of this connection if it can."""
+        http = self.state.http
+        if isinstance(http, ResolvesNames):
+            return http.resolving_by(self.filesystem.run)
+        return http
 
     def send(self, message: bytes) -> None:
         self.connection.send(message)

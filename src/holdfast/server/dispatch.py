@@ -341,7 +341,8 @@ class Dispatcher(Generic[C]):
             # Before the answer: a client that has it may count on the free slot.
             self._leave(wait)
             if not self._is_dropped:
-                self._connection.reply(request.id, result)
+                # While others wait, their answers often come in the same turn of the loop.
+                self._connection.reply(request.id, result, alone=not self._running)
             outcome = "success"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
             self._leave(wait)
@@ -351,14 +352,12 @@ class Dispatcher(Generic[C]):
         if wait.record is not None:
             wait.record.finish(outcome)
 
-    def _leave(self, wait: _Wait) -> bool:
-        """Free the slot of a request; return False if it has none any more."""
-        if self._running.pop(wait, None) is None:
-            return False
-        self._count_bytes(-wait.size)
-        if self._usage is not None:
-            self._usage.requests -= 1
-        return True
+    def _leave(self, wait: _Wait) -> None:
+        """Free the slot of a request; harmless if it has none any more."""
+        if self._running.pop(wait, None) is not None:
+            self._count_bytes(-wait.size)
+            if self._usage is not None:
+                self._usage.requests -= 1
 
     def _count_bytes(self, size: int) -> None:
         """Count waiting bytes, and stop reading from a client that has too many."""
@@ -374,7 +373,8 @@ class Dispatcher(Generic[C]):
 
     def _done(self, wait: _Wait, _: asyncio.Task[None]) -> None:
         # A request that still has its slot was cancelled.
-        if self._leave(wait):
+        if wait in self._running:
+            self._leave(wait)
             # Perhaps before its first step: then its coroutine was never awaited, and Python
             # would warn about that.
             if isinstance(wait.waiting, Coroutine | AnswerAfter):

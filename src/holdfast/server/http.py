@@ -3,7 +3,6 @@
 from collections.abc import Awaitable
 from functools import partial
 
-from holdfast.backends import HttpClient
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.protocol.methods import HTTP_REQUEST
 from holdfast.rpc.base64 import encode_base64
@@ -34,17 +33,9 @@ def _request(
     return _streamed(client, params)
 
 
-def _caller(client: ServerConnection) -> HttpClient:
-    """Return the HTTP client, set up to resolve names in the threads of this connection."""
-    state = client.state
-    if state.resolves_names is not None:
-        state.resolves_names.resolve_names_by(client.filesystem.run)
-    return state.http
-
-
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
     with AuditedCall(client, params) as call, backend_errors():
-        response = await _caller(client).request(params)
+        response = await client.http.request(params)
         call.status = response.status
     body = response.body_base64
     if len(body) <= _LARGE:
@@ -58,7 +49,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
         with AuditedCall(client, params) as call, backend_errors():
-            response, body = await _caller(client).stream(params)
+            response, body = await client.http.stream(params)
             call.status = response.status
     except BaseException:
         client.bodies.release(params.request_id)

@@ -61,9 +61,9 @@ class LazyHttpClient:
             self._made = LocalHttpClient()
         return self._made
 
-    def resolve_names_by(self, run: RunInThread) -> None:
-        """Resolve names in the threads of one client, for calls of the current task."""
-        self._client.resolve_names_by(run)
+    def resolving_by(self, run: RunInThread) -> "LocalHttpClient":
+        """Return the client for calls that resolve names in the threads of one connection."""
+        return self._client.resolving_by(run)
 
     # Neither is a coroutine of its own: one more for each call would only pass on the result.
     def request(self, params: HttpRequestParams) -> Coroutine[Any, Any, HttpResponse]:

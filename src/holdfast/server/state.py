@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.backends import FileSystem, HttpClient, ResolvesNames
+from holdfast.backends import FileSystem, HttpClient
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.principals import PrincipalLimits, Principals
 from holdfast.server.sessions import Session, Sessions
@@ -40,8 +40,6 @@ class ServerState:
         self.principals = Principals(limits)
         self.filesystem = filesystem
         self.http = http
-        # Looked for once: `isinstance` of a protocol takes longer than the rest of the handler.
-        self.resolves_names = http if isinstance(http, ResolvesNames) else None
         self.environment = environment
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry

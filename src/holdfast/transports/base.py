@@ -68,10 +68,17 @@ class Transport(Protocol):
     def went_silent(self) -> bool:
         """True if it was ended from here because the other side gave no sign of life."""
 
-    def send(self, message: bytes) -> None:
-        """Send a message; never waits. After the end it does nothing."""
+    def send(self, message: bytes, *, alone: bool = False) -> None:
+        """
+        Send a message; never waits. After the end it does nothing.
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
+        Args:
+            message: The message.
+            alone: True if no other one is expected to follow at once. It is then not kept
+                back to be sent together with others.
+        """
+
+    def send_parts(self, parts: Sequence[bytes], *, alone: bool = False) -> None:
         """Send a message in pieces that need not be joined; see `send`."""
 
     def pause_receiving(self) -> None:

@@ -82,7 +82,7 @@ class LineTransport(asyncio.Protocol):
 
     # -- Transport
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, *, alone: bool = False) -> None:
         if self._lost or self._writer is None:
             return
         if self._corked is not None and len(message) <= _SMALL:
@@ -95,7 +95,7 @@ class LineTransport(asyncio.Protocol):
         else:
             self._writer.write(message + b"\n")
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
+    def send_parts(self, parts: Sequence[bytes], *, alone: bool = False) -> None:
         if self._lost or self._writer is None or self._corked is not None:
             self.send(b"".join(parts))
         else:

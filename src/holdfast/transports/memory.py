@@ -39,7 +39,7 @@ class MemoryTransport:
         self._ended = False
         self._closed = asyncio.Event()
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, *, alone: bool = False) -> None:
         other = self._other
         if self._closing or self._ended or other._ended:
             return
@@ -50,7 +50,7 @@ class MemoryTransport:
             other._full = True
             self._receiver.pause_sending()
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
+    def send_parts(self, parts: Sequence[bytes], *, alone: bool = False) -> None:
         self.send(b"".join(parts))
 
     def pause_receiving(self) -> None:

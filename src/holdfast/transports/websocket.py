@@ -141,7 +141,7 @@ class WebSocketTransport(WSListener):
 
     # -- Transport
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, *, alone: bool = False) -> None:
         corked = self._corked
         if corked is not None and len(message) <= _COPIED:
             corked.append(message)
@@ -156,16 +156,18 @@ class WebSocketTransport(WSListener):
             self._lone_frame = False
             self._corked = []
             self._send_now(message)
+        elif alone:
+            self._send_now(message)
         else:
             # There are often several: the last output of a process and its exit, the exits of
             # many, the answers to a batch. A system call for each would cost more than the rest.
             self._corked = [message]
             self._loop.call_soon(self._uncork)
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
+    def send_parts(self, parts: Sequence[bytes], *, alone: bool = False) -> None:
         size = sum(map(len, parts))
         if size <= _COPIED or self._is_client:
-            self.send(b"".join(parts))
+            self.send(b"".join(parts), alone=alone)
         else:
             self._write_frame(size, parts)
 

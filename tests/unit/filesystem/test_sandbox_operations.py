@@ -8,7 +8,13 @@ import pytest
 
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.operations import DIRECT
-from holdfast.filesystem.sandboxed.sandbox_operations import operations, reading_operations
+from holdfast.filesystem.sandboxed import sandbox_operations
+from holdfast.filesystem.sandboxed.sandbox_operations import (
+    operations,
+    reading_operations,
+    shows_as_is,
+)
+from holdfast.local_servers import Reachable, hide
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import (
     FileEntry,
@@ -203,3 +209,19 @@ def test_entries_of_another_system_matter_to_everyone(ws: Path) -> None:
     entry = FileEntry(path=PlainPath(path=PathUri.parse("file:///C:/x")), access="read")
     with pytest.raises(InvalidRequest, match=r"^invalid sandbox permission path URI"):
         reading_operations(writing(ws, entry))
+
+
+def test_what_a_sandbox_changes_is_not_read_as_it_is(
+    ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox_operations, "_known", None)
+    with hide(Reachable((str(ws / "secret"),))):
+        shown = [path for path in _PATHS if shows_as_is(writing(ws), path.format(ws=ws))]
+    monkeypatch.undo()
+    assert shown == ["{ws}/a", "{ws}/secrets", "/etc/passwd"]
+    denying = writing(ws, path_entry(ws / "secret", "deny"))
+    assert not shows_as_is(denying, f"{ws}/a")
+    assert shows_as_is(sandbox_context(named_profile("disabled"), cwd=ws), f"{ws}/a")
+
+
+_PATHS = ["{ws}/a", "{ws}/secret", "{ws}/secret/key", "{ws}/secrets", "/etc/passwd", "/proc/stat"]

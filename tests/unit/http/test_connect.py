@@ -38,7 +38,7 @@ def silent() -> Iterator[socket.socket]:
 def addresses(monkeypatch: pytest.MonkeyPatch, *given: socket.socket) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", sock.getsockname()) for sock in given]
 
-    async def resolve(host: str, port: int) -> module.NamesFound:
+    async def resolve(host: str, port: int, run_look_up: object) -> module.NamesFound:
         return found
 
     monkeypatch.setattr(module, "_resolve", resolve)
@@ -76,7 +76,7 @@ async def test_if_all_refuse_the_first_says_why(
 
 @pytest.mark.parametrize(("host", "family"), [("1.2.3.4", "AF_INET"), ("::1", "AF_INET6")])
 async def test_an_address_is_not_looked_up(host: str, family: str) -> None:
-    ((found, _, _, _, where),) = await module._resolve(host, 80)
+    ((found, _, _, _, where),) = await module._resolve(host, 80, None)
     assert (socket.AddressFamily(found).name, where[0]) == (family, host)
 
 

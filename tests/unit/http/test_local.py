@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +207,30 @@ async def test_a_connection_is_used_again(client: LocalHttpClient, server: Origi
     for _ in range(5):
         await client.request(get(server.url))
     assert server.connections == 1
+
+
+async def test_callers_with_threads_of_their_own_share_connections_and_limits(
+    client: LocalHttpClient, server: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[str] = []
+
+    def caller(name: str) -> LocalHttpClient:
+        async def run(work: Callable[[], Any]) -> Any:
+            looked_up.append(name)
+            return work()
+
+        return client.resolving_by(run)
+
+    one, other = caller("one"), caller("other")
+    url = f"http://localhost:{server.port}/"
+    await one.request(get(url))
+    await other.request(get(url))
+    assert (looked_up, server.connections) == (["one"], 1)
+    monkeypatch.setattr(module, "MAX_HELD", 1)
+    assert "too much is being buffered already" in await failure(other, get(url))
+    # What failed is not held any more, for nobody.
+    monkeypatch.setattr(module, "MAX_HELD", 2)
+    assert (await one.request(get(url))).body_base64 == b"ok"
 
 
 async def test_a_call_is_sent_again_if_its_connection_had_ended(

@@ -164,6 +164,17 @@ async def test_what_waits_is_answered_when_it_is_done(free: Desk) -> None:
     assert await free.transport.answer(1) == {}
 
 
+async def test_an_answer_is_sent_alone_if_no_other_request_waits(free: Desk) -> None:
+    free.ask((1, "wait"), (2, "wait"))
+    await free.settled()
+    free.finish()
+    await free.transport.answer(1)
+    assert free.transport.sent_alone == []
+    free.finish()
+    await free.transport.answer(2)
+    assert free.transport.sent_alone == [b'{"id":2,"result":{}}']
+
+
 @pytest.mark.requirement("envelope.codes", "envelope.unknown-method")
 async def test_a_failure_is_an_answer(free: Desk, caplog: pytest.LogCaptureFixture) -> None:
     free.ask((1, "break"), (2, "break/later"), (3, "nope"))

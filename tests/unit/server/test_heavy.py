@@ -12,6 +12,7 @@ import pytest
 from holdfast import connection
 from holdfast.errors import InvalidParams
 from holdfast.protocol.envelope import Request
+from holdfast.rpc import decode
 from holdfast.rpc.heavy import is_heavy
 from tests.unit.fakes import FakeTransport
 from tests.unit.server.serving import Client
@@ -68,6 +69,25 @@ async def test_an_unknown_method_is_told(client: Client) -> None:
     client.connection.received(heavy("nope", words=WORDS))
     text = "exec-server stub does not implement `nope` yet"
     assert await client.transport.answer(1000) == (-32601, text)
+
+
+async def test_the_values_of_a_large_text_are_counted_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would go through the whole message once more.
+    monkeypatch.delattr(decode, "_check_value_count")
+    text = "x" * (2 * decode.MAX_VALUES)
+    light = json.dumps({"id": 1000, "method": "nope", "params": text}).encode()
+    client.connection.received(light)
+    refused = "exec-server stub does not implement `nope` yet"
+    assert await client.transport.answer(1000) == (-32601, refused)
+
+
+async def test_too_many_values_are_refused(client: Client) -> None:
+    client.connection.received(heavy("nope", numbers=[7] * decode.MAX_VALUES))
+    refused = await client.transport.answer(-1)
+    assert isinstance(refused, tuple)
+    assert f"exceeds the limit of {decode.MAX_VALUES} JSON values" in refused[1]
 
 
 async def test_one_that_cannot_be_read_is_told_in_its_turn(client: Client) -> None:

@@ -33,9 +33,8 @@ from holdfast.sandbox.profile import entries
 __all__ = [
     "operations",
     "reading_operations",
-    "reads_everything",
     "restricts_files",
-    "shows_secrets",
+    "shows_as_is",
 ]
 
 
@@ -99,16 +98,6 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
     return operations(sandbox)
 
 
-def reads_everything(sandbox: SandboxContext | None) -> bool:
-    """Return True if a context allows reading everything; False for an invalid context."""
-    if sandbox is None or not restricts_files(sandbox):
-        return True
-    try:
-        return entries.reads_everything(sandbox)
-    except InvalidParams:
-        return False
-
-
 @lru_cache(maxsize=8)
 def _reading_all(secrets: tuple[str, ...]) -> Operations:
     """Return file operations that read everything except the secrets of servers."""
@@ -124,7 +113,7 @@ class _Hidden(NamedTuple):
     until: float
     reachable: Reachable
     below: tuple[str, ...]
-    """Beginnings of the paths below the secrets."""
+    """The secrets with a slash behind them, as the paths below them begin."""
 
 
 _known: _Hidden | None = None
@@ -145,10 +134,28 @@ def _hidden() -> _Hidden:
     return known
 
 
-def shows_secrets(path: str) -> bool:
-    """Return True if a path without links is one that no sandbox shows, or below one."""
-    hidden = _hidden()
-    return path.startswith(hidden.below) or path in hidden.reachable.secrets
+# Directories of which a sandbox has its own.
+_OF_A_SANDBOX = ("/dev", "/proc", "/sys")
+
+
+def shows_as_is(sandbox: SandboxContext, path: str) -> bool:
+    """
+    Return True if a context surely allows reading what is at a path of the host.
+
+    Args:
+        sandbox: A context; for an invalid one the result is False.
+        path: Absolute path without links.
+    """
+    try:
+        reads = not restricts_files(sandbox) or entries.reads_everything(sandbox)
+    except InvalidParams:
+        return False
+    return (
+        reads
+        and not path.startswith(_OF_A_SANDBOX)
+        # With a slash, so that it is compared with the secrets and with what is below them.
+        and not f"{path}/".startswith(_hidden().below)
+    )
 
 
 # The same as for policies, which these belong to.
