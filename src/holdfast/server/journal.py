@@ -68,7 +68,11 @@ class SessionJournal(ProcessObserver):
     def _record_noted(self) -> None:
         noted, self._noted = self._noted, []
         for record, arguments in noted:
-            record(*arguments)
+            try:
+                record(*arguments)
+            except Exception:
+                # One odd record must not cost those behind it.
+                logger.exception("a command could not be recorded")
 
     def _record_start(self, at: float, params: StartParams, process: ServedProcess) -> None:
         here = self._session.processes.on_this_machine

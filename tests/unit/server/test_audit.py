@@ -8,9 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.client.client import ExecServerClient
+from holdfast.server.app import Server
 from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
 from holdfast.server.audit_lines import FileLine, bounded
 from holdfast.server.line_writer import PartlyWritten
+from tests.unit.process.starting import program
 
 SMALL = 64 << 10
 
@@ -184,3 +187,19 @@ def test_huge_commands_are_cut() -> None:
     assert (len(shown), count) == (64, 100_000)
     shown, size, count = bounded(["x" * 2000] * 64)
     assert sum(map(len, shown)) == size <= 16 << 10
+
+
+async def test_what_ends_with_its_server_is_recorded_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    audit = AuditLog(audit_file(path))
+    async with Server(audit=audit) as server:
+        url = await server.listen("ws://127.0.0.1:0")
+        async with await ExecServerClient.connect(url) as client:
+            for name in ("a", "b"):
+                await client.start(program("/bin/sleep", "60", process_id=name))
+    audit.close()
+    written = lines(path)
+    events = [(line["event"], line["process"]) for line in written]
+    assert events[:2] == [("command", "a"), ("command", "b")]
+    assert sorted(events[2:]) == [("exit", "a"), ("exit", "b")]
+    assert [line["time"] for line in written] == sorted(line["time"] for line in written)
