@@ -196,7 +196,9 @@ async def _start(
         undo.callback(child.discard)
         # Our copies of the child's ends: as long as they are open, we would not see its end.
         theirs.close()
-        built = wait_built(channel, to_verify, prepared.cgroup, since=since, kill=child.kill_group)
+        built = wait_built(
+            channel, to_verify, prepared.cgroup, since=since, kill=child.kill_unbuilt
+        )
         if not await built:
             raise SpawnFailed(await _launcher_error(child))
         _attach(child, channel, info)
