@@ -54,8 +54,8 @@ class DeviceNamespace:
         # Queues of the threads that have nothing to do. A call on a dead mount never returns,
         # and must not stop the calls of other event loops: each gets a thread of its own.
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
-        # The process that the threads are in. The child of a fork has to start its own.
-        self._pid = 0
+        # The child of a fork has none of the threads.
+        os.register_at_fork(after_in_child=self._idle.clear)
         self.call(lambda: None)
 
     def call(self, work: Callable[[], T]) -> T:
@@ -65,12 +65,8 @@ class DeviceNamespace:
         Raises:
             OSError: The system refuses to make the namespace or a thread.
         """
-        if self._pid != os.getpid():
-            self._idle = []
-            self._pid = os.getpid()
-        idle = self._idle
         try:
-            thread = idle.pop()
+            thread = self._idle.pop()
         except IndexError:
             thread = _start_thread()
         done: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
@@ -83,7 +79,7 @@ class DeviceNamespace:
             except BaseException as error:  # noqa: BLE001 - for whoever waits
                 raised = error
             # Before the answer: the next call of the same caller finds this thread.
-            idle.append(thread)
+            self._idle.append(thread)
             done.put((result, raised))
 
         thread.put(run)

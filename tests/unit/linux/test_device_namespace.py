@@ -1,20 +1,20 @@
 """Calls in a mount namespace whose `/dev` is another directory."""
 
 import os
-import resource
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from holdfast.linux.device_namespace import DeviceNamespace
 from holdfast.linux.device_nodes import DEVICES, OwnDevices, may_make_devices
+from tests.unit.descriptors import no_descriptors
 
 
 def _works() -> bool:
@@ -45,24 +45,6 @@ def devices() -> Iterator[OwnDevices]:
 @pytest.fixture
 def namespace(devices: OwnDevices) -> DeviceNamespace:
     return DeviceNamespace(devices.folder, devices.kept)
-
-
-@contextmanager
-def no_descriptor_left(*, but: int = 0) -> Iterator[None]:
-    """Let this process open no file, except for so many."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = os.open("/dev/null", os.O_RDONLY)
-    # All numbers below the limit are taken.
-    held = [os.dup(probe) for _ in range(50)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, limits[1]))
-    try:
-        for fd in held[len(held) - but :]:
-            os.close(fd)
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for fd in [probe, *held[: len(held) - but]]:
-            os.close(fd)
 
 
 def _mounted(path: str = "self") -> list[str]:
@@ -192,7 +174,7 @@ def test_mounts_in_shared_memory_are_there(namespace: DeviceNamespace) -> None:
 
 def test_without_a_descriptor_nothing_is_called(namespace: DeviceNamespace) -> None:
     called: list[int] = []
-    with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         namespace.call(lambda: called.append(1))
     assert called == []
     assert namespace.call(lambda: 7) == 7
@@ -203,18 +185,12 @@ def test_a_result_is_not_lost_if_a_call_takes_the_last_descriptor(
 ) -> None:
     """It may be the pid of a child."""
 
-    def take_all() -> list[int]:
-        taken: list[int] = []
-        with suppress(OSError):
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        return taken
+    def take_all() -> int:
+        taken.enter_context(no_descriptors())
+        return 7
 
-    with no_descriptor_left(but=4):
-        taken = namespace.call(take_all)
-        assert taken
-        for fd in taken:
-            os.close(fd)
+    with ExitStack() as taken:
+        assert namespace.call(take_all) == 7
     assert namespace.call(lambda: 7) == 7
 
 
