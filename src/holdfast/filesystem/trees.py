@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 from holdfast.backends import FileSystem
 from holdfast.errors import OperationFailed, Unsupported
 from holdfast.filesystem.transfer import BLOCK, write_blocks
+from holdfast.linux.proc import umask
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
@@ -203,12 +204,8 @@ def permissions_of(file: BinaryIO) -> int | None:
 
 def masked(permissions: int) -> int:
     """Return permission bits without those of the umask."""
-    # `os.umask` would change it for a moment, in which other threads may create files.
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("Umask:"):
-                return permissions & ~int(line.split()[1], 8)
-    return permissions & ~0o022
+    mask = umask()
+    return permissions & ~(0o022 if mask is None else mask)
 
 
 async def run_together(

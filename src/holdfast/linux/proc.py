@@ -1,12 +1,12 @@
 """
-Files of `/proc` that tell about a process: its children, and the fields of `stat`.
+Files of `/proc` that tell about a process: its children, its umask, and the fields of `stat`.
 
 The guardian reads them too, and is to stay small: this module imports nothing but `os`.
 """
 
 import os
 
-__all__ = ["children_of", "children_of_thread", "read_proc", "stat_fields"]
+__all__ = ["children_of", "children_of_thread", "read_proc", "stat_fields", "umask"]
 
 
 def read_proc(path: str) -> bytes:
@@ -74,3 +74,16 @@ def stat_fields(folder: str) -> list[bytes]:
     """
     # The name before them may contain spaces and parentheses, but ends at the last `)`.
     return read_proc(f"{folder}/stat").rpartition(b")")[2].split()
+
+
+def umask() -> int | None:
+    """
+    Return the umask of this process, or None if the kernel does not tell.
+
+    `os.umask` would change it for a moment, in which other threads may create files.
+
+    Raises:
+        OSError: No descriptor is left to read it with.
+    """
+    _, found, rest = read_proc("/proc/self/status").partition(b"\nUmask:")
+    return int(rest.split(None, 1)[0], 8) if found else None

@@ -17,7 +17,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TypeAlias
 
 from holdfast.errors import SpawnFailed
@@ -226,18 +226,21 @@ def _posix_spawn(
     pid = ctypes.c_int()
     arguments = (ctypes.c_char_p * (len(argv) + 1))(*map(_encode, argv), None)
     environment = (ctypes.c_char_p * (len(variables) + 1))(*map(_encode, variables), None)
-    # The rlimit is inherited at the moment of the fork, so it is lowered for just that long.
-    # Descriptors above the limit stay open.
-    lowered = _own_limit if threading.get_ident() == _own_thread else None
-    if lowered is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, lowered)
     values = (ctypes.byref(pid), program, actions, attributes, arguments, environment)
-    start: Callable[[], int] = partial(_libc.posix_spawn, *values)
-    try:
-        number = start() if call is None else call(start)
-    finally:
-        if lowered is not None:
+    lowered = _own_limit if threading.get_ident() == _own_thread else None
+
+    def start() -> int:
+        if lowered is None:
+            return int(_libc.posix_spawn(*values))
+        # The rlimit is inherited at the moment of the fork, so it is lowered for just that long.
+        # Descriptors above the limit stay open, but no thread gets a new one meanwhile.
+        resource.setrlimit(resource.RLIMIT_NOFILE, lowered)
+        try:
+            return int(_libc.posix_spawn(*values))
+        finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (lowered[1], lowered[1]))
+
+    number = start() if call is None else call(start)
     _check(number)
     return pid.value
 

@@ -1,16 +1,20 @@
 """Calls in a mount namespace whose `/dev` is another directory."""
 
 import os
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from holdfast.linux.device_namespace import DeviceNamespace
 from holdfast.linux.device_nodes import DEVICES, OwnDevices, may_make_devices
+from tests.unit.descriptors import no_descriptors
 
 
 def _works() -> bool:
@@ -120,6 +124,106 @@ def test_several_threads_call_at_the_same_time(namespace: DeviceNamespace) -> No
     for thread in threads:
         thread.join()
     assert sorted(got) == [(number, number * 2) for number in range(20)]
+
+
+def test_a_call_that_never_returns_does_not_stop_the_calls_of_other_threads(
+    namespace: DeviceNamespace,
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        may_end.wait(20)
+
+    stuck = threading.Thread(target=namespace.call, args=(hang,))
+    stuck.start()
+    try:
+        assert begun.wait(20)
+        assert namespace.call(lambda: 7) == 7
+        assert stuck.is_alive()
+    finally:
+        may_end.set()
+        stuck.join()
+
+
+def test_one_caller_needs_one_thread(namespace: DeviceNamespace) -> None:
+    assert len({namespace.call(threading.get_native_id) for _ in range(20)}) == 1
+
+
+def test_a_call_has_the_umask_of_that_moment(namespace: DeviceNamespace, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        namespace.call(lambda: (tmp_path / "file").touch(0o777))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o750
+
+
+def test_mounts_in_shared_memory_are_there(namespace: DeviceNamespace) -> None:
+    folder = tempfile.mkdtemp(dir="/dev/shm")
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "inner", folder], check=True)
+        try:
+            (Path(folder) / "file").touch()
+            assert namespace.call(lambda: os.listdir(folder)) == ["file"]
+        finally:
+            subprocess.run(["umount", folder], check=True)
+    finally:
+        os.rmdir(folder)
+
+
+def test_without_a_descriptor_nothing_is_called(namespace: DeviceNamespace) -> None:
+    called: list[int] = []
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        namespace.call(lambda: called.append(1))
+    assert called == []
+    assert namespace.call(lambda: 7) == 7
+
+
+def test_a_result_is_not_lost_if_a_call_takes_the_last_descriptor(
+    namespace: DeviceNamespace,
+) -> None:
+    """It may be the pid of a child."""
+
+    def take_all() -> int:
+        taken.enter_context(no_descriptors())
+        return 7
+
+    with ExitStack() as taken:
+        assert namespace.call(take_all) == 7
+    assert namespace.call(lambda: 7) == 7
+
+
+def test_where_no_thread_can_be_started_the_error_is_one_of_the_system(
+    devices: OwnDevices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(BlockingIOError):
+        DeviceNamespace(devices.folder, devices.kept)
+
+
+_NO_RETURN = """
+import os, sys
+from holdfast.linux.device_namespace import DeviceNamespace
+try:
+    DeviceNamespace(sys.argv[1], ())
+except PermissionError:
+    found = {os.readlink(f"/proc/self/task/{tid}/ns/mnt") for tid in os.listdir("/proc/self/task")}
+    sys.exit(0 if found == {os.readlink("/proc/self/ns/mnt")} else 2)
+sys.exit(1)
+"""
+
+
+def test_a_thread_that_could_not_return_does_not_leave(devices: OwnDevices) -> None:
+    """`setns` needs a capability more than `unshare`."""
+    drop = ["setpriv", "--bounding-set", "-sys_chroot"]
+    done = subprocess.run(
+        [*drop, sys.executable, "-c", _NO_RETURN, devices.folder], timeout=60, check=False
+    )
+    assert done.returncode == 0
 
 
 def test_a_missing_directory_is_an_error_of_the_kernel() -> None:

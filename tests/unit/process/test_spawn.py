@@ -5,7 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import SpawnFailed
 from holdfast.process import spawn as module
 from holdfast.process.pty import open_terminal
-from holdfast.process.spawn import raise_descriptor_limit, spawn
+from holdfast.process.spawn import Caller, raise_descriptor_limit, spawn
 from holdfast.system_text import system_text
 
 DEV_NULL = -1
@@ -25,12 +25,17 @@ def finish(pid: int) -> int:
 
 
 def run(
-    *argv: str, cwd: str = "/", env: Mapping[str, str] | None = None, stdin: int = DEV_NULL
+    *argv: str,
+    cwd: str = "/",
+    env: Mapping[str, str] | None = None,
+    stdin: int = DEV_NULL,
+    call: Caller | None = None,
 ) -> str:
     """Run to its end on pipes; what it wrote."""
     reader, writer = os.pipe()
+    stdio = stdin, writer, writer
     try:
-        pid = spawn(argv[0], argv, cwd=cwd, env=env or {}, stdio=(stdin, writer, writer))
+        pid = spawn(argv[0], argv, cwd=cwd, env=env or {}, stdio=stdio, call=call)
     except BaseException:
         os.close(reader)
         raise
@@ -250,6 +255,22 @@ def test_a_server_takes_all_descriptors_there_are_and_children_do_not(
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     assert run("/bin/sh", "-c", "ulimit -n") == f"{soft}\n"
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+def test_whatever_calls_the_start_has_the_raised_limit(limits: tuple[int, int]) -> None:
+    """It may need descriptors itself, and the server may have more than children may."""
+    raise_descriptor_limit()
+    seen: list[int] = []
+
+    def call(start: Callable[[], int]) -> int:
+        seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        try:
+            return start()
+        finally:
+            seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+    assert run("/bin/sh", "-c", "ulimit -n", call=call) == f"{limits[0]}\n"
+    assert seen == [limits[1]] * 2
 
 
 def test_a_limit_that_is_as_high_as_it_can_be_is_left_alone(limits: tuple[int, int]) -> None:

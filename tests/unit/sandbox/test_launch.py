@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import SpawnFailed
+from holdfast.linux.proc import stat_fields
 from holdfast.process.child import owned_pids
 from holdfast.process.executable_lookup import Launch
 from holdfast.protocol.process import ProcessLimits
@@ -252,6 +253,28 @@ async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
         await task
 
     assert owned_pids() == before
+
+
+async def test_strays_of_a_start_that_is_called_off_are_removed_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the launcher creates more of them."""
+    states: list[bytes] = []
+    before = owned_pids()
+
+    def look(*_: object) -> None:
+        states.extend(stat_fields(f"/proc/{pid}")[0] for pid in owned_pids() - before)
+
+    monkeypatch.setattr(module, "remove_strays", look)
+    waits = ("--ro-bind-data", "0", "/dev/shm/x")
+    to_verify = (planned("write", tmp_path),)
+    task = asyncio.create_task(run("/bin/true", options=waits, terminal=True, to_verify=to_verify))
+    await eventually(lambda: owned_pids() != before)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert states == [b"Z"]
 
 
 async def test_descriptors_that_are_empty_to_read_are_there() -> None:

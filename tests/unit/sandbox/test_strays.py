@@ -73,6 +73,20 @@ def test_a_directory_in_which_nothing_was_renamed_is_not_listed(
     assert os.listdir(work.parent / "outside") == []
 
 
+def test_it_is_found_by_a_link_that_is_older_than_the_start(work: Path) -> None:
+    """The policy was made before somebody put the link there, and bubblewrap began after it."""
+    outside = work.parent / "outside"
+    (outside / ".git").rmdir()
+    (work / "sub").rename(work / "aside")
+    (work / "sub").symlink_to("../outside")
+    while time.time() < work.stat().st_ctime + 0.05:
+        pass
+    since = time.time()
+    (outside / ".git").mkdir()
+    remove_strays(plan(work), since)
+    assert os.listdir(outside) == []
+
+
 def test_it_is_found_by_what_was_mounted(work: Path) -> None:
     led = [(f"{work}/sub", str(work.parent / "outside"))]
     remove_strays(plan(work), just_now(), led)

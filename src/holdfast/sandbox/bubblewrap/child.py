@@ -137,8 +137,8 @@ class SandboxedChild(Child):
                 held.close()
         self.ended()
 
-    def discard(self) -> None:
-        """Kill the sandbox of a failed or cancelled start, and close its descriptors."""
+    def kill_unbuilt(self) -> None:
+        """Kill the sandbox of a failed or cancelled start, which may not be built yet."""
         # If bwrap dies while it starts PID 1, that process waits for ever. A stopped bwrap
         # starts nothing more, so PID 1 is found now or never exists.
         with suppress(ProcessLookupError):
@@ -148,6 +148,9 @@ class SandboxedChild(Child):
                 os.kill(first, signal.SIGKILL)
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def discard(self) -> None:
+        self.kill_unbuilt()
         for fd in {fd for _, fd in self.outputs} | ({self.stdin} - {None}):
             # For the type checker, which does not see that the line above removes None.
             assert fd is not None

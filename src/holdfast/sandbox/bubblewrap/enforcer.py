@@ -9,9 +9,9 @@ import atexit
 import errno
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -97,7 +97,7 @@ class BubblewrapSandbox:
         if namespace is not None and not any(map(hidden_by_own_devices, policy.rules)):
             self._spec_in_namespace = msgspec.structs.replace(
                 self._make_spec(_plan(policy, support, devices=None), blanks),
-                call=namespace.call,
+                call=partial(_call_in, namespace),
             )
         self._reserve()
 
@@ -327,6 +327,20 @@ def _plan(policy: Policy, support: BubblewrapSupport, *, devices: str | None) ->
         read_only_proc=support.read_only_proc,
         devices=devices,
     )
+
+
+def _call_in(namespace: DeviceNamespace, start: Callable[[], int]) -> int:
+    """
+    Call the start of bwrap in a namespace.
+
+    Raises:
+        SpawnFailed: The namespace cannot be made. A plain ENOENT would be taken for the command's.
+    """
+    try:
+        return namespace.call(start)
+    except OSError as error:
+        text = f"the sandbox's devices cannot be mounted: {system_text(error)}"
+        raise SpawnFailed(text, errno=error.errno) from error
 
 
 @cache

@@ -196,7 +196,10 @@ async def _start(
         undo.callback(child.discard)
         # Our copies of the child's ends: as long as they are open, we would not see its end.
         theirs.close()
-        if not await wait_built(channel, to_verify, prepared.cgroup, since=since):
+        built = wait_built(
+            channel, to_verify, prepared.cgroup, since=since, kill=child.kill_unbuilt
+        )
+        if not await built:
             raise SpawnFailed(await _launcher_error(child))
         _attach(child, channel, info)
         undo.pop_all()
@@ -291,6 +294,7 @@ async def wait_built(
     cgroup: CommandCgroup | None,
     *,
     since: float,
+    kill: Callable[[], None] | None = None,
 ) -> bool:
     """
     Wait until the sandbox is built, check its mounts, and move it into its cgroup.
@@ -300,6 +304,7 @@ async def wait_built(
         to_verify: All mounts, if other processes may interfere with them.
         cgroup: The cgroup of the command, if it has one.
         since: A time before the start of bwrap.
+        kill: Kills bwrap; called if the sandbox is given up.
 
     Returns:
         False if bwrap has failed.
@@ -310,7 +315,7 @@ async def wait_built(
     """
     try:
         async with asyncio.timeout(_BUILD_LIMIT):
-            return await _complete(channel, to_verify, cgroup, since=since)
+            return await _complete(channel, to_verify, cgroup, since=since, kill=kill)
     except TimeoutError:
         raise SpawnFailed(f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds") from None
 
@@ -321,6 +326,7 @@ async def _complete(
     cgroup: CommandCgroup | None,
     *,
     since: float,
+    kill: Callable[[], None] | None,
 ) -> bool:
     # Directories that bwrap reached through a link, and the targets of these links.
     led: list[tuple[str, str]] = []
@@ -334,6 +340,14 @@ async def _complete(
                 removal = asyncio.ensure_future(_remove_strays(to_verify, since, led))
             channel.go()
         return await channel.ready()
+    except BaseException:
+        if kill is not None:
+            # After a cancellation bwrap may be at work, and must create nothing after the removal.
+            kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_LIMIT):
+                    await channel.hung_up()
+        raise
     finally:
         # Even if the check passes in the end: a link may have been there for a moment, and
         # bwrap may have made files behind it.

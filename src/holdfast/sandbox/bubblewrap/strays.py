@@ -70,19 +70,19 @@ def _links(paths: Sequence[str], since: float) -> Iterator[tuple[str, str]]:
     """
     Yield the directories above these paths, each with every path that it may have led to.
 
-    Whoever exchanges a directory and a link has the link next to it, or in its place. Where
-    nobody has renamed anything since then, there is no need to look.
+    Whoever exchanges a directory and a link has the link next to it, or in its place. A directory
+    is listed for the former only if something in it was renamed since then.
     """
     above = {path[:at] for path in paths for at, char in enumerate(path) if char == "/" and at}
     for parent in {os.path.dirname(path) for path in above}:
-        if not _changed(parent, since):
-            continue
-        # If two names are exchanged during one listing, it may show the link at neither.
-        targets = {target for _ in range(_LISTS) for target in _where_links_lead(parent)}
-        if targets:
-            for directory in above:
-                if os.path.dirname(directory) == parent:
-                    yield from ((directory, target) for target in targets)
+        exchangeable = [path for path in above if os.path.dirname(path) == parent]
+        # Before the look at the time: a link may be older than the start and still be there. If it
+        # is gone by now, that was a change.
+        targets = {target for path in exchangeable for target in _where_link_leads(path)}
+        if _changed(parent, since):
+            # If two names are exchanged during one listing, it may show the link at neither.
+            targets.update(target for _ in range(_LISTS) for target in _where_links_lead(parent))
+        yield from ((path, target) for path in exchangeable for target in targets)
 
 
 def _changed(directory: str, since: float) -> bool:
@@ -94,15 +94,23 @@ def _changed(directory: str, since: float) -> bool:
 
 
 def _where_links_lead(parent: str) -> Iterator[str]:
+    """Yield the targets of the links in a directory."""
     with suppress(OSError), os.scandir(parent) as entries:
         links = 0
         for entry in entries:
             if entry.is_symlink() and links < _MAX_LINKS:
                 links += 1
-                said = os.path.normpath(os.path.join(parent, os.readlink(entry.path)))
-                for own in _LAUNCHERS_OWN:
-                    said = said.removeprefix(own) or "/"
-                yield os.path.realpath(said)
+                yield from _where_link_leads(entry.path)
+
+
+def _where_link_leads(path: str) -> Iterator[str]:
+    """Yield the target of a link; nothing if there is none at this path."""
+    # EINVAL: it is no link.
+    with suppress(OSError):
+        said = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+        for own in _LAUNCHERS_OWN:
+            said = said.removeprefix(own) or "/"
+        yield os.path.realpath(said)
 
 
 def _remove(path: str, since: float) -> bool:
