@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Callable
 from functools import partial
 
@@ -72,6 +73,9 @@ class ServerTls:
         for path in (self._certificate, self._key):
             try:
                 mode = os.stat(path).st_mode
+                if not stat.S_ISREG(mode):
+                    # A FIFO would hang for ever.
+                    raise OSError(None, "it is no regular file")
             except OSError as error:
                 raise BadCertificate(
                     f"cannot read {path}: {system_text(error)}", errno=error.errno, path=path
