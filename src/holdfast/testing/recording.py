@@ -9,7 +9,7 @@ from holdfast.protocol.process import OutputChunk, OutputStream, StartParams
 from holdfast.testing.calls import Asked
 from holdfast.testing.line import Changes
 
-__all__ = ["MAX_RECORDED", "Lost", "Recorded", "Recording", "written"]
+__all__ = ["MAX_RECORDED", "LostProcess", "Recorded", "Recording", "written"]
 
 MAX_RECORDED = 64 << 20
 """Bytes of output and input that a recording keeps."""
@@ -17,13 +17,13 @@ MAX_RECORDED = 64 << 20
 T = TypeVar("T")
 
 
-class Lost(NamedTuple):
+class LostProcess(NamedTuple):
     """The loss of a process that cannot be reached any more."""
 
     error: HoldfastError
 
 
-What: TypeAlias = StartParams | HoldfastError | Asked | ProcessEvent | Lost
+What: TypeAlias = StartParams | HoldfastError | Asked | ProcessEvent | LostProcess
 
 
 class Recorded(NamedTuple):

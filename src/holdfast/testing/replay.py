@@ -8,7 +8,7 @@ from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.testing.backend import FakeBackend
 from holdfast.testing.calls import Asked
 from holdfast.testing.process import FakeProcess
-from holdfast.testing.recording import Lost, Recorded, Recording, written
+from holdfast.testing.recording import LostProcess, Recorded, Recording, written
 
 __all__ = ["replay"]
 
@@ -56,7 +56,7 @@ class _Take:
             if isinstance(what, Asked):
                 asked[what.call] += 1
                 await _wait_for(process, what, asked[what.call])
-            elif isinstance(what, Lost):
+            elif isinstance(what, LostProcess):
                 process.fail(what.error)
             elif not isinstance(what, StartParams | HoldfastError):
                 _happen(process, what)

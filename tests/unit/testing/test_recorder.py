@@ -16,7 +16,7 @@ from holdfast.testing import (
     HOLDFAST,
     Asked,
     FakeBackend,
-    Lost,
+    LostProcess,
     RecordedEnvironment,
     Recorder,
     Recording,
@@ -106,7 +106,7 @@ async def test_a_loss_is_recorded_and_played_again(output: bytes) -> None:
             backend.processes[0].output(output)
         backend.lose_for_good(ConnectionLost("gone"))
         recording = recorder.recording
-        await recording.until(lambda: isinstance(recording.entries[-1].what, Lost))
+        await recording.until(lambda: isinstance(recording.entries[-1].what, LostProcess))
     # The start itself has not failed.
     assert recording.failures == []
     async with replay(recording) as again:
