@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import socket
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -161,6 +163,27 @@ def test_serve_says_what_may_have_been_meant() -> None:
         "Error: invalid websocket --listen URL `ws://localhost:0`; expected `ws://IP:PORT`"
         " (did you mean `ws://127.0.0.1:0`?)\n"
     )
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_keep_nothing_from_working(tmp_path: Path, closed: str) -> None:
+    """A service manager or a cron job may start a program without them."""
+    program = shlex.join(HOLDFAST)
+    listed = subprocess.run(
+        ["sh", "-c", f"{program} fs ls / {closed}"],
+        stdout=subprocess.DEVNULL,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert listed.returncode == 0
+    path = tmp_path / "socket"
+    serve = f"exec {program} serve --config /dev/null --listen unix://{path} {closed}"
+    with subprocess.Popen(["sh", "-c", serve], stdout=subprocess.DEVNULL) as server:
+        deadline = time.monotonic() + LIMIT
+        while not path.exists() and server.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        server.terminate()
+        assert server.wait(LIMIT) == 0
 
 
 @pytest.mark.requirement("serve.listen.port-in-use")

@@ -84,6 +84,22 @@ async def test_the_server_of_the_variable_is_where_things_run(
         assert repr(env) == f"<RemoteEnvironment 'remote' at {server.url}, connected>"
 
 
+def test_a_variable_that_the_file_overrides_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "environments.toml"
+    file.write_text('[[environments]]\nid = "build"\nurl = "ws://127.0.0.1:1"\n')
+    url = {"HOLDFAST_EXEC_SERVER_URL": "ws://127.0.0.1:2"}
+    ignored = f"holdfast: HOLDFAST_EXEC_SERVER_URL is ignored: {file} decides on the default\n"
+    ran = call(tmp_path, "run", "-v", "--", "pwd", **url)
+    assert ran.stderr == f"holdfast: running on this machine, in {tmp_path}\n{ignored}"
+    listed = call(tmp_path, "fs", "ls", "-v", **url)
+    assert listed.stderr == f"holdfast: files of this machine\n{ignored}"
+    assert call(tmp_path, "env", "list", **url).stderr == ignored
+    # Who names a place is told nothing, and neither is who does not ask.
+    for words in (("run", "-v", "--on", "local"), ("run",)):
+        assert "ignored" not in call(tmp_path, *words, "--", "true", **url).stderr
+    assert call(tmp_path, "env", "list", "--names", **url).stderr == ""
+
+
 def test_files_keep_their_modes_and_can_be_moved(
     far: tuple[ServerProcess, Path],
     tmp_path: Path,

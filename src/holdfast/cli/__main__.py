@@ -1,5 +1,6 @@
 """Entry point of `holdfast`: parses the command line and imports only the chosen subcommand."""
 
+import os
 import sys
 
 from holdfast.cli.parser import make_parser
@@ -14,6 +15,7 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    _open_missing_streams()
     arguments = sys.argv[1:] if argv is None else argv
     parser = make_parser(arguments[0] if arguments else None)
     if not arguments:
@@ -30,6 +32,14 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         return 141
     return status
+
+
+def _open_missing_streams() -> None:
+    """Open `/dev/null` for closed standard streams, for which Python has None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # In this order each one gets its own number, the lowest that is free.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the end
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from time import perf_counter
 
 import msgspec
 
-from holdfast.cli.exit_status import Ended, text_with_advice
+from holdfast.cli.exit_status import FAILED, Ended, text_with_advice
 from holdfast.cli.latency import answer_time, server_version
-from holdfast.cli.server_options import split_command
+from holdfast.cli.server_options import say_ignored_variable, split_command
 from holdfast.cli.table import aligned
 from holdfast.cli.token import read_token
 from holdfast.environments.config import edit
@@ -57,7 +57,8 @@ def env(operation: str, options: argparse.Namespace) -> int:
         }[operation](options)
     except Ended as end:
         print(f"holdfast: {end.text}", file=sys.stderr)
-        return end.status
+        # 125 is for commands that run something, whose own status could be 1.
+        return 1 if end.status == FAILED else end.status
     except InvalidConfig as error:
         print(f"holdfast: {text_with_advice(error)}", file=sys.stderr)
         return 1
@@ -131,6 +132,8 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([environment.facts() for environment in environments], indent=2))
         return 0
+    if options.file is None:
+        say_ignored_variable(lambda text: print(f"holdfast: {text}", file=sys.stderr))
     if not environments:
         print("there are no environments", file=sys.stderr)
         return 0

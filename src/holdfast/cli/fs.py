@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast.backends import FileSystem
 from holdfast.cli.exit_status import FAILED, Ended
 from holdfast.cli.loading import load
-from holdfast.cli.server_options import choose_environment, opened
+from holdfast.cli.server_options import choose_environment, opened, say_ignored_variable
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -158,6 +158,8 @@ async def _file_location(options: argparse.Namespace) -> AsyncIterator[Environme
         if options.verbose:
             name = f"`{options.on}`, " if environment.is_remote and options.on else ""
             complain(f"files of {name}{environment.where}")
+            if options.by_default:
+                say_ignored_variable(complain)
         if not environment.is_remote:
             yield EnvironmentFiles(environment.filesystem, os.getcwd(), writes_blocks=True)
             return

@@ -10,6 +10,7 @@ from holdfast.backends import ExecProcess
 from holdfast.cli.exit_status import FAILED, Ended, refused
 from holdfast.cli.loading import load
 from holdfast.cli.sandbox_options_parser import CONFINING
+from holdfast.cli.server_options import say_ignored_variable
 from holdfast.cli.streams import is_null
 from holdfast.cli.terminal import terminal_size
 from holdfast.environments.environment import Environment
@@ -46,6 +47,8 @@ async def launch(
     if options.verbose:
         name = f"`{options.on}`, " if environment.is_remote and options.on else ""
         say(f"running on {name}{environment.where}, in {(await environment.uri()).native}")
+        if options.by_default:
+            say_ignored_variable(say)
     sandbox, limits = await _confinement(options, environment)
     size = terminal_size() if options.tty and await _knows_sizes(environment) else None
     try:

@@ -2,7 +2,7 @@
 
 import argparse
 
-__all__ = ["add_listen_options", "add_principal_limits", "positive"]
+__all__ = ["ListenAction", "add_listen_options", "add_principal_limits", "positive"]
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
@@ -25,7 +25,7 @@ def add_listen_options(
         "--listen",
         metavar="URL",
         default=default,
-        action=_ListenAction,
+        action=ListenAction,
         help="ws://IP:PORT, stdio or unix:///PATH; a second one listens there, too"
         f" (default: {default_about})",
     )
@@ -91,7 +91,7 @@ def add_principal_limits(parser: argparse.ArgumentParser) -> None:
         )
 
 
-class _ListenAction(argparse.Action):
+class ListenAction(argparse.Action):
     """Action for `--listen`: the first value replaces the default, further ones are added."""
 
     def __call__(
@@ -106,6 +106,8 @@ class _ListenAction(argparse.Action):
             namespace.also_listen = (*namespace.also_listen, values)
         else:
             namespace.listen, namespace.listen_given = values, True
+            # Those of a config file, which the command line replaces all together.
+            namespace.also_listen = ()
 
 
 def positive(text: str) -> int:

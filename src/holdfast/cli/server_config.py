@@ -7,6 +7,7 @@ The parser defines what is allowed, so every option can be in the file. The comm
 import argparse
 import os
 
+from holdfast.cli.listen_parser import ListenAction
 from holdfast.cli.loading import load
 from holdfast.errors import InvalidConfig
 from holdfast.suggestions import closest
@@ -46,8 +47,7 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
         if path is None or streams or not os.path.lexists(path):
             return options
     known = _options_of(parser)
-    single: dict[str, Any] = {}
-    lists: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in _read(path).items():
         action = known.get(key)
         if action is None:
@@ -55,18 +55,14 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
             shown = key.encode("unicode_escape").decode()
             raise InvalidConfig(f"{path}: there is no option `{shown}`{_suggestion(key, known)}")
         try:
-            values = _converted(action, value, os.path.dirname(os.path.abspath(path)))
+            first, *more = _converted(action, value, os.path.dirname(os.path.abspath(path)))
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
             raise InvalidConfig(f"{path}: {key}: {error}") from error
-        if _takes_many(action):
-            lists[action.dest] = values
-        else:
-            single[action.dest] = values[-1]
+        found[action.dest] = first
+        if isinstance(action, ListenAction):
+            found["also_listen"] = tuple(more)
     # argparse keeps what a namespace has, unless the command line sets it.
-    merged = parser.parse_args(options.arguments[1:], argparse.Namespace(**single))
-    for name, found in lists.items():
-        if getattr(merged, name) == parser.get_default(name):
-            setattr(merged, name, found)
+    merged = parser.parse_args(options.arguments[1:], argparse.Namespace(**found))
     return argparse.Namespace(**{**vars(options), **vars(merged)})
 
 
@@ -106,13 +102,11 @@ def _suggestion(key: str, known: dict[str, argparse.Action]) -> str:
     return f"; did you mean `{close}`?" if close else ""
 
 
-def _takes_many(action: argparse.Action) -> bool:
-    return isinstance(action, argparse._AppendAction)  # noqa: SLF001
-
-
 def _converted(action: argparse.Action, value: object, folder: str) -> "list[Any]":
     """
-    Return a value of the file as the option would have it on the command line.
+    Return the values of an option in the file as they would be on the command line.
+
+    Only `listen`, which may be repeated there, takes a list here and has more than one.
 
     Raises:
         TypeError: It is of another type, such as a text for a switch.
@@ -122,7 +116,9 @@ def _converted(action: argparse.Action, value: object, folder: str) -> "list[Any
         if not isinstance(value, bool):
             raise TypeError(f"expected true or false, not {_type_name(value)}")
         return [value]
-    values = value if isinstance(value, list) and _takes_many(action) else [value]
+    values = value if isinstance(value, list) and isinstance(action, ListenAction) else [value]
+    if not values:
+        raise ValueError("the list is empty")
     return [_one(action, item, folder) for item in values]
 
 

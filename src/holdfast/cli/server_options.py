@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, cast
 import holdfast
 from holdfast.cli.exit_status import FAILED, Ended, text_with_advice
 from holdfast.cli.loading import load
-from holdfast.environments.config.home import holdfast_home, is_configured
+from holdfast.environments.config.home import (
+    environments_file,
+    holdfast_home,
+    ignored_variable,
+    is_configured,
+)
 from holdfast.environments.local import LocalEnvironment
 from holdfast.errors import (
     ConnectionLost,
@@ -24,7 +29,13 @@ if TYPE_CHECKING:
     from holdfast.environments.environment import Environment
     from holdfast.environments.remote import RemoteEnvironment
 
-__all__ = ["choose_environment", "is_remote", "opened", "split_command"]
+__all__ = [
+    "choose_environment",
+    "is_remote",
+    "opened",
+    "say_ignored_variable",
+    "split_command",
+]
 
 # Seconds between two messages that a lost connection is still being retried.
 _STILL_TRYING = 5.0
@@ -38,6 +49,7 @@ def choose_environment(options: argparse.Namespace) -> None:
         Ended: There is no default, it cannot be read, or the options contradict each other.
     """
     named = options.on is not None or options.url is not None or options.cmd is not None
+    options.by_default = not named
     if not named and is_configured(os.environ):
         _choose_default(options)
     # A token for another server would be sent to the wrong one.
@@ -69,7 +81,14 @@ def _choose_default(options: argparse.Namespace) -> None:
         # As a URL, so that `--token-file` may go with it.
         options.url = entry.transport.url
     else:
-        options.on, options.by_default = entry.id, True
+        options.on = entry.id
+
+
+def say_ignored_variable(say: Callable[[str], None]) -> None:
+    """Say that a variable with a URL is ignored, if it is; for whoever asks where things run."""
+    name = ignored_variable(os.environ)
+    if name is not None:
+        say(f"{name} is ignored: {environments_file(os.environ)} decides on the default")
 
 
 def is_remote(options: argparse.Namespace) -> bool:
@@ -190,7 +209,7 @@ async def _client_of(
             reason = f"no server answers through `{options.cmd}`: {reason}"
         elif options.on is not None:
             name, advice = f"environment `{options.on}`", ""
-            if getattr(options, "by_default", False):
+            if options.by_default:
                 name, advice = f"the default {name}", "; `--on local` means this machine"
             reason = f"cannot reach {name}: {reason}{advice}"
         raise Ended(FAILED, reason) from error

@@ -16,6 +16,7 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
 
     Without any of them the default environment is meant: see `cli/server_options.py`.
     """
+    parser.set_defaults(by_default=False)
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--on",

@@ -55,8 +55,8 @@ class AuditFile:
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
-        # True if the last write stopped in the middle of a line.
-        self._torn = False
+        # Size at which the file is renamed; larger after an attempt that failed.
+        self._full_at = max_bytes
         try:
             self._descriptor = self._open()
         except OSError as error:
@@ -66,6 +66,8 @@ class AuditFile:
                 path=path,
             ) from error
         self._rotates = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        # True if the last line has no end: a write stopped in its middle, perhaps before the start.
+        self._torn = self._rotates and _is_torn(self._descriptor)
 
     def write(self, data: bytes) -> None:
         """
@@ -75,8 +77,10 @@ class AuditFile:
             OSError: Nothing was written.
             PartlyWritten: Some lines were written.
         """
-        if self._rotates and self._follow_renames() + len(data) > self._max_bytes:
-            self._rotate()
+        if self._rotates:
+            size = self._follow_renames() + len(data)
+            if size > self._full_at:
+                self._rotate(size)
         # A torn line would make the first of the new lines unreadable as well.
         if self._torn:
             write_all(self._descriptor, b"\n")
@@ -106,7 +110,8 @@ class AuditFile:
         fresh = self._open()
         os.close(self._descriptor)
         self._descriptor = fresh
-        self._torn = False
+        self._torn = _is_torn(fresh)
+        self._full_at = self._max_bytes
 
     def _follow_renames(self) -> int:
         """Open the file anew if another one has its path, or none; return its size."""
@@ -119,13 +124,19 @@ class AuditFile:
         self._reopen()
         return os.fstat(self._descriptor).st_size
 
-    def _rotate(self) -> None:
+    def _rotate(self, size: int) -> None:
+        # Up to the first number that is free, since many more may be allowed than there are.
+        last = 1
+        while last < self._kept and os.path.lexists(f"{self._path}.{last}"):
+            last += 1
         try:
-            for number in range(self._kept, 1, -1):
+            for number in range(last, 1, -1):
                 _rename(f"{self._path}.{number - 1}", f"{self._path}.{number}")
             _rename(self._path, f"{self._path}.1")
         except OSError as error:
-            # A file that grows is better than lines that are lost.
+            # A file that grows is better than lines that are lost. It is tried again when as much
+            # has been added; until then, another program may rename the file.
+            self._full_at = size + self._max_bytes
             logger.warning(
                 LogEvent(
                     "the audit log cannot be rotated",
@@ -133,7 +144,6 @@ class AuditFile:
                     reason=system_text(error),
                 )
             )
-            self._rotates = False
             return
         self._reopen()
 
@@ -142,8 +152,24 @@ def _rename(old: str, new: str) -> None:
     try:
         os.replace(old, new)
     except FileNotFoundError:
-        # There are fewer old files than may be kept.
+        # Another program has removed it in the meantime.
         return
+
+
+def _is_torn(descriptor: int) -> bool:
+    """Return True if the file does not end with a line end."""
+    try:
+        size = os.fstat(descriptor).st_size
+        # It is open for writing only; whoever may not read it has to do without the answer.
+        reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return size > 0 and os.pread(reading, 1, size - 1) != b"\n"
+    except OSError:
+        return False
+    finally:
+        os.close(reading)
 
 
 class AuditLog:

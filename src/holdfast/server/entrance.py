@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -37,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 # Characters of a token in `--token-file`; a shorter one could be guessed.
 _SHORTEST: Final = 16
+
+# Seconds to read the files again, after which the log says that it takes too long.
+_SLOW: Final = 5.0
 
 # Seconds after SIGHUP until a closed terminal can be told from a reload.
 _HANGUP_LOOK: Final = 0.5
@@ -281,7 +286,8 @@ class Reloading:
         self._entrance = entrance
         self._terminal_gone = terminal_gone
         self._had_terminal = _has_terminal()
-        self._running: asyncio.Future[list[str]] | None = None
+        self._running = False
+        self._slow: asyncio.TimerHandle | None = None
         self._again = False
         self._looking: asyncio.TimerHandle | None = None
 
@@ -290,25 +296,45 @@ class Reloading:
         if self._had_terminal and self._looking is None:
             # The kernel sends the signal first, and detaches the terminal after that.
             self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
-        if self._running is not None:
+        if self._running:
             # The files may have changed after they were read, so they are read once more.
             self._again = True
             return
         tell_service_manager(RELOADING)
-        self._running = self._loop.run_in_executor(None, self._entrance.reload)
-        self._running.add_done_callback(self._done)
+        # Not in a thread of the event loop's executor, whose end the server would wait for: a file
+        # on a dead mount can hang for ever.
+        threading.Thread(target=self._read, name="holdfast-reload", daemon=True).start()
+        self._running = True
+        self._slow = self._loop.call_later(_SLOW, self._say_slow)
+
+    def _read(self) -> None:
+        try:
+            problems = self._entrance.reload()
+        except Exception as error:
+            logger.exception("tokens and certificates could not be read")
+            problems = [repr(error)]
+        # The server may have ended meanwhile, and its event loop with it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._done, problems)
+
+    def _say_slow(self) -> None:
+        logger.error(
+            "SIGHUP: tokens and certificates could not be read in %gs; what was read before stays"
+            " in use",
+            _SLOW,
+        )
 
     def _look_for_terminal(self) -> None:
         self._looking = None
         if not _has_terminal():
             self._terminal_gone()
 
-    def _done(self, reading: asyncio.Future[list[str]]) -> None:
-        self._running = None
-        if reading.cancelled():
-            return
+    def _done(self, problems: list[str]) -> None:
+        self._running = False
+        # Set with `_running`.
+        assert self._slow is not None
+        self._slow.cancel()
         tell_service_manager(READY)
-        problems = reading.result()
         for problem in problems:
             logger.error("SIGHUP: %s; what was read before stays in use", problem)
         if not problems:

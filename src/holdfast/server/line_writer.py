@@ -195,6 +195,9 @@ class LineWriter(Generic[T]):
             while self._queue:
                 self._write_some()
             if self._closing:
+                # Nothing will follow that the line about lost records could stand before.
+                if self.lost > self._marked:
+                    self._write_some()
                 return
 
     def _write_some(self) -> None:

@@ -1,6 +1,5 @@
 """Listeners of a server: their URLs, and their answers to plain HTTP [serve.listen.*]."""
 
-import asyncio
 import ipaddress
 import os
 import re
@@ -22,6 +21,7 @@ from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 # Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
 if TYPE_CHECKING:
     from holdfast.transports import unix, websocket_listener
+    from holdfast.transports.accepting import PlainListener
     from holdfast.transports.tls import ServerTls, TlsListener
     from holdfast.transports.websocket_listener import Gate
 else:
@@ -150,7 +150,7 @@ class Listening:
     def __init__(
         self,
         url: str,
-        server: "asyncio.Server | TlsListener",
+        server: "PlainListener | TlsListener",
         hidden: Reachable,
         *,
         owns_files: bool = True,

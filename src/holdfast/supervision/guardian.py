@@ -28,6 +28,7 @@ from holdfast.linux.proc import children_of
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import fcntl
     import termios
 
     from holdfast.linux import cgroupfs, device_nodes
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.supervision.service_manager import ServiceManager
 else:
     # Only some guardians need these, or only at their end: until then they stay smaller.
+    fcntl = late_module("fcntl")
     termios = late_module("termios")
     cgroupfs = late_module("holdfast.linux.cgroupfs")
     device_nodes = late_module("holdfast.linux.device_nodes")
@@ -110,7 +112,8 @@ def run_guarded(
         forward: Signals for the worker to handle. Each one that the guardian gets appears on
             that descriptor, as one byte with its number. The worker ignores those sent to it
             directly: a terminal sends its signals to both, and they must count once. Without
-            `forward`, the usual signals stop the worker, and kill it after a time limit.
+            `forward`, the usual signals stop the worker, and kill it after a time limit. With it
+            they kill a worker that has not even read them by then.
         pass_on: Signals, of those that would stop the worker, that it is sent instead.
         release_stderr: Close stderr, too, in the guardian: its reader must see end of file
             while the worker still runs.
@@ -199,6 +202,8 @@ def _guard(
     if held is not None:
         os.set_blocking(held, False)
     deadline: float | None = None
+    # Signals written to the pipe so far, and until the one that the deadline is about.
+    sent = due = 0
     news = () if _manager is None else _manager.signals
     while True:
         number = _next_signal((*awaited, *news, signal.SIGCHLD), deadline)
@@ -213,7 +218,8 @@ def _guard(
                 return status
         elif number is None:
             # The deadline of an earlier stop signal has passed.
-            os.kill(worker, signal.SIGKILL)
+            if held is None or sent - _unread(held) < due:
+                os.kill(worker, signal.SIGKILL)
             deadline = None
         elif number in pass_on:
             os.kill(worker, number)
@@ -222,10 +228,18 @@ def _guard(
             deadline = time.monotonic() + _STOP_LIMIT
         else:
             try:  # noqa: SIM105 - contextlib would be one import more
-                os.write(held, bytes([number]))
+                sent += os.write(held, bytes([number]))
             except OSError:
                 # The worker has exited, or 65,536 signals fill the pipe.
                 pass
+            # A worker that reads no signals hangs, on a dead mount for one.
+            if number in _STOP_SIGNALS and deadline is None:
+                deadline, due = time.monotonic() + _STOP_LIMIT, sent
+
+
+def _unread(pipe: int) -> int:
+    """Return the number of bytes in a pipe, given by its writing end."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), "little")
 
 
 def _next_signal(awaited: Collection[int], deadline: float | None) -> int | None:

@@ -9,7 +9,7 @@ from holdfast.testing.filesystem import FakeFileSystem, FileRequest
 from holdfast.testing.line import FakeLine
 from holdfast.testing.process import FakeProcess
 from holdfast.testing.recorder import RecordedEnvironment, Recorder
-from holdfast.testing.recording import Recorded, Recording
+from holdfast.testing.recording import LostProcess, Recorded, Recording
 from holdfast.testing.replay import replay
 from holdfast.testing.scripted import ScriptedPeer, ScriptedServer
 from holdfast.testing.virtual_time import VirtualTimeLoop, WaitsForEver, run_virtual
@@ -26,6 +26,7 @@ __all__ = [
     "FakePath",
     "FakeProcess",
     "FileRequest",
+    "LostProcess",
     "Program",
     "Recorded",
     "RecordedEnvironment",

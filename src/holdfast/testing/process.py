@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from holdfast.errors import (
+    HoldfastError,
     InvalidParams,
     InvalidRequest,
     Refused,
@@ -71,24 +72,24 @@ class FakeProcess(ScriptedProcess):
         self._record_call("read", after_seq, max_bytes, wait)
         if self._here.closed:
             return self._here.read(after_seq, max_bytes)
-        await self.line.available()
+        await self._available()
         if wait > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(wait, _LONGEST_WAIT)):
                     await self.line.changes.wait(
                         lambda: (
-                            self.line.failure is not None
+                            self._loss is not None
                             or (self.line.up and self._there.has_news(after_seq))
                         )
                     )
-            await self.line.available()
+            await self._available()
         return self._there.read(after_seq, max_bytes)
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         data = check_input(data, write_id)
         self._record_call("write", data, write_id)
-        if self.line.failure is not None and not self._here.closed:
-            raise self.line.failure
+        if self._failure is not None:
+            raise self._failure
         if self.write_status is not None:
             return self.write_status
         if not self._takes_input():
@@ -144,7 +145,7 @@ class FakeProcess(ScriptedProcess):
             return WaitingFor.UNKNOWN
         if self.verdict is not None:
             return WaitingFor.NONE
-        await self.line.available()
+        await self._available()
         if not self.running:
             return WaitingFor.NONE
         return self.waits_for if self.params.tty else WaitingFor.UNKNOWN
@@ -166,8 +167,8 @@ class FakeProcess(ScriptedProcess):
     ) -> bool:
         check_streams(streams)
         self._record_call("terminate", tree, left, streams)
-        if self.line.failure is not None and not self._here.closed:
-            raise self.line.failure
+        if self._failure is not None:
+            raise self._failure
         asked = Termination(tree, left, streams)
         self.terminations.append(asked)
         if not self.capabilities.process_terminate_left:
@@ -190,7 +191,23 @@ class FakeProcess(ScriptedProcess):
         self._record_call(call, *arguments)
         if not supported:
             raise Unsupported(codes.METHOD_NOT_FOUND, f"exec-server does not know {call}")
-        await self.line.available()
+        await self._available()
+
+    @property
+    def _loss(self) -> HoldfastError | None:
+        """The loss of this process, or of the connection."""
+        return self.line.failure if self._failure is None else self._failure
+
+    async def _available(self) -> None:
+        """
+        Wait until a call gets through.
+
+        Raises:
+            HoldfastError: It never will.
+        """
+        await self.line.changes.wait(lambda: self.line.up or self._loss is not None)
+        if self._loss is not None:
+            raise self._loss
 
     def _record_call(self, call: Call, *arguments: object) -> None:
         """Note a call, and refuse it if the test said so."""

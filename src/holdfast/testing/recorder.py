@@ -26,7 +26,7 @@ from holdfast.protocol.process import (
 )
 from holdfast.tasks import OwnedTasks
 from holdfast.testing.calls import HOLDFAST, Asked
-from holdfast.testing.recording import Recording
+from holdfast.testing.recording import LostProcess, Recording
 
 __all__ = ["RecordedEnvironment", "RecordedProcess", "RecordedStream", "Recorder"]
 
@@ -85,7 +85,7 @@ class Recorder:
                     history.happened(event)
         except HoldfastError as error:
             # The process cannot be reached any more.
-            history.add(error)
+            history.add(LostProcess(error))
 
 
 class _History:
@@ -102,7 +102,7 @@ class _History:
         self._last_seq = 0
         self._ended: set[OutputStream] = set()
 
-    def add(self, what: Asked | HoldfastError) -> None:
+    def add(self, what: Asked | LostProcess) -> None:
         """Record a call, or the loss of the process."""
         self._recording.add(self._process_id, what)
 

@@ -9,7 +9,7 @@ from holdfast.protocol.process import OutputChunk, OutputStream, StartParams
 from holdfast.testing.calls import Asked
 from holdfast.testing.line import Changes
 
-__all__ = ["MAX_RECORDED", "Recorded", "Recording", "written"]
+__all__ = ["MAX_RECORDED", "LostProcess", "Recorded", "Recording", "written"]
 
 MAX_RECORDED = 64 << 20
 """Bytes of output and input that a recording keeps."""
@@ -17,7 +17,13 @@ MAX_RECORDED = 64 << 20
 T = TypeVar("T")
 
 
-What: TypeAlias = StartParams | HoldfastError | Asked | ProcessEvent
+class LostProcess(NamedTuple):
+    """The loss of a process that cannot be reached any more."""
+
+    error: HoldfastError
+
+
+What: TypeAlias = StartParams | HoldfastError | Asked | ProcessEvent | LostProcess
 
 
 class Recorded(NamedTuple):
@@ -26,7 +32,8 @@ class Recorded(NamedTuple):
     process_id: str
     what: What
     """
-    The request of its start, or the error of a start that failed; a call of the seam; or an event.
+    The request of its start, or the error of a start that failed; a call of the seam; an event;
+    or the loss of a process that was started.
     """
 
 
@@ -51,9 +58,7 @@ class Recording:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def add(
-        self, process_id: str, what: StartParams | HoldfastError | Asked | ProcessEvent
-    ) -> None:
+    def add(self, process_id: str, what: What) -> None:
         """Add an entry, unless its bytes are too many."""
         # Only bytes are counted: of all else a test makes few.
         size = _size(what)

@@ -8,7 +8,7 @@ from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.testing.backend import FakeBackend
 from holdfast.testing.calls import Asked
 from holdfast.testing.process import FakeProcess
-from holdfast.testing.recording import Recorded, Recording, written
+from holdfast.testing.recording import LostProcess, Recorded, Recording, written
 
 __all__ = ["replay"]
 
@@ -18,7 +18,7 @@ def replay(recording: Recording) -> FakeBackend:
     Return a backend on which the recorded commands do again what they did.
 
     A start is answered by the first recorded one with the same arguments that was not played
-    yet, an error included. The process waits for as much input as was written before each
+    yet, an error or a loss included. The process waits for as much input as was written before each
     output. A start that was not recorded is left to the test, as on any `FakeBackend`.
     """
     backend = FakeBackend()
@@ -56,6 +56,8 @@ class _Take:
             if isinstance(what, Asked):
                 asked[what.call] += 1
                 await _wait_for(process, what, asked[what.call])
+            elif isinstance(what, LostProcess):
+                process.fail(what.error)
             elif not isinstance(what, StartParams | HoldfastError):
                 _happen(process, what)
         # Without a recorded exit it runs on, until it is killed.

@@ -8,9 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.errors import (
-    HoldfastError,
-)
+from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.events import (
     Closed,
     Exited,
@@ -128,7 +126,7 @@ class ScriptedProcess:
         self._readers = EventReaders(
             self._here, self._hold, self._release, can_hold=lambda: self._can_hold
         )
-        self.line.watch(self._restored, self._fail)
+        self.line.watch(self._restored, self.fail)
 
     # -- what happens, as the test says it
 
@@ -296,6 +294,13 @@ class ScriptedProcess:
         """Lose the server; every process of its backend that is not closed here fails."""
         self.line.lose_for_good(error)
 
+    def fail(self, error: HoldfastError | None = None) -> None:
+        """Lose this process alone: its readers and calls fail, now and later."""
+        if not self._here.closed:
+            self._failure = ConnectionLost("the fake process is lost") if error is None else error
+            self._readers.fail(self._failure)
+            self.line.changes.notify()
+
     def refuse(self, call: Call, error: HoldfastError | None) -> None:
         """Answer a call with this error from now on; `None` takes that back."""
         if error is None:
@@ -372,12 +377,6 @@ class ScriptedProcess:
         while self.line.up and self._unsent:
             self._unsent.popleft()()
         self._deliver()
-
-    def _fail(self, error: HoldfastError) -> None:
-        if not self._here.closed:
-            self._failure = error
-            self._readers.fail(error)
-            self.line.changes.notify()
 
     @property
     def _can_hold(self) -> bool:

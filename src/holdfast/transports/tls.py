@@ -10,12 +10,14 @@ import logging
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Callable
 from functools import partial
 
 from holdfast.errors import HoldfastError
 from holdfast.system_text import system_text
 from holdfast.tasks import OwnedTasks
+from holdfast.transports.accepting import Acceptor
 
 __all__ = ["BadCertificate", "ServerTls", "TlsListener"]
 
@@ -26,12 +28,6 @@ MAX_HANDSHAKES = 256
 
 # Seconds that the other side may take to confirm the end of TLS.
 _END_TIMEOUT = 5.0
-
-# Connections that are taken before others have their turn.
-_ACCEPTED_AT_ONCE = 64
-
-# Seconds until the next attempt when the system has no descriptor left.
-_ACCEPT_PAUSE = 1.0
 
 
 class BadCertificate(HoldfastError):
@@ -77,6 +73,9 @@ class ServerTls:
         for path in (self._certificate, self._key):
             try:
                 mode = os.stat(path).st_mode
+                if not stat.S_ISREG(mode):
+                    # A FIFO would hang for ever.
+                    raise OSError(None, "it is no regular file")
             except OSError as error:
                 raise BadCertificate(
                     f"cannot read {path}: {system_text(error)}", errno=error.errno, path=path
@@ -131,47 +130,28 @@ class TlsListener:
         """
         self.sockets = (listening,)
         self._loop = asyncio.get_running_loop()
-        self._listening = listening
         self._tls = tls
         self._make_protocol = make_protocol
         self._timeout = timeout
         self._handshakes = OwnedTasks()
         # In the order in which they began.
         self._shaking: dict[asyncio.Task[None], None] = {}
-        listening.setblocking(False)
-        self._watch()
+        self._acceptor = Acceptor(listening, self._take)
 
     def close(self) -> None:
         """Accept no more; what has shaken hands goes on."""
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
+        self._acceptor.close()
         for task in list(self._shaking):
             task.cancel()
 
-    def _watch(self) -> None:
-        if self._listening.fileno() >= 0:
-            self._loop.add_reader(self._listening, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                line, _ = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # Whoever waits would have this called again and again.
-                logger.warning("cannot accept a connection: %s", error)
-                self._loop.remove_reader(self._listening)
-                self._loop.call_later(_ACCEPT_PAUSE, self._watch)
-                return
-            line.setblocking(False)
-            if len(self._shaking) >= MAX_HANDSHAKES:
-                oldest = next(iter(self._shaking))
-                del self._shaking[oldest]
-                oldest.cancel()
-            task = self._handshakes.start(self._shake_hands(line))
-            self._shaking[task] = None
-            task.add_done_callback(partial(self._forget, line))
+    def _take(self, line: socket.socket) -> None:
+        if len(self._shaking) >= MAX_HANDSHAKES:
+            oldest = next(iter(self._shaking))
+            del self._shaking[oldest]
+            oldest.cancel()
+        task = self._handshakes.start(self._shake_hands(line))
+        self._shaking[task] = None
+        task.add_done_callback(partial(self._forget, line))
 
     def _forget(self, line: socket.socket, task: asyncio.Task[None]) -> None:
         self._shaking.pop(task, None)

@@ -16,11 +16,15 @@ from contextlib import contextmanager, suppress
 from holdfast.errors import ConnectFailed
 from holdfast.system_text import system_text
 from holdfast.tasks import was_cancelled
+from holdfast.transports.accepting import PlainListener
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.lines import LineTransport
 from holdfast.transports.private_folder import listen_privately
 
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]
+
+# Connections that may wait to be accepted.
+_BACKLOG = 100
 
 # Seconds for another server to make its socket file; it takes less than a millisecond.
 _LOCK_LIMIT = 2.0
@@ -34,7 +38,7 @@ async def listen_unix(
     accept: Callable[[Transport], Receiver],
     *,
     listening: socket.socket | None = None,
-) -> asyncio.Server:
+) -> PlainListener:
     """
     Listen on a socket file of mode 0600; see `bind_unix`.
 
@@ -46,11 +50,9 @@ async def listen_unix(
     Raises:
         OSError: The address cannot be had.
     """
-    loop = asyncio.get_running_loop()
-    return await loop.create_unix_server(
-        lambda: LineTransport("unix", accept, leaves_unread=True),
-        sock=bind_unix(path) if listening is None else listening,
-    )
+    listening = bind_unix(path) if listening is None else listening
+    listening.listen(_BACKLOG)
+    return PlainListener(listening, lambda: LineTransport("unix", accept, leaves_unread=True))
 
 
 def bind_unix(path: str) -> socket.socket:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.late_import import late_module
 from holdfast.log_event import LogEvent, clip
+from holdfast.transports.accepting import PlainListener
 from holdfast.transports.base import Receiver, Transport
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.unix import bind_unix
@@ -146,7 +147,7 @@ async def listen_websocket(
     ping_interval: float | None = None,
     tls: "SSLContext | None" = None,
     listening: socket.socket | None = None,
-) -> "asyncio.Server | tls_listener.TlsListener":
+) -> "PlainListener | tls_listener.TlsListener":
     """
     Listen for connections.
 
@@ -177,9 +178,9 @@ async def listen_websocket(
         def make_door() -> _FrontDoor:
             return _FrontDoor(loop, gate, accept, interval)
 
-        if tls is None:
-            return await loop.create_server(make_door, sock=listening, backlog=_BACKLOG)
         listening.listen(_BACKLOG)
+        if tls is None:
+            return PlainListener(listening, make_door)
         return tls_listener.TlsListener(listening, tls, make_door, timeout=HEAD_TIMEOUT)
     except BaseException:
         listening.close()
@@ -192,7 +193,7 @@ async def listen_websocket_unix(
     gate: Gate,
     accept: Callable[[Transport], Receiver],
     listening: socket.socket | None = None,
-) -> asyncio.Server:
+) -> PlainListener:
     """
     Listen on a unix socket of mode 0600; see `listen_websocket`.
 
@@ -200,8 +201,6 @@ async def listen_websocket_unix(
         OSError: The address is not available.
     """
     loop = asyncio.get_running_loop()
-    return await loop.create_unix_server(
-        lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL),
-        sock=bind_unix(path) if listening is None else listening,
-        backlog=_BACKLOG,
-    )
+    listening = bind_unix(path) if listening is None else listening
+    listening.listen(_BACKLOG)
+    return PlainListener(listening, lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL))

@@ -1,5 +1,7 @@
 """Pages of the site that are made from other files."""
 
+import pytest
+
 import holdfast
 from scripts.api_page import SECTIONS, api_page
 from scripts.checks.documents import ROOT, problems
@@ -28,3 +30,11 @@ def test_an_example_is_its_text_and_its_program() -> None:
 def test_links_of_the_changelog_lead_to_pages() -> None:
     made = changelog("See [it](docs/a.md#one).")
     assert list(problems("docs/changelog.md", made, {"docs/a.md": {"one"}})) == []
+
+
+@pytest.mark.parametrize("word", ["ssh", "Docker", "Sandbox"])
+def test_the_search_finds_a_guide_before_a_section_of_the_reference(word: str) -> None:
+    # It ranks by the place of a word in the title, and in the names of the navigation.
+    name = word.lower()
+    assert (ROOT / "docs" / "how-to" / f"{name}.md").read_text().startswith(f"# {word}")
+    assert f'{{ "{word}" = "how-to/{name}.md" }}' in (ROOT / "zensical.toml").read_text()

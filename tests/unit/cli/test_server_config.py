@@ -65,6 +65,18 @@ def test_a_flag_wins_even_with_the_value_it_has_anyway(config: Path) -> None:
     assert (found.listen, found.log_format) == ("ws://127.0.0.1:0", "text")
 
 
+def test_a_server_listens_at_each_address_of_a_list(config: Path) -> None:
+    config.write_text('listen = ["ws://127.0.0.1:1", "unix:///a", "unix:///b"]\n')
+    found = configured("--config", str(config))
+    assert (found.listen, found.also_listen) == ("ws://127.0.0.1:1", ("unix:///a", "unix:///b"))
+    # The command line replaces the whole list.
+    found = configured("--config", str(config), "--listen", "ws://[::1]:2")
+    assert (found.listen, found.also_listen) == ("ws://[::1]:2", ())
+    given = ("--listen", "unix:///c", "--listen", "unix:///d")
+    found = configured(*given, "--config", str(config))
+    assert (found.listen, found.also_listen) == ("unix:///c", ("unix:///d",))
+
+
 def test_every_option_can_be_in_the_file(config: Path) -> None:
     names = [
         (name, action)
@@ -93,7 +105,10 @@ def test_every_option_can_be_in_the_file(config: Path) -> None:
         ("zzz = 1", "there is no option `zzz`"),
         ("[listen]\na = 1", "listen: expected a text or a number, not a table"),
         ("listen = 1", "listen: expected a text, not a number"),
-        ('listen = ["a"]', "listen: expected a text or a number, not a list"),
+        ("listen = []", "listen: the list is empty"),
+        ('listen = ["a", 1]', "listen: expected a text, not a number"),
+        ('listen = [["a"]]', "listen: expected a text or a number, not a list"),
+        ('log-level = ["info"]', "log-level: expected a text or a number, not a list"),
         ("listen = 2020-01-01", "listen: expected a text or a number, not a date or a time"),
         ('insecure-no-auth = "yes"', "insecure-no-auth: expected true or false, not a text"),
         ("log-level = true", "log-level: expected a text or a number, not true or false"),

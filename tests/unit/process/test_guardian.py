@@ -155,6 +155,36 @@ def test_a_signal_that_is_handed_on_does_not_count_when_it_comes_directly() -> N
         assert process.wait(LIMIT) == 3
 
 
+SHORT = "__import__('holdfast.supervision.guardian').supervision.guardian._STOP_LIMIT = 0.3"
+"""Makes the guardian less patient."""
+
+
+def test_a_worker_that_hangs_before_it_reads_a_signal_is_killed() -> None:
+    work = "say('hangs'); time.sleep(1000)"
+    with guarded(work, forward="[signal.SIGTERM]", before=SHORT) as process:
+        assert line(process) == "hangs"
+        process.terminate()
+        assert process.wait(LIMIT) == 128 + signal.SIGKILL
+
+
+def test_a_worker_that_reads_its_signals_may_go_on() -> None:
+    work = """
+    say('begun')
+    say(*os.read(lifeline, 1))
+    time.sleep(1)
+    say(*os.read(lifeline, 1))
+    return 5
+    """
+    with guarded(work, forward="[signal.SIGTERM, signal.SIGUSR1]", before=SHORT) as process:
+        assert line(process) == "begun"
+        process.terminate()
+        assert line(process) == str(int(signal.SIGTERM))
+        # Not read in time, but it does not ask anybody to stop.
+        process.send_signal(signal.SIGUSR1)
+        assert line(process) == str(int(signal.SIGUSR1))
+        assert process.wait(LIMIT) == 5
+
+
 def test_what_was_ignored_is_not_handed_on() -> None:
     work = """
         say(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)

@@ -179,6 +179,41 @@ def test_a_folder_that_takes_no_other_name_lets_the_file_grow(
     assert "the audit log cannot be rotated" in caplog.text
 
 
+def test_a_file_that_could_not_be_rotated_is_found_again_and_rotated_later(tmp_path: Path) -> None:
+    path, old = tmp_path / "audit", tmp_path / "audit.1"
+    (old / "x").mkdir(parents=True)  # a file cannot replace it
+    file = audit_file(path, kept=1)
+    full = b"x" * (SMALL - 1) + b"\n"
+    file.write(full)
+    file.write(full)
+    path.rename(tmp_path / "renamed")
+    file.write(b"1\n")
+    assert path.read_bytes() == b"1\n"
+    (old / "x").rmdir()
+    old.rmdir()
+    file.write(full)
+    file.close()
+    assert (old.read_bytes(), path.read_bytes()) == (b"1\n", full)
+
+
+def test_any_number_of_old_files_may_be_kept(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    file = audit_file(path, kept=10**11)
+    for _ in range(4):
+        file.write(b"x" * (SMALL - 1) + b"\n")
+    file.close()
+    assert sorted(os.listdir(tmp_path)) == ["audit", "audit.1", "audit.2", "audit.3"]
+
+
+def test_a_line_that_an_earlier_server_tore_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    path.write_bytes(b"one\ntw")
+    file = audit_file(path)
+    file.write(b"three\n")
+    file.close()
+    assert path.read_bytes() == b"one\ntw\nthree\n"
+
+
 def test_huge_commands_are_cut() -> None:
     assert bounded(["make", "test"]) == (["make", "test"], 8, None)
     shown, size, count = bounded(["sh", "-c", "x" * 5000])

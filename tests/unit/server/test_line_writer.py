@@ -166,6 +166,16 @@ def test_what_a_full_disk_refused_is_counted_told_and_marked() -> None:
     assert target.warnings == [(1, "No space left on device"), (2, "No space left on device")]
 
 
+def test_the_end_marks_what_was_lost_before() -> None:
+    target = Target()
+    target.faults = [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
+    writer = target.writer()
+    writer.put("a", 10)
+    assert target.entered.wait(LIMIT)
+    assert writer.close()
+    assert target.lines == ["lost 1: No space left on device"]
+
+
 def test_a_system_without_room_for_a_thread_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -212,6 +222,10 @@ def test_a_record_that_cannot_be_formatted_is_lost_alone() -> None:
     for line in ("one", "a lone \udcff", "two"):
         writer.put(line, 10)
     assert writer.close()
-    assert target.lines == ["one", "two"]
+    assert target.lines == [
+        "one",
+        "two",
+        "lost 1: one could not be formatted: UnicodeEncodeError",
+    ]
     assert writer.lost == 1
     assert target.warnings == [(1, "one could not be formatted: UnicodeEncodeError")]

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.backends import ExecBackend
 from holdfast.environments.local import LocalEnvironment
-from holdfast.errors import InvalidParams, SpawnFailed
+from holdfast.errors import ConnectionLost, InvalidParams, SpawnFailed
 from holdfast.events import Closed, Exited, Reason
 from holdfast.process.backend import LocalBackend
 from holdfast.protocol.paths import PathUri
@@ -16,6 +16,7 @@ from holdfast.testing import (
     HOLDFAST,
     Asked,
     FakeBackend,
+    LostProcess,
     RecordedEnvironment,
     Recorder,
     Recording,
@@ -93,6 +94,31 @@ async def test_a_recording_is_played_again() -> None:
         await second.terminate()
         assert (await second.wait()).reason is Reason.TERMINATED
         # A command that was not recorded is the test's.
+        await again.start(request("x", "cat"))
+        again.processes[-1].end()
+
+
+@pytest.mark.parametrize("output", [b"", b"half"])
+async def test_a_loss_is_recorded_and_played_again(output: bytes) -> None:
+    async with FakeBackend(remote=True) as backend, Recorder(backend) as recorder:
+        await recorder.start(request("p", "make"))
+        if output:
+            backend.processes[0].output(output)
+        backend.lose_for_good(ConnectionLost("gone"))
+        recording = recorder.recording
+        await recording.until(lambda: isinstance(recording.entries[-1].what, LostProcess))
+    # The start itself has not failed.
+    assert recording.failures == []
+    async with replay(recording) as again:
+        process = await again.start(request("p", "make"))
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionLost, match="gone"):
+                await process.wait()
+        with pytest.raises(ConnectionLost, match="gone"):
+            await process.write(b"more")
+        with pytest.raises(ConnectionLost, match="gone"):
+            await process.read()
+        # Another command is not lost with it: the recorded client may have connected again.
         await again.start(request("x", "cat"))
         again.processes[-1].end()
 

@@ -1,6 +1,5 @@
 """Unix sockets: who may connect, and what is left by those that are gone."""
 
-import asyncio
 import fcntl
 import os
 import socket
@@ -12,18 +11,12 @@ import pytest
 from holdfast.errors import ConnectFailed
 from holdfast.transports import unix
 from holdfast.transports.unix import bind_unix, connect_unix, listen_unix
-from tests.unit.transports.recorder import LIMIT, Recorder
+from tests.unit.transports.recorder import Recorder
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "socket")
-
-
-async def stop(server: asyncio.Server) -> None:
-    server.close()
-    async with asyncio.timeout(LIMIT):
-        await server.wait_closed()
 
 
 async def test_messages_cross_a_unix_socket(path: str) -> None:
@@ -37,7 +30,7 @@ async def test_messages_cross_a_unix_socket(path: str) -> None:
     assert transport.kind == far.line.kind == "unix"
     transport.close()
     assert await far.end() == "end of input"
-    await stop(server)
+    server.close()
 
 
 async def test_only_the_owner_may_connect(path: str) -> None:
@@ -48,7 +41,7 @@ async def test_only_the_owner_may_connect(path: str) -> None:
         assert os.umask(0) == 0  # as it was
     finally:
         os.umask(before)
-    await stop(server)
+    server.close()
 
 
 async def test_a_socket_left_by_a_server_that_is_gone_is_replaced(path: str) -> None:
@@ -56,7 +49,7 @@ async def test_a_socket_left_by_a_server_that_is_gone_is_replaced(path: str) -> 
         left.bind(path)
     server = await listen_unix(path, Recorder().accept)
     (await connect_unix(path, Recorder().accept)).abort()
-    await stop(server)
+    server.close()
 
 
 async def test_a_socket_that_answers_is_not_replaced(path: str) -> None:
@@ -64,7 +57,7 @@ async def test_a_socket_that_answers_is_not_replaced(path: str) -> None:
     with pytest.raises(OSError, match="Address already in use"):
         await listen_unix(path, Recorder().accept)
     (await connect_unix(path, Recorder().accept)).abort()
-    await stop(server)
+    server.close()
 
 
 async def test_a_file_that_is_no_socket_is_not_replaced(tmp_path: Path) -> None:

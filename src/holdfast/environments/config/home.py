@@ -19,6 +19,7 @@ __all__ = [
     "codex_home",
     "environments_file",
     "holdfast_home",
+    "ignored_variable",
     "is_configured",
 ]
 
@@ -41,6 +42,13 @@ def is_configured(environ: Mapping[str, str]) -> bool:
         return True
     # `lexists`: a dangling link is a mistake to report, not a missing file.
     return os.path.lexists(environments_file(environ))
+
+
+def ignored_variable(environ: Mapping[str, str]) -> str | None:
+    """Return the name of a variable with a URL that the file takes precedence over, or None."""
+    if not os.path.lexists(environments_file(environ)):
+        return None
+    return next((name for name in URL_VARIABLES if environ.get(name, "").strip()), None)
 
 
 def holdfast_home(environ: Mapping[str, str]) -> Path:

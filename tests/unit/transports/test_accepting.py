@@ -1,0 +1,83 @@
+"""Listeners while the system has no descriptor left, and after that."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast.server.listen import make_gate
+from holdfast.transports import accepting
+from holdfast.transports.accepting import PlainListener
+from holdfast.transports.unix import connect_unix, listen_unix
+from holdfast.transports.websocket_client import connect_websocket
+from holdfast.transports.websocket_listener import listen_websocket
+from tests.unit.transports.recorder import LIMIT, Recorder
+
+
+class Exhausted(socket.socket):
+    """A listening socket that accepts nothing while `full` is True."""
+
+    full = True
+    attempts = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.full:
+            self.attempts += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+@pytest.mark.parametrize("kind", ["ws", "unix"])
+async def test_a_listener_without_descriptors_says_so_now_and_then_and_recovers(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "_ACCEPT_PAUSE", 0.2)
+    near, far = Recorder(), Recorder()
+    if kind == "ws":
+        listening = Exhausted(socket.AF_INET)
+        listening.bind(("127.0.0.1", 0))
+        server = await listen_websocket(
+            "127.0.0.1", 0, gate=make_gate(None), accept=far.accept, listening=listening
+        )
+        url = f"ws://127.0.0.1:{listening.getsockname()[1]}"
+        connecting = asyncio.ensure_future(connect_websocket(url, near.accept))
+    else:
+        listening = Exhausted(socket.AF_UNIX)
+        listening.bind(str(tmp_path / "s"))
+        server = await listen_unix(str(tmp_path / "s"), far.accept, listening=listening)
+        connecting = asyncio.ensure_future(connect_unix(str(tmp_path / "s"), near.accept))
+    with caplog.at_level(logging.WARNING):
+        await asyncio.sleep(0.5)
+    # Tried every 0.2 s, with one line each time and no traceback.
+    assert 2 <= listening.attempts <= 4
+    assert len(caplog.records) == listening.attempts
+    assert all("Too many open files" in one.getMessage() for one in caplog.records)
+    assert not any(one.exc_info for one in caplog.records)
+    listening.full = False
+    async with asyncio.timeout(LIMIT):
+        transport = await connecting
+    transport.send(b"one")
+    assert await far.count(1) == [b"one"]
+    transport.close()
+    server.close()
+
+
+async def test_a_listener_that_is_closed_while_it_waits_stays_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accepting, "_ACCEPT_PAUSE", 0.05)
+    listening = Exhausted(socket.AF_INET)
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    server = PlainListener(listening, asyncio.Protocol)
+    with socket.create_connection(listening.getsockname()):
+        await asyncio.sleep(0.02)
+        assert listening.attempts == 1
+        server.close()
+        server.close()  # harmless
+        await asyncio.sleep(0.1)
+    assert listening.attempts == 1
