@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import Refused
 from holdfast.filesystem.errno_mapping import refusal
+from holdfast.linux.child_signals import block_child_signals
 
 __all__ = ["FileThreads", "SerialQueue", "ThreadShare", "Threads"]
 
@@ -325,6 +326,7 @@ class FileThreads:
     # -- a thread's side
 
     def _work(self) -> None:
+        block_child_signals()
         while self._tokens.get() is not None:
             job = self._take()
             if job is None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
+from holdfast.linux.child_signals import block_child_signals
 from holdfast.linux.proc import umask
 
 __all__ = ["DeviceNamespace"]
@@ -140,6 +141,7 @@ def _start_thread() -> "SimpleQueue[Callable[[], None]]":
 
 
 def _run(queue: "SimpleQueue[Callable[[], None]]") -> None:
+    block_child_signals()
     while True:
         queue.get()()
 

@@ -20,6 +20,8 @@ from queue import SimpleQueue
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+from holdfast.linux.child_signals import block_child_signals, unblock_child_signals
+
 __all__ = ["CALL_LIMIT", "StartThreads", "call_in_daemon"]
 
 T = TypeVar("T")
@@ -79,7 +81,10 @@ class _Pool:
 
     def _run(self, queue: "SimpleQueue[Callable[[], None]]") -> None:
         while True:
+            # Only while it waits: some of the work runs programs by `subprocess`.
+            block_child_signals()
             work = queue.get()
+            unblock_child_signals()
             work()
             with self._lock:
                 if self._waiting:

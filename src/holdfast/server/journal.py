@@ -236,7 +236,9 @@ def _sandbox(params: StartParams, process: ServedProcess, *, on_this_machine: bo
 
 def _network(params: StartParams) -> str:
     """Return the network access that the profile of a command gives."""
-    profile = None if params.sandbox is None else params.sandbox.permissions
+    if params.sandbox is None:
+        return "unrestricted"
+    profile = params.sandbox.permissions
     return (
         profile.network if isinstance(profile, ManagedProfile | ExternalProfile) else "unrestricted"
     )

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Generic, TypeVar
 
+from holdfast.linux.child_signals import block_child_signals
+
 __all__ = ["CHUNK", "GATHER", "LineWriter", "PartlyWritten", "write_all"]
 
 T = TypeVar("T")
@@ -188,6 +190,7 @@ class LineWriter(Generic[T]):
     # -- in the thread
 
     def _run(self) -> None:
+        block_child_signals()
         while True:
             self._wake.wait()
             # Cleared before the queue is read: a record that comes later sets it again.

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
@@ -15,6 +16,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.late_import import late_module
+from holdfast.linux.child_signals import block_child_signals
 from holdfast.local_servers import UnusableRuntimeFolder, hide
 from holdfast.process.child import owned_pids
 from holdfast.process.spawn import raise_descriptor_limit
@@ -316,6 +318,7 @@ async def _serve(
     telemetry: Telemetry | None,
 ) -> int:
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(initializer=block_child_signals))
     stopped = asyncio.Event()
     _handle_signals(loop, stopped, options, addresses[0], entrance)
     orphaned = False

@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from queue import SimpleQueue
 
+from holdfast.linux.child_signals import block_child_signals
+
 __all__ = ["close_in_background"]
 
 # Seconds before the first close, so that a busy server starts its next command first.
@@ -40,6 +42,7 @@ def close_in_background(descriptors: list[int]) -> None:
 
 
 def _run() -> None:
+    block_child_signals()
     while True:
         descriptors = _queue.get()
         time.sleep(_PAUSE)

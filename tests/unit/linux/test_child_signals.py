@@ -1,0 +1,67 @@
+"""Threads that wait for work are not woken by the exits of children."""
+
+import asyncio
+import signal
+import subprocess
+import threading
+from functools import partial
+from pathlib import Path
+
+from holdfast.filesystem.local import LocalFileSystem
+from holdfast.linux.child_signals import block_child_signals, unblock_child_signals
+from holdfast.process.start_threads import call_in_daemon
+from holdfast.protocol.paths import PathUri
+from holdfast.server.line_writer import LineWriter
+from tests.unit.process.starting import eventually
+
+
+def blocked(thread: threading.Thread) -> bool:
+    """Return True if no SIGCHLD is given to a thread."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    mask = next(line.split()[1] for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(mask, 16) >> (signal.SIGCHLD - 1) & 1)
+
+
+def named(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def all_blocked(name: str) -> bool:
+    return all(map(blocked, named(name)))
+
+
+async def test_the_threads_of_a_server_sleep_through_exits(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    writer: LineWriter[str] = LineWriter(
+        "lines", encode=str.encode, write=lambda data: None, gap=lambda count, reason: b""
+    )
+    threading.Thread(target=writer.put, args=("x", 1)).start()
+    async with LocalFileSystem() as files:
+        await files.write_file(PathUri.from_path(str(tmp_path / "file")), b"x")
+        await call_in_daemon(lambda: None)
+        for name in ("lines", "holdfast-files", "holdfast-start"):
+            assert named(name)
+            await eventually(partial(all_blocked, name))
+    writer.close()
+
+
+async def test_a_program_that_a_start_runs_has_its_exits() -> None:
+    """Its children would otherwise be waited for in vain."""
+
+    def run() -> bytes:
+        return subprocess.run(
+            ["grep", "SigBlk", "/proc/self/status"], capture_output=True, check=True
+        ).stdout
+
+    assert int((await call_in_daemon(run)).split()[1], 16) == 0
+
+
+async def test_what_was_blocked_is_unblocked_again() -> None:
+    def ask() -> list[bool]:
+        seen = []
+        for change in (block_child_signals, unblock_child_signals):
+            change()
+            seen.append(blocked(threading.current_thread()))
+        return seen
+
+    assert await asyncio.to_thread(ask) == [True, False]
