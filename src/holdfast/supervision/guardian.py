@@ -109,11 +109,10 @@ def run_guarded(
 
     Args:
         work: Called with a descriptor that is at end of file once the guardian is gone.
-        forward: Signals for the worker to handle. Each one that the guardian gets appears on
-            that descriptor, as one byte with its number. The worker ignores those sent to it
-            directly: a terminal sends its signals to both, and they must count once. Without
-            `forward`, the usual signals stop the worker, and kill it after a time limit. With it
-            they kill a worker that has not even read them by then.
+        forward: Signals for the worker to handle. Each appears on that descriptor, as one byte
+            with its number; a worker that does not read it is killed after a time limit. The
+            worker ignores those sent to it directly: a terminal sends its signals to both.
+            Without `forward`, the usual signals stop the worker, and kill it after that limit.
         pass_on: Signals, of those that would stop the worker, that it is sent instead.
         release_stderr: Close stderr, too, in the guardian: its reader must see end of file
             while the worker still runs.
