@@ -131,6 +131,8 @@ class Server:
         self._make_log = make_log
         self._audit = audit
         self._stack = AsyncExitStack()
+        # True from when the last connections are ended; one that is opened later ends at once.
+        self._ended = False
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
 
@@ -216,6 +218,7 @@ class Server:
             for task in late:
                 task.cancel()
         # All that are left, including those that were accepted meanwhile.
+        self._ended = True
         for connection in list(self.state.connections):
             connection.connection.transport.abort()
         await asyncio.sleep(0)
@@ -232,6 +235,10 @@ class Server:
             client.refuse(refusal)
         client.usage.connections += 1
         client.usage.totals.connections += 1
+        if self._ended:
+            # Its listener had accepted it before. Nobody would end the commands that it starts.
+            client.stop_serving()
+            asyncio.get_running_loop().call_soon(transport.abort)
         return client.connection
 
     async def listen(
