@@ -204,6 +204,9 @@ class Server:
         await self._stack.aclose()
         if self._record is not None:
             self._record.finish()
+        if self._audit is not None:
+            # The event loop may end before it would have woken the writer.
+            self._audit.flush()
 
     async def _say_goodbye(self, farewell: Iterable[ServerConnection]) -> None:
         """Send Holdfast clients the end of the server, so that they do not try to resume."""
