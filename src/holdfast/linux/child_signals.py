@@ -7,17 +7,26 @@ signal. In a burst of starts that is a wake-up for each of them.
 """
 
 import signal
+from collections.abc import Iterable
 
-__all__ = ["block_child_signals", "unblock_child_signals"]
-
-_EXITS = (signal.SIGCHLD,)
-
-
-def block_child_signals() -> None:
-    """Let no exit wake this thread; programs started by `subprocess` here inherit that."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _EXITS)
+__all__ = ["block_child_signals", "restore_signals"]
 
 
-def unblock_child_signals() -> None:
-    """Undo `block_child_signals`."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _EXITS)
+def block_child_signals() -> set[int]:
+    """
+    Let no exit wake this thread; programs started by `subprocess` here inherit that.
+
+    Returns:
+        The signals that were blocked before, for `restore_signals`.
+    """
+    return {*signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))}
+
+
+def restore_signals(blocked: Iterable[int]) -> None:
+    """
+    Undo `block_child_signals`.
+
+    SIGCHLD stays blocked if it was before: a program with this package in it may block the signal
+    in all threads and read it from a `signalfd`. A thread that does not block it would discard it.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

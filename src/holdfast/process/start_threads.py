@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from holdfast.linux.child_signals import block_child_signals, unblock_child_signals
+from holdfast.linux.child_signals import block_child_signals, restore_signals
 
 __all__ = ["CALL_LIMIT", "StartThreads", "call_in_daemon"]
 
@@ -82,9 +82,9 @@ class _Pool:
     def _run(self, queue: "SimpleQueue[Callable[[], None]]") -> None:
         while True:
             # Only while it waits: some of the work runs programs by `subprocess`.
-            block_child_signals()
+            blocked = block_child_signals()
             work = queue.get()
-            unblock_child_signals()
+            restore_signals(blocked)
             work()
             with self._lock:
                 if self._waiting:

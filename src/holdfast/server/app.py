@@ -131,6 +131,8 @@ class Server:
         self._make_log = make_log
         self._audit = audit
         self._stack = AsyncExitStack()
+        # True from when the last connections are ended; one that is opened later ends at once.
+        self._ended = False
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
 
@@ -202,6 +204,9 @@ class Server:
         await self._stack.aclose()
         if self._record is not None:
             self._record.finish()
+        if self._audit is not None:
+            # The event loop may end before it would have woken the writer.
+            self._audit.flush()
 
     async def _say_goodbye(self, farewell: Iterable[ServerConnection]) -> None:
         """Send Holdfast clients the end of the server, so that they do not try to resume."""
@@ -216,6 +221,7 @@ class Server:
             for task in late:
                 task.cancel()
         # All that are left, including those that were accepted meanwhile.
+        self._ended = True
         for connection in list(self.state.connections):
             connection.connection.transport.abort()
         await asyncio.sleep(0)
@@ -232,6 +238,10 @@ class Server:
             client.refuse(refusal)
         client.usage.connections += 1
         client.usage.totals.connections += 1
+        if self._ended:
+            # Its listener had accepted it before. Nobody would end the commands that it starts.
+            client.stop_serving()
+            asyncio.get_running_loop().call_soon(transport.abort)
         return client.connection
 
     async def listen(

@@ -197,6 +197,10 @@ class AuditLog:
         """
         self._writer.put((time.time() if at is None else at, line), _LINE + size)
 
+    def flush(self) -> None:
+        """Have the lines so far written now, without waiting for that."""
+        self._writer.flush()
+
     def close(self) -> None:
         """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""
         if self._writer.close():

@@ -134,6 +134,11 @@ class LineWriter(Generic[T]):
         elif waiting > self._max_waiting // 2:
             self._wake_now()
 
+    def flush(self) -> None:
+        """Have the records so far written now; call it if the event loop may end after them."""
+        if self._queue:
+            self._wake_now()
+
     def _wake_soon(self) -> None:
         try:
             loop = asyncio.get_running_loop()

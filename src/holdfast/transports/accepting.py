@@ -98,7 +98,7 @@ class PlainListener:
         except OSError as error:
             line.close()
             logger.info("a connection was lost at once: %s", system_text(error))
-        except asyncio.CancelledError:
-            # The event loop ends before it has taken the socket over.
+        except BaseException:
+            # The event loop ends before it has taken the socket over, or no protocol was made.
             line.close()
             raise

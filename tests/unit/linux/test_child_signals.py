@@ -3,12 +3,13 @@
 import asyncio
 import signal
 import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
 
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.linux.child_signals import block_child_signals, unblock_child_signals
+from holdfast.linux.child_signals import block_child_signals, restore_signals
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.paths import PathUri
 from holdfast.server.line_writer import LineWriter
@@ -58,10 +59,26 @@ async def test_a_program_that_a_start_runs_has_its_exits() -> None:
 
 async def test_what_was_blocked_is_unblocked_again() -> None:
     def ask() -> list[bool]:
-        seen = []
-        for change in (block_child_signals, unblock_child_signals):
-            change()
-            seen.append(blocked(threading.current_thread()))
-        return seen
+        before = block_child_signals()
+        seen = [blocked(threading.current_thread())]
+        restore_signals(before)
+        return [*seen, blocked(threading.current_thread())]
 
     assert await asyncio.to_thread(ask) == [True, False]
+
+
+def test_a_program_that_reads_exits_from_a_signalfd_gets_all_of_them() -> None:
+    """All of its threads block the signal, also those that are started for it."""
+    script = """
+import asyncio, signal
+from holdfast.process.start_threads import call_in_daemon
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+
+async def main():
+    print(await call_in_daemon(lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [])))
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert b"SIGCHLD" in done.stdout

@@ -1,7 +1,9 @@
 """The file of the audit log: rotated, found again, refused where it cannot be one."""
 
+import asyncio
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +240,22 @@ async def test_what_ends_with_its_server_is_recorded_in_order(tmp_path: Path) ->
     assert events[:2] == [("command", "a"), ("command", "b")]
     assert sorted(events[2:]) == [("exit", "a"), ("exit", "b")]
     assert [line["time"] for line in written] == sorted(line["time"] for line in written)
+
+
+def test_the_last_lines_are_written_although_the_event_loop_ends(tmp_path: Path) -> None:
+    """The log itself may stay open for long, and its program may be killed."""
+    path = tmp_path / "audit"
+    audit = AuditLog(audit_file(path))
+
+    async def serve() -> None:
+        async with Server(audit=audit) as server:
+            url = await server.listen(f"unix://{tmp_path}/socket")
+            async with await ExecServerClient.connect(url) as client:
+                await client.start(program("/bin/sleep", "60"))
+
+    asyncio.run(serve())
+    until = time.monotonic() + 5
+    while len(lines(path)) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert [line["event"] for line in lines(path)] == ["command", "exit"]
+    audit.close()

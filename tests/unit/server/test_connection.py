@@ -280,6 +280,22 @@ async def test_everything_ends_with_the_server() -> None:
     assert len(server.state.sessions) == 0
 
 
+async def test_a_connection_that_comes_after_the_end_starts_nothing_and_ends(
+    tmp_path: Path,
+) -> None:
+    """A listener may have accepted it before it was closed."""
+    async with Server() as server:
+        pass
+    client = Client(server)
+    client.ask("initialize", clientName="late")
+    client.ask("fs/createDirectory", path=f"file://{tmp_path}/made")
+    await asyncio.sleep(0)
+    assert client.transport.calls == ["abort"]
+    assert client.transport.sent == []
+    client.hang_up()
+    assert not server.state.connections
+
+
 async def test_a_server_may_keep_no_sessions_without_a_connection() -> None:
     async with Server(resumable=False) as server:
         client = Client(server)

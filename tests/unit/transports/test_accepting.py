@@ -81,3 +81,19 @@ async def test_a_listener_that_is_closed_while_it_waits_stays_closed(
         server.close()  # harmless
         await asyncio.sleep(0.1)
     assert listening.attempts == 1
+
+
+async def test_a_connection_without_a_protocol_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> asyncio.Protocol:
+        raise ValueError("no protocol")
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = PlainListener(listening, fail)
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    async with asyncio.timeout(LIMIT):
+        assert await reader.read() == b""
+    # The log keeps the traceback, and with it the socket.
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    writer.close()
+    server.close()
