@@ -98,8 +98,7 @@ class Server:
                 caller closes it after the server, like the next two.
             files: The files that clients work on; by default those of this machine.
             http: Makes the HTTP calls of clients; by default this machine does.
-            environment: The description that clients get; by default that of this machine, with
-                the capabilities of what is served.
+            environment: What clients are told of the machine; made of what is served by default.
             concurrent_requests: Requests of one connection that may wait at once.
             telemetry: Records connections, requests and processes.
             resumable: False if sessions cannot be resumed after their connection ends.
@@ -110,8 +109,7 @@ class Server:
             pages: Serve `/healthz` and `/metrics`, which Codex's server does not have.
             observers: Observers of the processes of all sessions.
             make_log: Makes the log of each process.
-            audit: Audit log of commands, file writes and network decisions. The caller closes
-                it.
+            audit: Log of commands, file writes and network decisions; the caller closes it.
         """
         self._processes = processes
         self._files = files
