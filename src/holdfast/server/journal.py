@@ -44,6 +44,10 @@ class SessionJournal(ProcessObserver):
         if self._is_wanted():
             self._note(self._record_start, time(), start.params, process)
 
+    def failed(self, start: ProcessStart, error: BaseException) -> None:
+        reason = clip(str(error)) if isinstance(error, HoldfastError) else type(error).__name__
+        self._note(self._record_failure, time(), start.params, reason)
+
     def exited(self, process: ServedProcess, verdict: Verdict) -> None:
         if self._is_wanted():
             seconds = monotonic() - process.started
@@ -83,10 +87,6 @@ class SessionJournal(ProcessObserver):
             inform(logger, _StartEvent(line), at)
         if self._audit is not None:
             self._audit.write(line, size, at=at)
-
-    def failed(self, start: ProcessStart, error: BaseException) -> None:
-        reason = clip(str(error)) if isinstance(error, HoldfastError) else type(error).__name__
-        self._note(self._record_failure, time(), start.params, reason)
 
     def _record_failure(self, at: float, params: StartParams, reason: str) -> None:
         program = clip(params.argv[0]) if params.argv else ""

@@ -15,7 +15,11 @@ from holdfast.transports.accepting import PlainListener
 from holdfast.transports.unix import connect_unix, listen_unix
 from holdfast.transports.websocket_client import connect_websocket
 from holdfast.transports.websocket_listener import listen_websocket
+from tests.unit.process.starting import eventually
 from tests.unit.transports.recorder import LIMIT, Recorder
+
+PAUSE = 0.05
+"""Seconds between two attempts in these tests."""
 
 
 class Exhausted(socket.socket):
@@ -35,7 +39,7 @@ class Exhausted(socket.socket):
 async def test_a_listener_without_descriptors_says_so_now_and_then_and_recovers(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepting, "_ACCEPT_PAUSE", 0.2)
+    monkeypatch.setattr(accepting, "_ACCEPT_PAUSE", PAUSE)
     near, far = Recorder(), Recorder()
     if kind == "ws":
         listening = Exhausted(socket.AF_INET)
@@ -51,10 +55,12 @@ async def test_a_listener_without_descriptors_says_so_now_and_then_and_recovers(
         server = await listen_unix(str(tmp_path / "s"), far.accept, listening=listening)
         connecting = asyncio.ensure_future(connect_unix(str(tmp_path / "s"), near.accept))
     with caplog.at_level(logging.WARNING):
-        await asyncio.sleep(0.5)
-    # Tried every 0.2 s, with one line each time and no traceback.
-    assert 2 <= listening.attempts <= 4
-    assert len(caplog.records) == listening.attempts
+        begun = asyncio.get_running_loop().time()
+        await eventually(lambda: listening.attempts == 3)
+        # Three attempts have two pauses between them.
+        assert asyncio.get_running_loop().time() >= begun + 2 * PAUSE
+    # One line each time, and no traceback.
+    assert len(caplog.records) == 3
     assert all("Too many open files" in one.getMessage() for one in caplog.records)
     assert not any(one.exc_info for one in caplog.records)
     listening.full = False
@@ -66,20 +72,17 @@ async def test_a_listener_without_descriptors_says_so_now_and_then_and_recovers(
     server.close()
 
 
-async def test_a_listener_that_is_closed_while_it_waits_stays_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(accepting, "_ACCEPT_PAUSE", 0.05)
+async def test_a_listener_that_is_closed_while_it_waits_stays_closed() -> None:
     listening = Exhausted(socket.AF_INET)
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     server = PlainListener(listening, asyncio.Protocol)
     with socket.create_connection(listening.getsockname()):
-        await asyncio.sleep(0.02)
-        assert listening.attempts == 1
+        await eventually(lambda: listening.attempts == 1)
         server.close()
         server.close()  # harmless
-        await asyncio.sleep(0.1)
+        server._acceptor._watch()  # as the timer does at the end of the pause
+        await asyncio.sleep(0)
     assert listening.attempts == 1
 
 
