@@ -98,7 +98,7 @@ class Server:
                 caller closes it after the server, like the next two.
             files: The files that clients work on; by default those of this machine.
             http: Makes the HTTP calls of clients; by default this machine does.
-            environment: What clients are told of the machine; made of what is served by default.
+            environment: Description for clients; by default of this machine and what is served.
             concurrent_requests: Requests of one connection that may wait at once.
             telemetry: Records connections, requests and processes.
             resumable: False if sessions cannot be resumed after their connection ends.
