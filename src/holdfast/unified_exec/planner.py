@@ -10,6 +10,7 @@ from holdfast.environments.shell import shell_kind
 from holdfast.errors import (
     HoldfastError,
     InvalidParams,
+    NotFound,
     RemoteError,
     SpawnFailed,
     Unsupported,
@@ -108,6 +109,9 @@ class Planner:
             arguments=arguments,
             shell=own_shell.path,
             added=added,
+            cwd_missing=arguments.tty
+            and bool(arguments.workdir)
+            and await _is_missing(environment, cwd),
         )
 
     async def params(self, environment: Environment, attempt: Attempt) -> StartParams:
@@ -177,6 +181,17 @@ async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
     return PathUri.from_path(posixpath.normpath(posixpath.join(base, workdir)))
+
+
+async def _is_missing(environment: Environment, folder: PathUri) -> bool:
+    """Return True if a directory is known not to exist."""
+    try:
+        return not (await environment.filesystem.get_metadata(folder)).is_directory
+    except NotFound:
+        return True
+    except HoldfastError:
+        # The start meets it, too, and says more about it.
+        return False
 
 
 def impossible_start(environment: Environment, request: StartRequest) -> HoldfastError | None:
