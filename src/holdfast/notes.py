@@ -151,7 +151,7 @@ def _denied(denial: Denial, advice: Advice, *, writable: bool | None) -> Note | 
             known = "The server reports that the sandbox denied something"
         case DenialKind.READ_ONLY_FILE_SYSTEM if path and writable is False:
             # The kernel says so by the words of the program, and so does the profile.
-            known = f"The sandbox lets commands read `{path}` but not write it"
+            known = f"The sandbox does not let commands write `{path}`"
         case DenialKind.PERMISSION_DENIED | DenialKind.OPERATION_NOT_PERMITTED if writable:
             return None
         case _:

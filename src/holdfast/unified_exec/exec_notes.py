@@ -5,11 +5,13 @@ import posixpath
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.environments.environment import Environment
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, ServerGone, SpawnFailed
 from holdfast.events import Denial, Verdict, WaitingFor
 from holdfast.late_import import late_module
 from holdfast.notes import Advice, Note, NoteKind, verdict_notes
 from holdfast.protocol.sandbox import ManagedProfile, SandboxContext
+from holdfast.unified_exec.errors import CreateProcess
 from holdfast.unified_exec.hooks import StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.sessions.session import CommandSession
@@ -23,7 +25,7 @@ else:
     policies = late_module("holdfast.approvals.policies")
     write_access = late_module("holdfast.approvals.write_access")
 
-__all__ = ["NoteWriter", "error_notes"]
+__all__ = ["NoteWriter", "error_notes", "file_note"]
 
 _INPUT = {
     WaitingFor.LINE: "The program waits for a line of input.",
@@ -88,18 +90,52 @@ class NoteWriter:
             yield Note(NoteKind.SESSIONS, text)
 
 
-def error_notes(error: BaseException) -> tuple[Note, ...]:
+def error_notes(error: HoldfastError) -> tuple[Note, ...]:
     """Return the notes on a call that failed, from the errors behind it."""
+    starting = isinstance(error, CreateProcess)
     cause: BaseException | None = error
     while cause is not None:
-        note = _error_note(cause)
+        note = _connection_note(cause) or (_directory_note(cause) if starting else None)
         if note is not None:
             return (note,)
         cause = cause.__cause__
     return ()
 
 
-def _error_note(error: BaseException) -> Note | None:
+async def file_note(
+    error: HoldfastError, environment: Environment, path: str, options: Options, *, writing: bool
+) -> Note | None:
+    """
+    Return the note on a file that could not be read or written, if its sandbox may be the cause.
+
+    Args:
+        error: What went wrong.
+        environment: The environment that has the file, with its sandbox.
+        path: The file as the caller named it.
+        options: The options of the tools, which know whom to ask.
+        writing: True if it was to be written.
+    """
+    if error.errno not in _REFUSED:
+        return None
+    sandbox = await environment.sandbox_context(options.sandbox)
+    if sandbox is None:
+        return None
+    known = f"The sandbox may have denied access to `{path}`"
+    if writing:
+        uri = await environment.uri(path)
+        writable = _may_write(sandbox, posixpath.normpath(uri.shown))
+        if writable:
+            return None
+        if writable is False:
+            known = f"The sandbox does not let commands write `{path}`"
+    return Note(NoteKind.DENIED, f"{known}{_advice(options).files}.")
+
+
+# Answers of the system to a denied access.
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _connection_note(error: BaseException) -> Note | None:
     if isinstance(error, ServerGone):
         text = "The server stopped, and its commands ended with it; start them again."
         return Note(NoteKind.SERVER_STOPPED, text)
@@ -109,6 +145,10 @@ def _error_note(error: BaseException) -> Note | None:
             " it is back."
         )
         return Note(NoteKind.CONNECTION_LOST, text)
+    return None
+
+
+def _directory_note(error: BaseException) -> Note | None:
     if isinstance(error, SpawnFailed) and error.path is not None and error.errno in _DIRECTORY:
         text = f"The working directory `{error.path}` {_DIRECTORY[error.errno]}; {_ANOTHER}."
         return Note(NoteKind.DIRECTORY, text)
@@ -129,7 +169,7 @@ _DIRECTORY = {
 
 def _home_instead(cwd: str) -> str:
     return (
-        f"The working directory `{cwd}` does not exist, so the command ran in the home directory;"
+        f"The working directory `{cwd}` does not exist, so the command runs in the home directory;"
         f" {_ANOTHER}."
     )
 
@@ -142,12 +182,16 @@ def _is_offline(sandbox: SandboxContext | None) -> bool:
 
 def _writable(denial: Denial, request: StartRequest) -> bool | None:
     """Return whether the sandbox of a command lets the path of a denial be written."""
-    if denial.path is None:
+    if denial.path is None or request.sandbox is None:
         return None
+    # A script may have changed its directory; then this is another path, and a guess.
+    path = posixpath.normpath(posixpath.join(request.cwd.shown, denial.path))
+    return _may_write(request.sandbox, path)
+
+
+def _may_write(sandbox: SandboxContext, path: str) -> bool | None:
     try:
-        # A script may have changed its directory; then this is another path, and a guess.
-        path = posixpath.normpath(posixpath.join(request.cwd.native, denial.path))
-        return write_access.write_access(request.sandbox).may_write(path)
+        return write_access.write_access(sandbox).may_write(path)
     except HoldfastError:
         # Paths of another operating system, or known only where the command runs.
         return None
@@ -162,7 +206,7 @@ def _advice(options: Options) -> Advice:
     if not policies.as_policy(approvals.policy).may_ask(policies.PromptKind.SANDBOX):
         return _NOT_ASKED
     how = "with_additional_permissions" if approvals.additional_permissions else "require_escalated"
-    ask = f"; to ask for it, run it again with `sandbox_permissions: {how}` and a `justification`"
+    ask = f"; to ask for it, call `exec_command` with `sandbox_permissions: {how}`"
     return Advice(files=ask, network=ask)
 
 

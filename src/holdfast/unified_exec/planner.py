@@ -25,6 +25,7 @@ from holdfast.protocol.process import (
     StartParams,
     ThreadId,
 )
+from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.unified_exec.environ import POLICY, command_variables
@@ -111,7 +112,7 @@ class Planner:
             added=added,
             cwd_missing=arguments.tty
             and bool(arguments.workdir)
-            and await _is_missing(environment, cwd),
+            and await _is_missing(environment, cwd, sandbox),
         )
 
     async def params(self, environment: Environment, attempt: Attempt) -> StartParams:
@@ -183,10 +184,13 @@ async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
     return PathUri.from_path(posixpath.normpath(posixpath.join(base, workdir)))
 
 
-async def _is_missing(environment: Environment, folder: PathUri) -> bool:
-    """Return True if a directory is known not to exist."""
+async def _is_missing(
+    environment: Environment, folder: PathUri, sandbox: SandboxContext | None
+) -> bool:
+    """Return True if a directory is known not to exist, as far as the sandbox shows it."""
     try:
-        return not (await environment.filesystem.get_metadata(folder)).is_directory
+        found = await environment.filesystem.get_metadata(folder, sandbox=sandbox)
+        return not found.is_directory
     except NotFound:
         return True
     except HoldfastError:

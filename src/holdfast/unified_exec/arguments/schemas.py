@@ -332,7 +332,7 @@ def _tool(
     description: str,
     properties: Mapping[str, object],
     required: list[str],
-    result: _Schema | None,
+    result: dict[str, object] | None,
 ) -> _Schema:
     parameters: _Schema = {
         "type": "object",

@@ -46,7 +46,7 @@ class SessionStore:
 
     def __iter__(self) -> Iterator[CommandSession]:
         """All sessions, the one started first in front."""
-        # Not the order of the dictionary: a session is added after the first moments of its command.
+        # Not the order of the dictionary: a session is added some time after its start.
         return iter(sorted(self._sessions.values(), key=lambda session: session.started))
 
     @property
