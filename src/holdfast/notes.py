@@ -121,11 +121,15 @@ def _ended(verdict: Verdict) -> Note | None:
 
 
 def _limit(verdict: Verdict) -> str:
-    detail = verdict.detail or "met one of its limits"
     kind = verdict.limit
     # The kernel reports these to the program alone, so its output is the only evidence.
     guessed = kind is not None and kind is not LimitKind.OTHER and bool(limit_of(kind).messages)
-    met = f"probably {detail}" if guessed else f"{detail}, which is its limit, and was ended"
+    if verdict.detail is None:
+        met = "met one of its limits"
+    elif guessed:
+        met = f"probably {verdict.detail}"
+    else:
+        met = f"{verdict.detail}, which is its limit, and was ended"
     return f"The command {met}; give it less to do at a time, or let the user raise the limit."
 
 
