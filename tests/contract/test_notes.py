@@ -1,5 +1,6 @@
 """What the tools say about a result, in addition to the text of Codex: here and on servers."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,14 @@ from holdfast.approvals import Approvals, Question
 from holdfast.approvals.question import Decision, DecisionKind
 from holdfast.environments.environment import Environment
 from holdfast.environments.limits import Limits
-from holdfast.events import WaitingFor
-from holdfast.unified_exec import ExecResult, NoteKind, Options, ToolError, UnifiedExec
+from holdfast.unified_exec import (
+    CommandBegan,
+    ExecResult,
+    NoteKind,
+    Options,
+    ToolError,
+    UnifiedExec,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("tools.notes")]
 
@@ -96,26 +103,16 @@ async def test_a_limit_and_a_cut_are_named(machine: Environment) -> None:
             assert note.text.startswith("The command wrote more than 100000 bytes, which is its")
 
 
-async def test_a_killed_command_and_one_that_asks(machine: Environment) -> None:
-    async with UnifiedExec(machine, options=Options(notes=True, background="end")) as tools:
-        session = await result_of(tools, "read x", tty=True, yield_time_ms=250)
-        assert isinstance(session, ExecResult)
-        assert session.session_id is not None
-        asked = await tools.call("write_stdin", {"session_id": session.session_id})
-        assert isinstance(asked, ExecResult)
-        kinds = [note.kind for note in asked.notes]
-        assert kinds == ([NoteKind.INPUT] if asked.waiting_for is WaitingFor.LINE else [])
+async def test_a_killed_command_and_what_one_left(machine: Environment) -> None:
+    async with UnifiedExec(machine, options=Options(notes=True, counted_ids=True)) as tools:
+        async with tools.listen(deltas=False) as news:
+            call = asyncio.ensure_future(result_of(tools, "exec sleep 1000"))
+            # It has a number from here on.
+            assert isinstance(await anext(news), CommandBegan)
+        assert tools.terminate(1000)
+        killed = await call
+        assert [note.kind for note in killed.notes] == [NoteKind.KILLED]
         left = await result_of(tools, "sleep 1000 & echo")
+        assert isinstance(left, ExecResult)
         kinds = [note.kind for note in left.notes]
-        assert kinds == ([NoteKind.LEFT_BEHIND] if getattr(left, "left_behind", None) else [])
-
-
-@pytest.mark.requirement("tools.sessions.order")
-async def test_sessions_are_in_the_order_of_their_starts(machine: Environment) -> None:
-    async with UnifiedExec(machine) as tools:
-        begun = []
-        for _ in range(6):
-            result = await result_of(tools, "exec sleep 1000", yield_time_ms=250)
-            assert isinstance(result, ExecResult)
-            begun.append(result.session_id)
-        assert [info.session_id for info in tools.sessions()] == begun
+        assert kinds == ([NoteKind.LEFT_BEHIND] if left.left_behind else [])
