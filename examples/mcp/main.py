@@ -10,9 +10,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult, ImageContent
 
-DOT = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
-)
+DOT = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 """An image of one pixel, in base64."""
 
 asked: list[str] = []
@@ -64,11 +62,11 @@ async def main(folder: Path) -> None:
         assert (await call("read_file", path="notes.txt"))["content"] == "one\nthree\n"
 
         # An image is not an object: the client hands it to its model as it is.
-        await call("exec_command", cmd=f"echo {DOT} | base64 -d > dot.png")
-        seen = await client.call_tool("view_image", {"path": "dot.png"})
+        await call("exec_command", cmd=f"echo {DOT} | base64 -d > dot.gif")
+        seen = await client.call_tool("view_image", {"path": "dot.gif"})
         (image,) = seen.content
         assert isinstance(image, ImageContent)
-        assert (image.mime_type, image.data) == ("image/png", DOT)
+        assert (image.mime_type, image.data) == ("image/gif", DOT)
 
 
 if __name__ == "__main__":

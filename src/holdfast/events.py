@@ -105,7 +105,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = False
     """True if the line is about the network rather than a file."""
     reason: str | None = None
-    """Why the sandbox denies it, where it has more to say than that no entry allows it."""
+    """The reason of the sandbox, where it has more to say than that no entry allows it."""
 
     def __str__(self) -> str:
         if self.kind is DenialKind.UNKNOWN:

@@ -60,7 +60,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """How to get what a sandbox denied: the ends of sentences, each after a semicolon."""
+    """Ends of sentences that say how to get what a sandbox denied, each after a semicolon."""
 
     files: str = ""
     network: str = ""

@@ -86,7 +86,7 @@ class ExecResult(_TextResult):
     patch: "PatchResult | None" = None
     """The changes, if the command was a patch: then no process was started."""
     notes: tuple[Note, ...] = ()
-    """What happened and what to do about it; `text(notes=True)` shows them to the model."""
+    """Sentences on what happened and what to do; `text(notes=True)` shows them to the model."""
     show_notes: bool = False
     """True if `text` shows them unless told otherwise."""
     max_output_tokens: int | None = None
@@ -254,7 +254,7 @@ class ToolError(_TextResult):
     cause: Exception = field(repr=False)
     """The error behind it."""
     notes: tuple[Note, ...] = ()
-    """What happened and what to do about it; `text(notes=True)` shows them below the message."""
+    """Sentences on what happened and what to do; `text(notes=True)` shows them below."""
     show_notes: bool = False
     """True if `text` shows them unless told otherwise."""
 

@@ -113,7 +113,7 @@ class Completed:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What happened and what to do about it, in a sentence each; often none."""
+        """Sentences on what happened and what to do about it; often none."""
         found = verdict_notes(self.verdict)
         if not self.truncated:
             return found
