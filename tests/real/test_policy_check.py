@@ -20,7 +20,12 @@ Answer = tuple[int, str, str]
 
 
 def without_parser_words(text: str) -> str:
-    """Return an error without the words of the parser: docs/compatibility.md, rules.parse-words."""
+    """
+    Return an error without the words of the parser: docs/compatibility.md, rules.parse-words.
+
+    Nor with a member of rules that 0.166.0 does not have.
+    """
+    text = text.replace("canonical_matching: false, ", "")
     return re.sub(r"Parse error: .*", "Parse error", text)
 
 
