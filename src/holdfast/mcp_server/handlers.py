@@ -22,6 +22,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     ElicitResult,
+    ImageContent,
     InputRequiredResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -56,7 +57,8 @@ from holdfast.mcp_server.questions import decision_of, elicitation, why_not_aske
 from holdfast.mcp_server.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
 from holdfast.mcp_server.tools import described_tools
 from holdfast.unified_exec.errors import UnknownProcessId, write_failure_text
-from holdfast.unified_exec.result import ExecResult, ToolError
+from holdfast.unified_exec.exec_notes import file_note
+from holdfast.unified_exec.result import ExecResult, ImageResult, ToolError
 from holdfast.unified_exec.sessions.session import CommandSession
 
 __all__ = ["Context", "Handlers"]
@@ -340,16 +342,33 @@ class Handlers:
                     changed = await apply_patch(principal.tools, patch, call.id)
                     return success(changed.pop("output"), changed)
             except FileError as error:
-                return failure(str(error))
+                return failure(await self._file_failure(principal, name, arguments, error))
             result = await principal.tools.call(name, arguments, call_id=call.id)
             if isinstance(result, ToolError):
                 return failure(result.text())
+            if isinstance(result, ImageResult):
+                image = ImageContent.model_validate(*result.content("mcp"))
+                return CallToolResult(content=[image], is_error=False)
             structured = result.object()
             if isinstance(result, ExecResult) and result.notes:
-                structured["notes"] = list(result.notes)
+                structured["notes"] = [
+                    {"kind": note.kind.value, "text": note.text} for note in result.notes
+                ]
             return success(result.text(), structured)
 
         return work
+
+    async def _file_failure(
+        self, principal: Principal, name: str, arguments: Mapping[str, Any], error: FileError
+    ) -> str:
+        """Return the text of a file tool that failed, with a note if its sandbox denied it."""
+        cause = error.__cause__
+        if not self._options.notes or not isinstance(cause, HoldfastError):
+            return str(error)
+        path = str(arguments.get("path", ""))
+        options, writing = principal.tools.options, name == "write_file"
+        note = await file_note(cause, principal.environment, path, options, writing=writing)
+        return str(error) if note is None else f"{error}\n{note}"
 
 
 # -- results

@@ -141,6 +141,8 @@ class Principal:
             workplace.environment,
             options=Options(
                 extras=True,
+                notes=options.notes,
+                view_image=True,
                 longest_call=options.max_wait,
                 # A call has to end within the client's own time limit, also while a person is
                 # asked.

@@ -113,6 +113,8 @@ class CommandSession:
         """The verdict, once the process has exited."""
         self.failure: str | None = None
         """The reason why it cannot be followed any more."""
+        self.failure_cause: HoldfastError | None = None
+        """The error behind the failure; None if its owner failed it."""
         self.killed = False
         """True once the tools have killed it: nothing more of it is waited for."""
         self.exited = asyncio.Event()
@@ -237,6 +239,7 @@ class CommandSession:
         except HoldfastError as error:
             if self.running:
                 self.failure = str(error)
+                self.failure_cause = error
             self._finish()
         # A bug here must not leave callers waiting for ever.
         except BaseException:
