@@ -1,6 +1,7 @@
 """Files here and on a server, by the same code: write, read, walk, and wait for one to appear."""
 
 import asyncio
+import sys
 import tempfile
 
 from holdfast import (
@@ -81,7 +82,7 @@ async def main() -> None:
         async with LocalFileSystem() as here:
             await show(here)
         # A server on its standard streams, on this machine too: both see the same folder.
-        command = ["holdfast", "serve", "--listen", "stdio"]
+        command = [sys.executable, "-m", "holdfast", "serve", "--listen", "stdio"]
         async with await ExecServerClient.connect(command) as client:
             await show(client.files)
 

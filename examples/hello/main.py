@@ -1,4 +1,5 @@
 import asyncio
+import sys
 
 import holdfast
 
@@ -24,7 +25,8 @@ async def main() -> None:
     async with holdfast.connect() as here:
         await show(here)
     # The URL of a server would do as well; this command is a server on its standard streams.
-    async with holdfast.connect(["holdfast", "serve", "--listen", "stdio"]) as there:
+    server = [sys.executable, "-m", "holdfast", "serve", "--listen", "stdio"]
+    async with holdfast.connect(server) as there:
         await show(there)
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,8 @@ def _with(kind: str) -> list[str]:
     return [name for name in DOCUMENTS if _blocks(name, kind)]
 
 
-def _run(program: str, folder: Path, commands: Path, stdin: str = "") -> None:
+def _run(program: str, folder: Path, commands: Path, stdin: str = "", **variables: str) -> str:
+    """Run a program with these commands first on its `PATH`; return what it prints."""
     folder.mkdir(exist_ok=True)
     file = folder.with_name("program.py")
     file.write_text(program)
@@ -66,9 +68,14 @@ def _run(program: str, folder: Path, commands: Path, stdin: str = "") -> None:
         timeout=28,
         check=False,
         cwd=folder,
-        env={**os.environ, "PATH": f"{commands}:{os.environ.get('PATH', os.defpath)}"},
+        env={
+            **os.environ,
+            "PATH": f"{commands}:{os.environ.get('PATH', os.defpath)}",
+            **variables,
+        },
     )
     assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 @pytest.mark.slow
@@ -77,6 +84,28 @@ def test_the_programs_of_a_document_run(document: str, tmp_path: Path) -> None:
     commands = folder_of_commands(tmp_path)
     for program in _blocks(document, "program"):
         _run(program, tmp_path / "here", commands)
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_readme_need_no_activated_environment(tmp_path: Path) -> None:
+    for program in _blocks("README.md", "program"):
+        _run(program, tmp_path / "here", tmp_path, PATH="/usr/bin:/bin")
+
+
+def test_the_first_program_of_the_readme_prints_what_is_shown_under_it() -> None:
+    # The sandbox lets commands write to /tmp, so this home is elsewhere.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as above:
+        home = Path(above, "home")
+        home.mkdir()
+        (home / ".bashrc").touch()
+        printed = _run(
+            _blocks("README.md", "program")[0], Path(above, "here"), home, HOME=str(home)
+        )
+        assert (home / ".bashrc").exists()
+    shown = re.findall(
+        r"^```text\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )[0]
+    assert printed.replace(str(home), "/home/me") == shown
 
 
 @pytest.mark.slow
@@ -93,7 +122,7 @@ def test_no_python_of_a_document_is_left_out(document: str) -> None:
 
 
 def test_the_program_of_the_readme_is_the_first_example() -> None:
-    assert _blocks("README.md", "program")[0] == (ROOT / "examples/hello/main.py").read_text()
+    assert _blocks("README.md", "program")[1] == (ROOT / "examples/hello/main.py").read_text()
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:

@@ -48,7 +48,7 @@ def test_a_folder_is_listed(fs: Run, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("d")
     assert done(fs("ls", str(tmp_path))) == "d/\nlink/\n"
     assert done(fs("ls", "-r", str(tmp_path))) == "d/\nd/f é\n"
-    long = done(fs("ls", "-l", f"{tmp_path}/d")).split()
+    long = done(fs("ls", "-la", f"{tmp_path}/d")).split()
     assert (long[0], long[1], long[-2:]) == ("f", "5", ["f", "é"])
     (entry,) = json.loads(done(fs("ls", "--json", f"{tmp_path}/d")))
     assert entry["path"] == f"file://{tmp_path}/d/f%20%C3%A9"

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from tests.real.test_codex_client import play
 from tests.real.unified_exec.on_codex import AppServer, app_server, base_environment
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
@@ -101,6 +106,26 @@ async def test_codex_exec_declines_every_question_and_nothing_runs(folder: Path)
     )
     assert "Rejected" in model.outputs["a"]
     assert not (folder / "made").exists()
+
+
+async def test_the_configuration_of_the_readme_works_in_codex_exec(folder: Path) -> None:
+    (sample,) = re.findall(
+        r"^<!-- checked: mcp_servers -->\n```toml\n(.*?)^```$",
+        README.read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    keys = tomllib.loads(sample)["mcp_servers"]["holdfast"]
+    assert (keys.pop("command"), keys.pop("args")[:2]) == ("holdfast", ["mcp", "--cwd"])
+    (folder / "workspace").mkdir()
+    model = await play(
+        folder,
+        [[run("a", "echo here > made")]],
+        config=server_config(folder / "workspace", **keys),
+        # With full access Codex asks for no approval of a call, with or without our setting.
+        sandbox="workspace-write",
+    )
+    assert found(model, "a")["exit_code"] == 0
+    assert (folder / "workspace" / "made").read_text() == "here\n"
 
 
 class Asked(AppServer):

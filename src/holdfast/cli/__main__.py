@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
         The exit status.
     """
     _open_missing_streams()
-    arguments = sys.argv[1:] if argv is None else argv
+    arguments = _as_options(sys.argv[1:] if argv is None else argv)
     parser = make_parser(arguments[0] if arguments else None)
     if not arguments:
         parser.print_help()
@@ -32,6 +32,16 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         return 141
     return status
+
+
+def _as_options(arguments: list[str]) -> list[str]:
+    """Turn `help run` into `run --help`, and `version` into `--version`."""
+    match arguments:
+        case ["help", *command]:
+            return [*command, "--help"]
+        case ["version"]:
+            return ["--version"]
+    return arguments
 
 
 def _open_missing_streams() -> None:

@@ -17,6 +17,9 @@ FAILED = 125
 _CANNOT_EXECUTE = 126
 _NOT_FOUND = 127
 
+# Characters that only a shell gives a meaning; names of programs rarely have them.
+_SHELL_SIGNS = frozenset(" \t\n|&;<>()$`\"'*?~")
+
 # Faults of the named program; others, such as ENOMEM, are not its own.
 _EXECUTION_ERRORS = frozenset(
     {
@@ -46,6 +49,11 @@ def text_with_advice(error: HoldfastError) -> str:
     """Return the text of an error, and what to do about it if the error says so."""
     advice = getattr(error, "advice", None)
     return f"{error}; {advice}" if advice else str(error)
+
+
+def _shell_hint(program: str) -> str:
+    """Return a hint if a whole shell command was given as the name of a program."""
+    return "; a shell command needs `sh -c` before it" if _SHELL_SIGNS & set(program) else ""
 
 
 def of_verdict(verdict: Verdict) -> int:
@@ -88,8 +96,8 @@ def refused(program: str, error: HoldfastError) -> Ended:
         return Ended(FAILED, f"cannot run in {error.path}: {reason}")
     if number == errno.ENOENT:
         if "/" not in program:
-            return Ended(_NOT_FOUND, f"{program}: command not found")
-        return Ended(_NOT_FOUND, f"{program}: {reason}")
+            reason = "command not found"
+        return Ended(_NOT_FOUND, f"{program}: {reason}{_shell_hint(program)}")
     if number in _EXECUTION_ERRORS:
         return Ended(_CANNOT_EXECUTE, f"{program}: {reason}")
     return Ended(FAILED, f"cannot start {program}: {without_number(text, cause.errno)}")

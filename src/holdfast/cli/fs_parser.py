@@ -48,6 +48,7 @@ def add_fs(commands: _Commands) -> None:
     ls = _add(operations, common, "ls", "list folders")
     ls.add_argument("paths", metavar="PATH", nargs="*", help="default: the folder one is in")
     ls.add_argument("-l", dest="long", action="store_true", help="with kinds, sizes and times")
+    ls.add_argument("-a", action="store_true", help="changes nothing: hidden files are listed, too")
     ls.add_argument("-r", "-R", dest="recursive", action="store_true", help="all that is below")
     ls.add_argument("--json", action="store_true", help="one JSON array, with all that is known")
 

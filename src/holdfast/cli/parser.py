@@ -51,7 +51,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     # Set by `main`; a parser used elsewhere needs a value as well.
     parser.set_defaults(arguments=())
-    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    parser.add_argument("--version", "-V", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in [only] if only in _ADDING else _ADDING:
         load(_ADDING[name])(commands)

@@ -4,7 +4,7 @@ import argparse
 
 from holdfast.cli.arguments import add_command
 from holdfast.cli.loading import load
-from holdfast.cli.sandbox_options_parser import add_confining_options
+from holdfast.cli.sandbox_options_parser import add_confining_options, seconds
 from holdfast.cli.server_options_parser import add_environment_options, add_verbose_option
 
 __all__ = ["add_run"]
@@ -63,6 +63,16 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="a variable for the command; may be repeated",
     )
     add_confining_options(run)
+    # Two habits from `docker run` and others.
+    run.add_argument(
+        "--timeout", dest="limit_time", metavar="TIME", type=seconds, help="as --limit-time"
+    )
+    run.add_argument(
+        "-i",
+        "--interactive",
+        action="store_true",
+        help="changes nothing: the command always gets your input; `-it` works as `-t`",
+    )
     add_command(run, "run", run=lambda options: int(load("run")(options)))
 
 

@@ -19,7 +19,7 @@ HELP: dict[str, tuple[str, str]] = {
     "json": ("", "show the last answer as JSON"),
     "wait": ("SECONDS", "how long a line is waited for before it goes on in the background"),
     "help": ("", "show this"),
-    "quit": ("", "end all commands and leave; so does Ctrl-D"),
+    "quit": ("", "end all commands and leave; so do Ctrl-D and `exit`"),
 }
 """Arguments and description of each command of the prompt."""
 
@@ -60,6 +60,9 @@ def parse_line(typed: str) -> TypedLine:
     text = typed.strip()
     if not text:
         return TypedLine("")
+    # A shell that runs only this line would end, and nothing would happen.
+    if text == "exit":
+        return TypedLine("quit")
     if not text.startswith(":"):
         return TypedLine("run", text)
     name, _, rest = text[1:].partition(" ")

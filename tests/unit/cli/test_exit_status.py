@@ -68,6 +68,18 @@ def _failed(number: int) -> SpawnFailed:
         ),
         ("x", told(-32603, system_text(errno.ENOENT)), 127, "x: command not found"),
         (
+            "ls | wc",
+            SpawnFailed("no", errno=errno.ENOENT, program="ls | wc"),
+            127,
+            "ls | wc: command not found; a shell command needs `sh -c` before it",
+        ),
+        (
+            "/bin/ls -l",
+            SpawnFailed("no", errno=errno.ENOENT, program="/bin/ls -l"),
+            127,
+            "/bin/ls -l: No such file or directory; a shell command needs `sh -c` before it",
+        ),
+        (
             "x",
             SpawnFailed("the sandbox could not be completed: denied", errno=errno.EACCES),
             125,

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from holdfast._version import __version__
+from holdfast.cli.__main__ import main
 from holdfast.cli.parser import make_parser
 
 
@@ -55,6 +57,39 @@ def test_the_options_of_run(ran: list[argparse.Namespace]) -> None:
     assert options.cwd == "/x"
     assert options.env == [("A", "1"), ("B", ""), ("C", "d=e")]
     assert options.token_file is None
+
+
+@pytest.mark.parametrize("flags", [["-it"], ["-ti"], ["-i", "-t"], ["--interactive", "--tty"]])
+def test_the_flags_of_docker_run_give_a_terminal(
+    ran: list[argparse.Namespace], flags: list[str]
+) -> None:
+    _run(*flags, "cmd")
+    assert ran[0].tty
+    assert ran[0].argv == ["cmd"]
+
+
+def test_a_timeout_is_a_limit_of_time(ran: list[argparse.Namespace]) -> None:
+    _run("--timeout", "2m", "cmd")
+    assert ran[0].limit_time == 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["help"], "usage: holdfast [-h]"),
+        (["help", "run"], "usage: holdfast run "),
+        (["help", "fs", "ls"], "usage: holdfast fs ls "),
+        (["version"], f"holdfast {__version__}"),
+        (["-V"], f"holdfast {__version__}"),
+    ],
+)
+def test_help_and_version_are_also_commands(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], shown: str
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith(shown)
 
 
 def test_variables_are_not_kept_for_the_next_run(ran: list[argparse.Namespace]) -> None:

@@ -16,6 +16,8 @@ from holdfast.prompt.lines import HELP, LineError, TypedLine, completions, parse
         (":tty vim a  b", TypedLine("tty", "vim a  b")),
         (":list", TypedLine("list")),
         (":l", TypedLine("list")),
+        (" exit ", TypedLine("quit")),
+        ("exit 3", TypedLine("run", "exit 3")),
         (":k all", TypedLine("kill", "all")),
         (":send 12  two blanks", TypedLine("send", "12  two blanks")),
     ],
