@@ -60,9 +60,13 @@ def _escape(options: ServerOptions) -> str:
 def _workspace(options: ServerOptions) -> str | None:
     """Return the directory of the commands; None if only the environment knows it."""
     here = options.environment == LOCAL or not (options.environment or is_configured(os.environ))
-    if here:
+    if not here:
+        return options.cwd
+    try:
         return os.path.abspath(options.cwd or ".")
-    return options.cwd
+    except FileNotFoundError:
+        # The directory of the server was removed; the first command says so.
+        return options.cwd
 
 
 def _profile(options: ServerOptions) -> PermissionProfile | None:
