@@ -60,8 +60,10 @@ class SessionInfo:
     session_id: int
     call_id: str
     """The id of the `exec_command` that started it."""
-    command: str
-    """The text the model gave."""
+    command: tuple[str, ...]
+    """The argv of the command, as in `ExecResult`."""
+    script: str
+    """The text that the model gave."""
     cwd: str
     tty: bool
     environment_id: str
@@ -143,7 +145,8 @@ class CommandSession:
         return SessionInfo(
             session_id=self.session_id,
             call_id=self.call_id,
-            command=self.script,
+            command=self.argv,
+            script=self.script,
             cwd=self.cwd,
             tty=self.tty,
             environment_id=self.environment_id,
