@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ prefix_rules = [
 ]
 """
 ASKING: dict[str, Any] = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
+Write = Callable[[str], int]
 MADE = {"cmd": "touch made", "login": False}
 
 
@@ -45,13 +46,13 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     file = tmp_path / "requirements.toml"
     file.write_text(REQUIREMENTS)
     for module in (principals, judging):
         monkeypatch.setattr(module, "REQUIREMENTS_FILE", file)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    return file
+    return file.write_text
 
 
 class Capable:
@@ -126,36 +127,41 @@ async def test_a_client_without_the_capability_is_not_asked(
 async def test_another_client_of_a_token_cannot_answer_for_a_person(
     folder: Path, capable: Capable
 ) -> None:
-    accepted = {"approval": types.ElicitResult(action="accept", content={"decision": "accept"})}
-    async with serving("http", MODERN, folder, tokens=["t" * 32], **ASKING) as served:
-        async with served.client(accepting(), token="t" * 32) as client:
-            asked = await client.session.call_tool("exec_command", MADE, allow_input_required=True)
-            assert isinstance(asked, types.InputRequiredResult)
-            capable.declared = False
-            async with served.client(accepting(), token="t" * 32) as other:
-                refused = await other.session.call_tool(
-                    "exec_command",
-                    MADE,
-                    input_responses=accepted,
-                    request_state=asked.request_state,
-                    allow_input_required=True,
-                )
+    accepted: Any = {
+        "approval": types.ElicitResult(action="accept", content={"decision": "accept"})
+    }
+    token = "t" * 32
+    async with (
+        serving("http", MODERN, folder, tokens=[token], **ASKING) as served,
+        served.client(accepting(), token=token) as client,
+    ):
+        asked = await client.session.call_tool("exec_command", MADE, allow_input_required=True)
+        assert isinstance(asked, types.InputRequiredResult)
+        capable.declared = False
+        async with served.client(accepting(), token=token) as other:
+            refused = await other.session.call_tool(
+                "exec_command",
+                MADE,
+                input_responses=accepted,
+                request_state=asked.request_state,
+                allow_input_required=True,
+            )
     assert isinstance(refused, types.CallToolResult)
     assert "approval request failed" in text(refused)
     assert not (folder / "made").exists()
 
 
 async def test_a_server_with_broken_requirements_runs_nothing(
-    folder: Path, requirements: Path
+    folder: Path, requirements: Write
 ) -> None:
-    requirements.write_text("[rules]\n")
+    requirements("[rules]\n")
     async with (
         serving("stdio", HANDSHAKE, folder, **ASKING) as served,
         served.client(accepting()) as client,
     ):
         refused = await client.call_tool("exec_command", {"cmd": "echo ran", "login": False})
     assert refused.is_error
-    assert f"{requirements}: Object missing required field `prefix_rules`" in text(refused)
+    assert "requirements.toml: Object missing required field `prefix_rules`" in text(refused)
 
 
 # -- holdfast-sh
@@ -204,12 +210,12 @@ async def test_a_shell_asks_on_the_terminal_each_time(folder: Path) -> None:
         os.close(terminal)
 
 
-async def test_a_shell_without_a_terminal_refuses(folder: Path, requirements: Path) -> None:
+async def test_a_shell_without_a_terminal_refuses(folder: Path, requirements: Write) -> None:
     settings = ShellSettings(policy="on-request")
     with pytest.raises(LineRefused, match="only a person may allow it, and there is no terminal"):
         await Judge().admit(caller(folder, None), settings, None)
-    requirements.write_text("rules = 3\n")
-    with pytest.raises(LineRefused, match="requirements.toml"):
+    requirements("rules = 3\n")
+    with pytest.raises(LineRefused, match=r"requirements\.toml: Expected"):
         await Judge().admit(caller(folder, None), settings, None)
 
 
