@@ -561,7 +561,7 @@ class SessionManager:
         environment = self._open_environment(environment_id)
         async with self._starter.ended_by_close():
             return await images.view_image(
-                environment, path, sandbox=self.options.sandbox, call_id=call_id or new_call_id()
+                environment, path, self.options, call_id=call_id or new_call_id()
             )
 
     # -- waits
