@@ -47,7 +47,6 @@ def lose(proxy: CuttingProxy) -> None:
 
 async def codex_survives(url: str, folder: Path) -> None:
     """A command of the real client ends during the outage: it learns of all output and the end."""
-    folder.mkdir()
     with Fifo(folder / "go") as go:
         async with cutting(url) as proxy:
 
@@ -87,9 +86,9 @@ async def outage(url: str) -> AsyncIterator[tuple[CuttingProxy, EnvironmentManag
 
 @pytest.mark.requirement("session.expiry", "client.recovery.resumes", "environments.recovery")
 async def test_an_outage_of_40_seconds_loses_nothing(tmp_path: Path) -> None:
-    with serving() as ours, codex_serving(tmp_path / "home") as theirs:
+    with serving() as ours, codex_serving(tmp_path / "server") as theirs:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(codex_survives(ours.url, tmp_path / "codex"))
+            tasks.create_task(codex_survives(ours.url, tmp_path))
             tasks.create_task(we_survive(theirs))
             tasks.create_task(we_survive(ours.url))
             # Once more, on the event loop of asyncio.
