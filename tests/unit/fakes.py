@@ -16,6 +16,7 @@ class FakeTransport:
         self.kind = kind
         self.went_silent = False
         self.principal = "somebody"
+        self.text_only = True
         self.label = label
         self.sent: list[bytes] = []
         self.messages: list[dict[str, Any]] = []

@@ -52,6 +52,12 @@ class Transport(Protocol):
     Messages that are sent while one is being received go out together afterwards.
     """
 
+    text_only: bool
+    """
+    True if a line that is not UTF-8 ends the connection. A receiver that answers such a line
+    clears it. Frames are passed on either way.
+    """
+
     @property
     def kind(self) -> str:
         """`websocket`, `stdio`, `unix` or `memory`."""

@@ -55,6 +55,7 @@ class LineTransport(asyncio.Protocol):
         self._leaves_unread = leaves_unread
         self.went_silent = False
         self.principal = LOCAL_PRINCIPAL
+        self.text_only = True
         self.label = f"exec-server {kind}"
         self._accept = accept
         self._receiver: Receiver | None = None
@@ -264,7 +265,7 @@ class LineTransport(asyncio.Protocol):
         """Hand a line on; `False` when that ended the connection."""
         # Set before the first data can arrive.
         assert self._receiver is not None
-        if not line.isascii():
+        if self.text_only and not line.isascii():
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:

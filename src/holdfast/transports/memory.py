@@ -21,6 +21,7 @@ class MemoryTransport:
     kind = "memory"
     went_silent = False
     principal = LOCAL_PRINCIPAL
+    text_only = False
     label = "exec-server memory"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

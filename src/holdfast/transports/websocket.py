@@ -85,6 +85,7 @@ class WebSocketTransport(WSListener):
     kind = "websocket"
     went_silent = False
     principal = LOCAL_PRINCIPAL
+    text_only = False
 
     def __init__(
         self,
