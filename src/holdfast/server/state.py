@@ -49,7 +49,7 @@ class ServerState:
         # On stdio there is only one connection, so no client can resume a session.
         self._resumable = resumable
 
-    def connection_ended(self, session: Session, *, silent: bool) -> None:
+    def connection_ended(self, session: Session, *, silent: bool, closed: bool) -> None:
         """Keep a session for a resume, unless the server is not resumable; see `detach`."""
         if self._resumable:
-            self.sessions.detach(session, silent=silent)
+            self.sessions.detach(session, silent=silent, closed=closed)
