@@ -8,7 +8,7 @@ import sys
 from holdfast.cli.loading import load
 from holdfast.cli.server_config import with_config
 from holdfast.errors import InvalidConfig
-from holdfast.supervision.guardian import run_guarded
+from holdfast.supervision.guardian import STOP_LIMIT, run_guarded
 from holdfast.url_schemes import is_stdio
 
 __all__ = ["reloads", "serve"]
@@ -37,6 +37,7 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return run_guarded(
         lambda lifeline: load("run_server")(options, lifeline, lambda url: _announce(url, options)),
         pass_on=(signal.SIGHUP,) if reloads(options) else (),
+        stop_limit=STOP_LIMIT + options.drain,
         notify=True,
     )
 

@@ -111,6 +111,8 @@ def _serve_options(
         limits=_limits(options),
         pages=not options.as_codex,
         reloads=reloads(options),
+        # An app-server ends its commands with their connections.
+        drain=getattr(options, "drain", 0.0),
         idle_exit=options.idle_exit,
         keeping=keeping,
         **{name: getattr(options, name) for name in audit},

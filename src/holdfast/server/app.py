@@ -275,6 +275,7 @@ class Server:
             admit=lambda principal: principals[principal].check("connections"),
             refused=self._count_refusal,
             pages=Pages(self._metrics) if self._has_pages else None,
+            is_ready=lambda: not self.state.draining,
         )
         self._stack.callback(listening.close)
         return listening.url
@@ -310,8 +311,14 @@ class Server:
         """True without a connection and without a session that could be resumed."""
         return not self.state.connections and not len(self.state.sessions)
 
-    async def ask_to_end(self, grace: float) -> None:
-        """Send SIGTERM to all processes, and wait `grace` seconds for them at most."""
+    async def drain(self, limit: float) -> None:
+        """
+        Refuse new work, send SIGTERM to all processes, and wait for their end.
+
+        Clients keep their connections: they receive output and exits, and may resume a session.
+        What still runs after `limit` seconds ends with the server.
+        """
+        self.state.draining = True
         processes = self.state.sessions.processes()
         asked = []
         for process in processes:
@@ -319,7 +326,7 @@ class Server:
             with suppress(Refused):
                 asked.append(process.ask_to_end(Reason.SERVER_STOPPING))
         with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(limit):
                 # All at once: a backend may take its time for one, or fail on it.
                 pending = [one for one in asked if one is not None]
                 await asyncio.gather(*pending, return_exceptions=True)

@@ -133,6 +133,7 @@ class ServerConnection:
         sessions = self.state.sessions
         self.acknowledges = params.acknowledges is True
         if params.resume_session_id is None:
+            self.state.check_draining()
             self.usage.check("sessions")
             self._session = sessions.open(self)
             self._session.processes.add_observer(SessionJournal(self._session, self.state.audit))

@@ -194,6 +194,7 @@ async def listen(
     admit: Callable[[str], None] | None = None,
     refused: Callable[[], None] | None = None,
     pages: "Pages | None" = None,
+    is_ready: Callable[[], bool] = lambda: True,
 ) -> Listening:
     """
     Accept connections at an address other than `stdio`.
@@ -207,6 +208,7 @@ async def listen(
         admit: Called with the principal; raises `Overloaded` if it is at its limit.
         refused: Called when a token is missing or wrong.
         pages: Pages for plain HTTP besides `/readyz`.
+        is_ready: Returns False once the server takes no new work, for `/readyz`.
 
     Raises:
         OSError: The address cannot be bound.
@@ -216,7 +218,7 @@ async def listen(
     listener = await websocket_listener.listen_websocket(
         where.host,
         where.port,
-        gate=make_gate(check, admit=admit, refused=refused, pages=pages),
+        gate=make_gate(check, admit=admit, refused=refused, pages=pages, is_ready=is_ready),
         accept=accept,
         tls=None if tls is None else tls.context,
         listening=_inherited(where),
@@ -268,6 +270,7 @@ def make_gate(
     admit: Callable[[str], None] | None = None,
     refused: Callable[[], None] | None = None,
     pages: Pages | None = None,
+    is_ready: Callable[[], bool] = lambda: True,
 ) -> "Gate":
     """
     Return the function that answers plain HTTP and decides who may connect.
@@ -280,6 +283,7 @@ def make_gate(
         admit: As for `listen`.
         refused: As for `listen`.
         pages: As for `listen`.
+        is_ready: As for `listen`.
     """
 
     def principal_of(head: RequestHead) -> Response | str:
@@ -302,7 +306,8 @@ def make_gate(
                 return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
             # Without a token: load balancers and systemd have none.
             if health:
-                return Response(HTTPStatus.OK)
+                ready = head.path == "/healthz" or is_ready()
+                return Response(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
             # `metrics` is True only with pages.
             assert pages is not None
             reader = principal_of(head)

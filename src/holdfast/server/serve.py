@@ -7,9 +7,11 @@ import os
 import resource
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import msgspec
@@ -128,6 +130,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True if `/healthz` and `/metrics` are answered."""
     reloads: bool = False
     """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
+    drain: float = 0.0
+    """Seconds that commands have to end after SIGTERM, before they are killed."""
     idle_exit: float | None = None
     """Seconds without a connection and a session after which the server ends; None for never."""
     audit_log: str | None = None
@@ -157,8 +161,8 @@ class Service(Protocol):
     def is_idle(self) -> bool:
         """True if it has no connection and no session."""
 
-    async def ask_to_end(self, grace: float) -> None:
-        """Send SIGTERM to all processes, and wait `grace` seconds at most for their end."""
+    async def drain(self, limit: float) -> None:
+        """Refuse new work, ask all processes to end, and wait for that, `limit` seconds at most."""
 
 
 @runtime_checkable
@@ -319,8 +323,8 @@ async def _serve(
 ) -> int:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(initializer=block_child_signals))
-    stopped = asyncio.Event()
-    _handle_signals(loop, stopped, options, addresses[0], entrance)
+    stopped, signals = asyncio.Event(), _StopSignals()
+    _handle_signals(loop, stopped, signals, options, addresses[0], entrance)
     orphaned = False
 
     def guardian_gone() -> None:
@@ -355,29 +359,60 @@ async def _serve(
             await stopped.wait()
         logger.info("the server ends")
         tell_service_manager(STOPPING)
-        if orphaned:
-            # The guardian was killed, which nobody planned, so processes get time to end.
-            await server.ask_to_end(_ORPHANED_GRACE)
+        # If the guardian was killed, which nobody planned, processes get time to end, too.
+        grace = options.drain if signals.count else _ORPHANED_GRACE if orphaned else 0.0
+        if grace:
+            await signals.unless_repeated(server.drain(grace))
     if orphaned:
         kill_all_children()
     return 0
 
 
+class _StopSignals:
+    """Signals that asked the server to stop."""
+
+    def __init__(self) -> None:
+        self.count: Counter[signal.Signals] = Counter()
+        self._repeated = asyncio.Event()
+
+    def arrived(self, number: signal.Signals) -> None:
+        """Count a signal."""
+        self.count[number] += 1
+        # By number: at Ctrl-C the terminal sends SIGINT, and the guardian SIGTERM.
+        if self.count[number] > 1:
+            self._repeated.set()
+
+    async def unless_repeated(self, work: Coroutine[object, object, None]) -> None:
+        """Do something until it is done, or until one of the signals comes once more."""
+        async with asyncio.TaskGroup() as tasks:
+            working = tasks.create_task(work)
+            repeated = tasks.create_task(self._repeated.wait())
+            await asyncio.wait([working, repeated], return_when=asyncio.FIRST_COMPLETED)
+            working.cancel()
+            repeated.cancel()
+
+
 def _handle_signals(
     loop: asyncio.AbstractEventLoop,
     stopped: asyncio.Event,
+    signals: _StopSignals,
     options: ServeOptions,
     where: ListenUrl,
     entrance: Entrance,
 ) -> None:
     """Stop at SIGTERM, SIGINT and SIGHUP, or reload at SIGHUP if the options say so."""
-    hang_up = stopped.set
+
+    def stop(number: signal.Signals) -> None:
+        signals.arrived(number)
+        stopped.set()
+
+    hang_up: Callable[[], None] = partial(stop, signal.SIGHUP)
     if options.reloads and where.kind != "stdio":
         hang_up = Reloading(entrance, stopped.set).hang_up
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A signal that was ignored at the start, by `nohup` for one, stays ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
-            action = hang_up if number == signal.SIGHUP else stopped.set
+            action = hang_up if number == signal.SIGHUP else partial(stop, number)
             loop.add_signal_handler(number, action)
 
 
