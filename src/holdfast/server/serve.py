@@ -438,11 +438,21 @@ async def _open(
             await _listen(server, address, entrance, stack, announces=options.announces_token)
             for address in addresses
         ]
-        for warning in entrance.warnings:
+        for warning in (*entrance.warnings, *_root_warning(options)):
             sys.stderr.write(f"Warning: {warning}\n")
         sys.stderr.flush()
         for url in urls:
             announce(url)
+
+
+def _root_warning(options: ServeOptions) -> tuple[str, ...]:
+    # A server with Codex's defaults prints what Codex's server prints.
+    if os.geteuid() != 0 or not options.entrance.makes_token:
+        return ()
+    return (
+        "this server runs as root: a command without a sandbox can do anything to this machine;"
+        " start it as an ordinary user",
+    )
 
 
 def _tune_garbage_collector() -> None:
