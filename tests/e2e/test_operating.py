@@ -151,6 +151,10 @@ def _check_log(log: list[dict[str, Any]], session: str) -> None:
 def _check_audit(audit: list[dict[str, Any]], session: str, folder: Path) -> None:
     assert all(line["principal"] == "default" for line in audit)
     assert all(line["session"] == session for line in audit)
+    opened, over = of(audit, event="session")
+    assert (opened["state"], opened["client"]) == ("opened", "test")
+    assert opened["peer"].startswith("websocket 127.0.0.1:")
+    assert (over["state"], over["reason"], over["killed"]) == ("ended", "serverStopping", 1)
     commands = {line["process"]: line for line in of(audit, event="command")}
     assert commands.keys() == {HOSTILE, "odd", "none", "net", "long"}
     assert commands[HOSTILE]["argv"][:2] == ["/bin/sh", "-c"]

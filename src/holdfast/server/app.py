@@ -136,7 +136,9 @@ class Server:
 
     async def __aenter__(self) -> Self:
         self._backend = self._served_processes()
-        sessions = Sessions(self._make_processes, expiry=self._session_expiry)
+        sessions = Sessions(
+            self._make_processes, expiry=self._session_expiry, audit=self._audit
+        )
         self.state = ServerState(
             sessions=sessions,
             filesystem=self._served_files(),

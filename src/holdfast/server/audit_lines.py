@@ -5,6 +5,7 @@ Fields that are None are left out. The caller bounds every text of a client by `
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,7 @@ __all__ = [
     "ExitLine",
     "FileLine",
     "LostLine",
+    "SessionLine",
     "bounded",
 ]
 
@@ -40,6 +42,18 @@ class _SessionLine(AuditLine, kw_only=True):
 
     principal: str
     session: str
+
+
+class SessionLine(_SessionLine, kw_only=True, tag="session"):
+    """A session was opened, resumed or ended."""
+
+    state: Literal["opened", "resumed", "ended"]
+    peer: str | None = None
+    client: str | None = None
+    """The name that the client gave itself."""
+    reason: str | None = None
+    killed: int | None = None
+    """The number of processes that ended with it."""
 
 
 class CommandLine(_SessionLine, kw_only=True, tag="command"):
