@@ -297,7 +297,7 @@ class UnknownProcess(InvalidRequest):
 
 
 class DuplicateProcess(InvalidRequest):
-    """The id belongs to a process that runs, or ended less than 30 s ago."""
+    """The id belongs to a process that runs, or ended less than 80 s ago."""
 
     def __init__(self, process_id: str, message: str | None = None) -> None:
         super().__init__(message or f"process {process_id} already exists")

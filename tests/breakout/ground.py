@@ -80,6 +80,7 @@ def prepare(base: Path, outsider: Mapping[str, Any]) -> Prepared:
         outside / "file": "not yours",
         outside / "locked/file": "not yours either",
         outside / "to-be-denied": "the other secret",
+        outside / "linked-secret": "the secret behind a link",
         linked / ".git": f"gitdir: {linked}/store/repo\n",
         linked / "store/repo/config": "[core]",
         base / "dangling/.git": "gitdir: gone\n",
@@ -93,6 +94,7 @@ def prepare(base: Path, outsider: Mapping[str, Any]) -> Prepared:
     (base / "extra/up").symlink_to("..")
     (work / "deep/open").mkdir()
     (work / "crossing").symlink_to("deep/er")
+    (work / "linked.env").symlink_to(outside / "linked-secret")
     os.mkfifo(outside / "fifo")
     os.mkfifo(work / ".git/fifo")
     os.mkfifo(work / "deep/er/secrets/fifo")

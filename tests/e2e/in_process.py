@@ -1,4 +1,4 @@
-"""A server in the test's own process, for what takes half a minute with the times of a real one."""
+"""A server in the test's own process, for what takes minutes with the times of a real one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

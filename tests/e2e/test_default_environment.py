@@ -62,12 +62,12 @@ def test_the_default_of_the_file_is_where_things_run(
     assert main(["env", "check", "build"]) == 0
     checked = capsys.readouterr().out.split("\n")
     assert checked[0].split()[2:4] == ["SERVER", "PROTOCOL"]
-    assert f"holdfast {holdfast.__version__}  0.166.0" in checked[1]
+    assert f"holdfast {holdfast.__version__}  0.169.0" in checked[1]
     assert main(["connect", "build"]) == 0
     told = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert (told["server"], told["speaks"]) == (
         f"holdfast {holdfast.__version__}",
-        "exec-server 0.166.0",
+        "exec-server 0.169.0",
     )
 
 

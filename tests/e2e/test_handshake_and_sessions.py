@@ -420,7 +420,7 @@ async def test_the_environment_is_told(client: Client) -> None:
         "capabilities",
     }
     assert info["platformOs"] == "linux"
-    assert info["executorVersion"] == "0.166.0"
+    assert info["executorVersion"] == "0.169.0"
     assert info["cwd"] == file_uri(Path.cwd())
     assert os.access(info["shell"]["path"], os.X_OK)
     assert Path(info["shell"]["path"]).name == info["shell"]["name"]

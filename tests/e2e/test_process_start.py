@@ -93,7 +93,7 @@ async def test_an_id_that_is_taken_is_refused(client: Client) -> None:
     assert await client.refusal("process/start", start_params("p", ["true"])) == taken
     await client.terminate("p")
     await client.finish("p")
-    # For half a minute after its end, too.
+    # For 80 seconds after its end, too.
     assert await client.refusal("process/start", start_params("p", ["true"])) == taken
 
 

@@ -106,6 +106,22 @@ async def test_what_is_denied_stays_secret(client: Client, ws: Path, globs: list
     assert await read(client, ws / "a", within) == b"ws/a"
 
 
+@pytest.mark.requirement("sandbox.globs.link-target")
+async def test_what_a_denied_link_leads_to_stays_secret(client: Client, ws: Path) -> None:
+    target = ws.parent / "out/o"
+    (ws / "linked.env").symlink_to(target)
+    within = workspace_write(ws, pattern("**/*.env"))
+    assert await refused(client, "fs/readFile", ws / "linked.env", within) == EACCES
+    assert await read(client, ws / "a", within) == b"ws/a"
+    command = ["/bin/sh", "-c", 'cat a; cat linked.env; cat "$1"; echo new > a', "-", str(target)]
+    started = await client.start("p", command, cwd=file_uri(ws), sandbox=within)
+    run = await client.finish("p")
+    assert started["sandboxType"] == "linuxSeccomp"
+    assert run.stdout == b"ws/a"
+    assert run.stderr.count(b"Permission denied") == 2
+    assert (ws / "a").read_text() == "new\n"
+
+
 @pytest.mark.requirement("fs.sandbox.hidden", "fs.sandbox.not-widened", "fs.sandbox.lost-writes")
 async def test_a_narrow_profile_has_nothing_else(client: Client, ws: Path) -> None:
     within = sandbox(entry(ws, "write"))

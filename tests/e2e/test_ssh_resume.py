@@ -279,10 +279,10 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 @pytest.mark.long
 async def test_nothing_is_left_after_a_client_was_killed(ready: Host) -> None:
-    """It takes the 30 seconds that a session is kept, and a little more."""
+    """It takes the 80 seconds that a session is kept, and a little more."""
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", CLIENT, ready.url, *ready.ssh),
         stdin=subprocess.PIPE,
@@ -298,7 +298,7 @@ async def test_nothing_is_left_after_a_client_was_killed(ready: Host) -> None:
     client.kill()
     await client.communicate()
     await gone(there)
-    await all_gone(pid, *server_pids(ready), limit=60 + LIMIT)
+    await all_gone(pid, *server_pids(ready), limit=110 + LIMIT)
     assert servers(ready) == []
 
 

@@ -30,7 +30,7 @@ async def test_a_command_that_ends_with_its_server_says_so(scheme: str, tmp_path
         where = "ws://127.0.0.1:0" if scheme == "ws" else f"unix://{tmp_path}/socket"
         env = holdfast.connect(await server.listen(where))
         running = await started(env, "echo; exec sleep 600")
-    async with asyncio.timeout(LIMIT):  # far less than the 25 s of a lost connection
+    async with asyncio.timeout(LIMIT):  # far less than the 45 s of a lost connection
         done = await running
         assert done.reason is Reason.SERVER_STOPPING
         assert not done.ok

@@ -149,7 +149,7 @@ async def cut_randomly(
     """
     Cut so many times, at random moments; also while a session is being resumed.
 
-    After a few cuts of that kind the client may come back: it gives up after 25 s.
+    After a few cuts of that kind the client may come back: it gives up after 45 s.
     """
     made: Counter[str] = Counter()
     in_a_row = 0

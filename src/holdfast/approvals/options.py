@@ -85,7 +85,7 @@ class Approvals:
         approver: AnyApprover | None = None,
         home: Path | None = None,
     ) -> "Approvals":
-        """Return choices with which rules and retries mean what they mean in Codex 0.166.0."""
+        """Return choices with which rules and retries mean what they mean in Codex."""
         return cls(
             policy=policy,
             rules=RuleSet() if rules is None else rules,

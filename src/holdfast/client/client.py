@@ -21,7 +21,7 @@ class ExecServerClient:
     Processes on a server, behind the seam `ExecBackend`; its files and HTTP calls are members.
 
     Make one with `connect`. It is a context manager; at its end the connection is
-    closed, and the server ends the session's processes 30 seconds later unless they
+    closed, and the server ends the session's processes 80 seconds later unless they
     were terminated. A lost connection is made anew, and callers notice a delay. They get
     `ConnectionLost` only when that fails.
     """

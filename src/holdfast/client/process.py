@@ -173,7 +173,7 @@ class RemoteProcess:
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
         check_read(after_seq, max_bytes, wait)
-        # The mirror is complete, and the server forgets a closed process after 30 seconds.
+        # The mirror is complete, and the server forgets a closed process after a while.
         if self._log.closed:
             return self._log.read(after_seq, max_bytes)
         params = ReadParams(

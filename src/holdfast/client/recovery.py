@@ -37,9 +37,11 @@ __all__ = [
     "worth_retrying",
 ]
 
-RECOVERY_LIMIT = 25.0
+RECOVERY_LIMIT = 45.0
 """
-Seconds from the loss of a connection to the end of recovery; a server keeps a session for 30.
+Seconds from the loss of a connection to the end of recovery; a server keeps a session for 80.
+
+One of Codex 0.166.0 keeps it for 30, and refuses later attempts: a refusal is final.
 
 If a new connection breaks after a process was brought up to date, the time starts again.
 """

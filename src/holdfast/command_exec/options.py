@@ -128,7 +128,7 @@ def _check_pieces(value: object) -> None:
 
 
 CODEX_0_166_0 = DrainPolicy(quiet=None)
-"""The policy of Codex 0.166.0: a silent holder of the output costs the full limit."""
+"""The policy of Codex: a silent holder of the output costs the full limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ files are left out with a generic warning, since a precise text could reveal fil
 client may not see.
 
 The real server reads all of this once and watches the files; here they are read for each
-request. See [discovery.installed]; all else was seen on the real server 0.166.0.
+request. See [discovery.installed]; all else was seen on the real server.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """
 Parser for the head of a `SKILL.md` and for the `agents/openai.yaml` beside it.
 
-Both are YAML written by people, read like the real server 0.166.0 does. A scalar is its literal
+Both are YAML written by people, read like the real server does. A scalar is its literal
 text, and a duplicate key is an error. A head that is invalid because of an unquoted `: ` or
 bracket is read again with quotes around such values.
 """

@@ -12,7 +12,7 @@ __all__ = ["RESUMED_TIME", "RETENTION", "ClosedProcesses"]
 RESUMED_TIME = 5.0
 
 # Seconds that a closed process can still be read and its id stays taken, as in Codex.
-RETENTION = 30.0
+RETENTION = 80.0
 
 
 class ClosedProcesses:

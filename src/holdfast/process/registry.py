@@ -405,7 +405,7 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         return self._adopt(start, child, log, held)
 
     def end(self, reason: Reason) -> None:
-        # Nobody will read them: without this, their output would stay for 30 seconds.
+        # Nobody will read them: without this, their output would stay for 80 seconds.
         self._closed.keep_no_more()
         self._call_off_starts()
         for process in list(self._processes.values()):

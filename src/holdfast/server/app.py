@@ -15,6 +15,7 @@ from holdfast.errors import Overloaded, Refused
 from holdfast.events import Reason
 from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
+from holdfast.process.closed_processes import RETENTION
 from holdfast.process.observers import ProcessObserver
 from holdfast.process.process_table import (
     MakeLog,
@@ -39,7 +40,7 @@ from holdfast.server.metrics import CONTENT_TYPE, metrics_text
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.process import add_process_methods
 from holdfast.server.recording import ProcessRecorder
-from holdfast.server.sessions import Sessions
+from holdfast.server.sessions import EXPIRY, Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
@@ -83,8 +84,8 @@ class Server:
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
         resumable: bool = True,
-        session_expiry: float = 30.0,
-        process_retention: float = 30.0,
+        session_expiry: float = EXPIRY,
+        process_retention: float = RETENTION,
         sign_interval: float = SIGN_INTERVAL,
         limits: PrincipalLimits | None = None,
         pages: bool = False,

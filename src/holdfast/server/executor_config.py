@@ -4,7 +4,7 @@ Answer to `environmentConfig/read`: the Codex configuration of this machine.
 A client asks for the values of some keys, and for the files that set them. It merges the answer
 with its own configuration, so the order of the layers matters. Values are not interpreted, unless
 they decide whether another file is read [environment.config]. All else here was observed on the
-real server 0.166.0.
+real server.
 
 Layers of `config`, lowest precedence first; a missing file is no layer:
 

@@ -12,17 +12,14 @@ from holdfast.backends import ReportsCapabilities
 from holdfast.process.environment import login_shell
 from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.version import CODEX_VERSION
 
 __all__ = [
     "CAPABILITIES",
-    "PROTOCOL_VERSION",
     "environment_info",
     "login_shell",
     "served_capabilities",
 ]
-
-# The version of Codex whose protocol this is; clients compare it with their own.
-PROTOCOL_VERSION = "0.166.0"
 
 # Features of this server; a client does not use those that are missing here.
 CAPABILITIES = Capabilities(
@@ -102,7 +99,7 @@ def environment_info(
     temporary_uri = _uri(os.path.join(cwd, temporary)) if temporary else None
     return EnvironmentInfo(
         shell=_shell(),
-        executor_version=PROTOCOL_VERSION,
+        executor_version=CODEX_VERSION,
         holdfast_version=__version__,
         provider_id=_provider_id(),
         cwd=_uri(cwd),

@@ -2,7 +2,7 @@
 Sessions: the state of a client that outlives its connection [session.*].
 
 A session has the client's processes, their output and the ids of accepted writes. When its
-connection ends, it is detached, not destroyed: for 30 seconds a new connection may resume it by
+connection ends, it is detached, not destroyed: for 80 seconds a new connection may resume it by
 its id.
 """
 
@@ -34,7 +34,7 @@ __all__ = ["ANONYMOUS", "EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short
 logger = logging.getLogger(__name__)
 
 # Seconds a session is kept without a connection.
-EXPIRY = 30.0
+EXPIRY = 80.0
 
 # Principal of clients that need no token.
 ANONYMOUS = "anonymous"

@@ -121,7 +121,7 @@ class FakeBackend:
         self.line.changes.notify()
 
     def forget(self, process_id: str) -> None:
-        """Free the id of a process, as a server does 30 s after its close."""
+        """Free the id of a process, as a server does 80 s after its close."""
         self._ids.discard(process_id)
 
     def lose_line(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.protocol.process import EnvPolicy
 from holdfast.protocol.sandbox import ManagedProfile, SandboxContext
+from holdfast.protocol.version import CODEX_VERSION
 
 __all__ = ["FORCED", "POLICY", "command_variables"]
 
@@ -20,9 +21,6 @@ FORCED = {
     "CODEX_CI": "1",
 }
 """Set over everything else, also on a terminal: plain text, and no program that waits for a key."""
-
-# The version of Codex whose contract this is; scripts look at `CODEX_VERSION`.
-_VERSION = "0.166.0"
 
 # Tells the `apply_patch` of Codex to leave line endings as they are.
 _LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
@@ -65,7 +63,7 @@ def command_variables(
     variables = {
         **given,
         "CODEX_SESSION_ID": session_id,
-        "CODEX_VERSION": _VERSION,
+        "CODEX_VERSION": CODEX_VERSION,
         _LINE_ENDINGS: "1",
         **FORCED,
     }

@@ -27,7 +27,7 @@ Background = Literal["end", "keep"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """
-    Options of `UnifiedExec`; the defaults are those of Codex 0.166.0.
+    Options of `UnifiedExec`; the defaults are those of Codex.
 
     Raises:
         InvalidParams: A value makes no sense; the text names its option.

@@ -114,3 +114,19 @@ def read_beside_a_directory_that_was_opened_again(at: Ground) -> None:
 @attempt("narrow", blocked_by="ENOENT")
 def read_a_file_that_the_profile_does_not_show(at: Ground) -> None:
     read(at.file)
+
+
+@attempt("guarded", blocked_by="EACCES")
+def read_through_a_link_that_a_pattern_denies(at: Ground) -> None:
+    read(f"{at.work}/linked.env")
+
+
+@attempt("guarded", blocked_by="EACCES")
+def read_what_a_link_that_a_pattern_denies_leads_to(at: Ground) -> None:
+    read(os.path.realpath(f"{at.work}/linked.env"))
+
+
+@attempt("guarded", blocked_by="EACCES")
+def read_through_a_link_after_it_was_given_a_name_that_no_pattern_denies(at: Ground) -> None:
+    os.rename(f"{at.work}/linked.env", f"{at.work}/linked.txt")
+    read(f"{at.work}/linked.txt")

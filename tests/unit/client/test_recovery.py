@@ -234,7 +234,7 @@ async def test_recovery_has_an_end(
     server: ScriptedServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert recovery.RECOVERY_LIMIT == 25.0
+    assert recovery.RECOVERY_LIMIT == 45.0
     monkeypatch.setattr(recovery, "RECOVERY_LIMIT", 0.01)
     process = await started(client, peer)
     del server.answers["initialize"]

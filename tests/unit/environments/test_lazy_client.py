@@ -14,7 +14,7 @@ from holdfast.transports.base import Receiver, Transport
 
 TIMED_OUT = (
     "exec-server transport disconnected: connection closed;"
-    " failed to resume exec-server session: recovery timed out after 25s"
+    " failed to resume exec-server session: recovery timed out after 45s"
 )
 
 
@@ -31,7 +31,7 @@ class Clocked(ScriptedServer):
 
 
 @pytest.mark.requirement("environments.recovery")
-def test_recovery_goes_on_for_25_seconds_with_an_attempt_every_100_milliseconds(
+def test_recovery_goes_on_for_45_seconds_with_an_attempt_every_100_milliseconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()  # the times are the real ones here
@@ -46,10 +46,10 @@ def test_recovery_goes_on_for_25_seconds_with_an_attempt_every_100_milliseconds(
             async with asyncio.TaskGroup() as tasks:
                 waiting = [tasks.create_task(fails(environment)) for _ in range(3)]
             assert {await text for text in waiting} == {TIMED_OUT}
-            assert asyncio.get_running_loop().time() - lost_at == pytest.approx(25.0)
+            assert asyncio.get_running_loop().time() - lost_at == pytest.approx(45.0)
             expected = [lost_at + 0.1 * number for number in range(len(server.tried))]
             assert server.tried == pytest.approx(expected)
-            assert len(server.tried) in (250, 251)
+            assert len(server.tried) in (450, 451)
             assert await environment.status() == Status("disconnected", TIMED_OUT)
             server.refusing = 0
             await environment.wait_ready()

@@ -22,6 +22,7 @@ from tests.unit.sandbox.trees import WS, FakeDisk, context, glob_entry, policy_f
 
 ROOT = special_entry("root", "read")
 PROJECT = special_entry("project_roots", "write")
+MINIMAL = special_entry("minimal", "read")
 EMPTY: dict[str, str | None] = {WS: None}
 
 
@@ -573,11 +574,56 @@ def test_a_pattern_means_the_same_however_it_is_spelled(spelled: str) -> None:
     assert policy.access(f"{WS}/later.env") == "deny"
 
 
-def test_a_match_that_is_a_link_denies_what_it_leads_to() -> None:
-    disk = {f"{WS}/a.env": "->/out/key", "/out/key": "x"}
-    assert policy_for(disk, ROOT, glob_entry(f"{WS}/*.env")).denied == ("/out/key",)
-    with pytest.raises(CannotEnforce, match="crosses writable symlink"):
-        policy_for(disk, ROOT, PROJECT, glob_entry(f"{WS}/*.env"))
+@pytest.mark.requirement("sandbox.globs.link-target")
+@pytest.mark.parametrize("entries", [(ROOT,), (ROOT, PROJECT)], ids=["read-only", "writable"])
+def test_a_match_that_is_a_link_denies_what_it_leads_to(entries: tuple[FileEntry, ...]) -> None:
+    disk = {
+        f"{WS}/a.env": "->/out/key",
+        f"{WS}/b.env": "->in",
+        f"{WS}/c.env": "->a.env",
+        f"{WS}/d.env": "->none",
+        f"{WS}/in": "x",
+        "/out/key": "x",
+    }
+    policy = policy_for(disk, *entries, glob_entry(f"{WS}/*.env"))
+    assert policy.denied == ("/out/key", f"{WS}/in")
+
+
+@pytest.mark.requirement("sandbox.globs.link-target")
+def test_a_matching_link_does_not_show_whether_a_hidden_file_exists() -> None:
+    disk = {
+        f"{WS}/a.env": "->/home/user/key",
+        f"{WS}/b.env": "->secret/key",
+        f"{WS}/secret/key": "x",
+        "/home/user/key": "x",
+    }
+    hidden = path_entry(f"{WS}/secret", "deny")
+    policy = policy_for(disk, PROJECT, hidden, glob_entry(f"{WS}/*.env"))
+    assert policy.denied == (f"{WS}/secret",)
+
+
+@pytest.mark.requirement("sandbox.globs.link-target")
+def test_a_matching_link_to_a_system_file_is_denied_where_those_can_be_read() -> None:
+    disk = {f"{WS}/a.env": "->/etc/key", "/etc/key": "x"}
+    policy = policy_for(disk, MINIMAL, PROJECT, glob_entry(f"{WS}/*.env"))
+    assert policy.denied == ("/etc/key",)
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/proc/self/environ"])
+def test_a_matching_link_to_what_each_sandbox_has_for_itself_denies_nothing(path: str) -> None:
+    disk = {f"{WS}/a.env": f"->{path}", path: "x"}
+    assert policy_for(disk, ROOT, PROJECT, glob_entry(f"{WS}/*.env")).denied == ()
+
+
+def test_a_matching_link_that_leads_to_a_directory_by_then_denies_nothing() -> None:
+    class Changing(FakeDisk):
+        def leads_to_file(self, path: str) -> bool:
+            return True
+
+    disk = Changing({f"{WS}/a.env": "->/", f"{WS}/b.env": "->.", f"{WS}/c": "x"})
+    policy = policy_for(disk, ROOT, PROJECT, glob_entry(f"{WS}/*.env"))
+    assert policy.denied == ()
+    assert policy.access(f"{WS}/c") == "write"
 
 
 # -- sockets

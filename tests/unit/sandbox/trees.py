@@ -15,7 +15,7 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
-from holdfast.sandbox.policy.disk import Seen
+from holdfast.sandbox.policy.disk import Seen, trace
 from holdfast.sandbox.policy.policy import Policy
 
 WS = "/srv/ws"
@@ -51,8 +51,7 @@ class FakeDisk:
         return [(name, kind) for name, kind in found if kind is not None]
 
     def leads_to_file(self, path: str) -> bool:
-        said = self.target(path)
-        return self.kind(said if said.startswith("/") else f"{path}/../{said}") == "file"
+        return trace(path, self).kind == "file"
 
     def is_empty(self, path: str) -> bool:
         return self.files[path] == "" or (self.files[path] is None and not self.entries(path))

@@ -17,7 +17,7 @@ def test_a_machine_is_described(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     info = environment_info({"HOME": "/home/me you"})
     assert info.cwd == tmp_path.as_uri()
     assert info.user_home_dir == "file:///home/me%20you"
-    assert info.executor_version == "0.166.0"
+    assert info.executor_version == "0.169.0"
     assert info.platform_os == "linux"
     assert info.shell.name in ("bash", "zsh", "sh")
     assert os.access(info.shell.path, os.X_OK)

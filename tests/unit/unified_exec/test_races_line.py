@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.requirement("tools.lost-line"),
 ]
 
-RECOVERY = 25.0
+RECOVERY = 45.0
 """Seconds after which a line that is lost is given up, as a client does."""
 
 LOST = "the fake server is lost"

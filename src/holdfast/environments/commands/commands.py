@@ -201,7 +201,7 @@ class Commands:
         return running
 
     async def aclose(self) -> None:
-        """End all processes now; a server would do so only 30 seconds later."""
+        """End all processes now; a server would do so only 80 seconds later."""
         running = self.processes()
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()

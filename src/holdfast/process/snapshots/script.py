@@ -8,7 +8,7 @@ state that the profile leaves behind. Later commands run by `SHELL -c` with that
 This module only writes and reads the scripts. Its caller runs the capture, with the cwd,
 environment and sandbox of the command, stdin and stderr on `/dev/null`, and the limits below.
 
-Behaviour of the real server 0.166.0, which is ours too:
+Behaviour of the real server, which is ours too:
 
 - A bad scope is refused whatever the command is; a shell it cannot handle only
   if `argv` is `[shell.path, "-lc", SCRIPT, ...]`. Both after the check of the cwd.

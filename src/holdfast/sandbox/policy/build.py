@@ -243,15 +243,15 @@ class _PolicyBuilder:
             del self.rules["/"]
         # Before any rule is added: links are judged by the entries of the profile alone.
         self._judge_links()
+        if self._profile.minimal:
+            for path in PLATFORM_DIRECTORIES:
+                self._add_found(path, "platform")
         # One deadline for all patterns, so that their number does not multiply the time.
         deadline = monotonic() + LOOK_LIMIT
         for pattern in self._profile.globs:
             resolved = self._with_real_folder(pattern)
             for path in expand(resolved, self._disk, limit=MAX_MATCHES, deadline=deadline):
                 self._deny_match(path)
-        if self._profile.minimal:
-            for path in PLATFORM_DIRECTORIES:
-                self._add_found(path, "platform")
         if sockets:
             for path in _ENGINE_SOCKETS:
                 self._hide_socket(path.format(uid=self._facts.uid))
@@ -391,11 +391,20 @@ class _PolicyBuilder:
         return resolved
 
     def _deny_match(self, path: str) -> None:
+        """
+        Deny a file that matches a pattern, or the file that a matching link leads to.
+
+        A command may have made the link, to learn from the result what it cannot see. So there
+        is no rule for a file that no rule shows, nor for a directory, at which the link may
+        point since the search.
+        """
         found = trace(path, self._disk)
-        if found.links:
-            self._refuse_links(path, "deny", found)
-        if found.kind is not None:
-            self.rules[found.path] = Rule(found.path, "deny", found.kind, "glob")
+        over = self._above(found.path)
+        if over is None or over.access == "deny" or found.kind in (None, "directory"):
+            return
+        if found.links and _is_private(found.path):
+            return
+        self.rules[found.path] = Rule(found.path, "deny", found.kind, "glob")
 
     def _hide_socket(self, path: str) -> None:
         found = trace(path, self._disk)
@@ -556,6 +565,12 @@ def _refuse_impossible(path: str) -> None:
 
 
 _WORDS: Final = {"read": "read-only", "write": "writable", "deny": "deny-read"}
+
+
+def _is_private(path: str) -> bool:
+    """Return True for a path in `/proc` or `/dev`, of which every sandbox has its own."""
+    own = _covers("/proc", path) or _covers("/dev", path)
+    return own and not _covers("/dev/shm", path)  # noqa: S108 - a name to compare with
 
 
 def _covers(path: str, other: str) -> bool:
