@@ -9,8 +9,8 @@ VENV="$ROOT/.venv"
 # and each would compile the package anew.
 unset PYTHONDONTWRITEBYTECODE
 
-# The release whose behaviour Holdfast is compared with.
-CODEX_VERSION=0.166.0
+# The releases whose behaviour Holdfast is compared with, the one that it follows first.
+CODEX_VERSIONS=(0.169.0 0.166.0)
 
 say() { printf 'holdfast: %s\n' "$*" >&2; }
 
@@ -193,35 +193,54 @@ install() {
 
 in_venv() { VIRTUAL_ENV="$VENV" "$VENV/bin/uv" pip --quiet "$@" >&2; }
 
-# Sets and exports CODEX_BIN, the real Codex; fetches it with npm where it is not given.
-# Fails, having said why, where it cannot be had.
+# Sets and exports CODEX_BINS, the programs of the real Codex in these versions, or in all of
+# CODEX_VERSIONS, separated by colons; and CODEX_BIN, the first of them. Fetches with npm what is
+# not here. If CODEX_BIN is given, it is the only one, whatever its version.
+# Fails where one cannot be had, having said why; those that can be had are set all the same.
 find_codex() {
-    local home="$ROOT/.codex-$CODEX_VERSION"
+    local version path status=0
     if [ -n "${CODEX_BIN:-}" ]; then
         [ -x "$CODEX_BIN" ] || die "CODEX_BIN is not a program: $CODEX_BIN"
-    elif ! CODEX_BIN=$(installed_codex "$home"); then
-        if ! command -v npm >/dev/null; then
-            say "the real Codex $CODEX_VERSION is not here: neither CODEX_BIN nor npm"
-            return 1
-        fi
-        if ! fetch_codex "$home" || ! CODEX_BIN=$(installed_codex "$home"); then
-            say "npm could not fetch the real Codex $CODEX_VERSION"
-            return 1
-        fi
+        CODEX_BINS=$CODEX_BIN
+    else
+        CODEX_BINS=
+        for version in "${@:-${CODEX_VERSIONS[@]}}"; do
+            if path=$(codex_of_version "$version"); then
+                CODEX_BINS+=${CODEX_BINS:+:}$path
+            else
+                status=1
+            fi
+        done
+        CODEX_BIN=${CODEX_BINS%%:*}
     fi
-    export CODEX_BIN
+    export CODEX_BIN CODEX_BINS
+    return "$status"
 }
 
-# Puts Codex into the folder $1, whole or not at all.
+# Prints the program of Codex in version $1; fetches it where it is not here.
+codex_of_version() {
+    local home="$ROOT/.codex-$1"
+    installed_codex "$home" && return
+    if ! command -v npm >/dev/null; then
+        say "the real Codex $1 is not here: neither CODEX_BIN nor npm"
+        return 1
+    fi
+    if ! fetch_codex "$1" "$home" || ! installed_codex "$home"; then
+        say "npm could not fetch the real Codex $1"
+        return 1
+    fi
+}
+
+# Puts Codex in version $1 into the folder $2, whole or not at all.
 fetch_codex() {
-    say "fetching the real Codex $CODEX_VERSION with npm"
+    say "fetching the real Codex $1 with npm"
     trust_system_certificates
-    rm -rf "$1" "$1.part"
-    mkdir -p "$1.part"
+    rm -rf "$2" "$2.part"
+    mkdir -p "$2.part"
     # One retry: a machine without network should soon be told so.
-    npm install --prefix "$1.part" --no-save --no-audit --no-fund --fetch-retries=1 \
-        --loglevel=error "@openai/codex@$CODEX_VERSION" </dev/null >&2 \
-        && mv "$1.part" "$1"
+    npm install --prefix "$2.part" --no-save --no-audit --no-fund --fetch-retries=1 \
+        --loglevel=error "@openai/codex@$1" </dev/null >&2 \
+        && mv "$2.part" "$2"
 }
 
 installed_codex() {
@@ -240,5 +259,5 @@ require_codex() {
     if [ -z "${CODEX_BIN:-}" ] && ! command -v npm >/dev/null && can_install_system_packages; then
         install_system_packages nodejs npm
     fi
-    find_codex || die "set CODEX_BIN to a Codex $CODEX_VERSION, or install npm"
+    find_codex "$@" || die "set CODEX_BIN to a Codex ${CODEX_VERSIONS[0]}, or install npm"
 }

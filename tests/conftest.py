@@ -13,6 +13,7 @@ import pytest
 from holdfast.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
 from holdfast.process.io.epoll import _by_loop
 from holdfast.testing.virtual_time import VirtualTimeLoop
+from tests.real.versions import VERSIONS, choose
 from tests.time_limit import TimeLimit
 from tests.turns import is_left_out
 from tests.warm import is_warm_server, start_warm_server
@@ -96,14 +97,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# Asked for once: tests of a module may replace the variables of this process.
-_CODEX_BIN = os.environ.get("CODEX_BIN")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests that play the real Codex need one; where it is required, its absence is a failure."""
-    if item.get_closest_marker("real") is None or _CODEX_BIN:
+    if item.get_closest_marker("real") is None:
+        return
+    if VERSIONS:
+        choose(item)
         return
     if os.environ.get("HOLDFAST_REQUIRE_REAL") == "1":
         pytest.fail("CODEX_BIN is not set, and HOLDFAST_REQUIRE_REAL=1 wants it", pytrace=False)

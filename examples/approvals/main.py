@@ -17,7 +17,7 @@ prefix_rule(pattern=["mkdir"], decision="prompt", justification="folders matter"
 
 async def person(question: Question) -> Decision:
     """Accept everything but folders; a user interface would show the question instead."""
-    print(f"asked: {question.command} ({question.reason})")
+    print(f"asked: {question.command_line} ({question.reason})")
     if question.reason is not None and "folders matter" in question.reason:
         return Decision(DecisionKind.DECLINE)
     return Decision(DecisionKind.ACCEPT)

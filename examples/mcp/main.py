@@ -1,4 +1,4 @@
-"""An agent's side of `holdfast mcp`: tools, a terminal, an approval, a patch."""
+"""An agent's side of `holdfast mcp`: tools, a terminal, an approval, a patch, an image."""
 
 import asyncio
 import sys
@@ -8,7 +8,10 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 from mcp.client import ClientRequestContext
-from mcp.types import ElicitRequestParams, ElicitResult
+from mcp.types import ElicitRequestParams, ElicitResult, ImageContent
+
+DOT = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+"""An image of one pixel, in base64."""
 
 asked: list[str] = []
 
@@ -47,10 +50,23 @@ async def main(folder: Path) -> None:
         await call("exec_command", cmd="echo outside", **reason)
         assert len(asked) == 1
 
+        # What the sandbox denies is named, with the way to ask for it.
+        denied = await call("exec_command", cmd="touch /usr/file")
+        (note,) = denied["notes"]
+        assert note["kind"] == "denied"
+        assert "require_escalated" in note["text"]
+
         await call("write_file", path="notes.txt", content="one\ntwo\n")
         patch = "*** Begin Patch\n*** Update File: notes.txt\n@@\n-two\n+three\n*** End Patch\n"
         await call("apply_patch", input=patch)
         assert (await call("read_file", path="notes.txt"))["content"] == "one\nthree\n"
+
+        # An image is not an object: the client hands it to its model as it is.
+        await call("exec_command", cmd=f"echo {DOT} | base64 -d > dot.gif")
+        seen = await client.call_tool("view_image", {"path": "dot.gif"})
+        (image,) = seen.content
+        assert isinstance(image, ImageContent)
+        assert (image.mime_type, image.data) == ("image/gif", DOT)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,8 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """The file named in that line, if any."""
     network: bool = False
     """True if the line is about the network rather than a file."""
+    reason: str | None = None
+    """The reason of the sandbox, where it has more to say than that no entry allows it."""
 
     def __str__(self) -> str:
         if self.kind is DenialKind.UNKNOWN:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from tests.contract.fake_programs import install
 from tests.e2e.sshd import Host, host, missing_parts, need_ssh
 from tests.e2e.wire import HOLDFAST, gone, is_alive, serving
 from tests.real.codex import codex, codex_serving, temporary
+from tests.real.versions import VERSIONS, chosen
 from tests.turns import number_of
 
 SUBJECTS = [
@@ -228,17 +229,28 @@ def unix_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def codex_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("codex")
+def codex_homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {version: tmp_path_factory.mktemp("codex") for version in VERSIONS}
 
 
 @pytest.fixture(scope="session")
-def codex_url(codex_home: Path) -> Iterator[str | None]:
-    if not os.environ.get("CODEX_BIN"):
-        yield None  # the tests that want it are skipped
-        return
-    with codex_serving(codex_home) as url:
-        yield url
+def codex_urls(codex_homes: dict[str, Path]) -> Iterator[dict[str, str]]:
+    """The real server in each version."""
+    with ExitStack() as stack:
+        yield {
+            version: stack.enter_context(codex_serving(home, version=version))
+            for version, home in codex_homes.items()
+        }
+
+
+@pytest.fixture
+def codex_home(codex_homes: dict[str, Path]) -> Path | None:
+    return codex_homes.get(chosen())
+
+
+@pytest.fixture
+def codex_url(codex_urls: dict[str, str]) -> str | None:
+    return codex_urls.get(chosen())
 
 
 @pytest.fixture(scope="session")
@@ -257,7 +269,7 @@ async def subject(
     websocket_url: str,
     unix_url: str,
     codex_url: str | None,
-    codex_home: Path,
+    codex_home: Path | None,
     ssh_host: Host | None,
 ) -> AsyncIterator[Subject]:
     """Each subject where processes can be started, in turn."""
@@ -304,6 +316,7 @@ async def subject(
                 assert codex_url is not None  # the mark sees to it
                 target = codex_url
             case _:
+                assert codex_home is not None  # the mark sees to it
                 home = [f"CODEX_HOME={codex_home}", f"TMPDIR={temporary(codex_home)}"]
                 target = ["/usr/bin/env", *home, codex(), "exec-server", "--listen", "stdio"]
         client = await stack.enter_async_context(await ExecServerClient.connect(target))

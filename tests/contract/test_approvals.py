@@ -260,7 +260,7 @@ async def test_an_escalated_command_and_its_input(scene: MakeScene) -> None:
         assert declined.text() == "write_stdin rejected: rejected by user"
         asked = played.person.asked[-1]
         assert asked.kind is QuestionKind.WRITE_STDIN
-        assert asked.command == f"write_stdin --session-id {session} 'typed\n'"
+        assert asked.command_line == f"write_stdin --session-id {session} 'typed\n'"
         played.person.answers = [CANCEL]
         cancelled = await played.tools.call("write_stdin", write)
         assert isinstance(cancelled, ToolError)

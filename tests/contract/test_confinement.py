@@ -43,6 +43,8 @@ async def test_a_sandboxed_command_writes_to_its_workspace_only(
     assert done.denial is not None
     assert done.denial.kind is DenialKind.READ_ONLY_FILE_SYSTEM
     assert "denied by its sandbox" in str(done)
+    (note,) = done.notes
+    assert note.text == f"The sandbox may have denied access to `{outside}/file`."
     assert (await env.run(script, sandbox="disabled")).ok  # so it is the sandbox that refused
     assert (outside / "file").exists()
 

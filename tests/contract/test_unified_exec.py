@@ -133,7 +133,7 @@ async def test_sessions_are_listed_and_terminated(caller: Caller, tmp_path: Path
     session_id, output = await caller.begin("echo $$.; exec sleep 1000", until="\\d+\\.")
     pid = int(output.strip(".\n"))
     (info,) = caller.tools.sessions()
-    assert (info.session_id, info.command) == (session_id, "echo $$.; exec sleep 1000")
+    assert (info.session_id, info.script) == (session_id, "echo $$.; exec sleep 1000")
     assert (info.cwd, info.tty) == (str(tmp_path), False)
     assert info.environment_id == caller.environment.id
     assert info.pid in (pid, None)

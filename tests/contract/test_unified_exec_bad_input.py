@@ -255,7 +255,7 @@ async def test_a_call_that_is_cancelled_at_every_await(caller: Caller) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
     for info in caller.tools.sessions():
-        if marker in info.command:
+        if marker in info.script:
             caller.tools.terminate(info.session_id)
     async with asyncio.timeout(4 * LIMIT):
         while running(marker):  # noqa: ASYNC110 - nobody tells of it

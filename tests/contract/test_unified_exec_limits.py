@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.environments.manager import EnvironmentManager
-from holdfast.unified_exec import Options, ToolError, UnifiedExec
+from holdfast.unified_exec import ExecResult, NoteKind, Options, ToolError, UnifiedExec
 from tests.contract.caller import LONG, Caller
 from tests.contract.test_unified_exec import Places
-from tests.e2e.wire import LIMIT, first_line, gone, serving
+from tests.e2e.wire import LIMIT, Fifo, first_line, gone, serving
 from tests.real.codex import codex, codex_env
 
 pytestmark = pytest.mark.requirement("tools.bad-input")
@@ -99,6 +99,8 @@ async def test_a_server_that_dies_in_the_middle_of_calls(
             assert lost.text().startswith("exec_command failed: ProcessFailed { message: ")
             assert "exec-server transport disconnected" in lost.text()
             assert "failed to resume exec-server session" in lost.text()
+            assert [note.kind for note in lost.notes] == [NoteKind.CONNECTION_LOST]
+            assert str(lost.notes[0]) in lost.text(notes=True)
             text = await caller.refused("write_stdin", {"session_id": idle})
             assert text.startswith("write_stdin failed: Unified exec process failed: ")
             text = await caller.refused("write_stdin", {"session_id": idle})
@@ -110,3 +112,22 @@ async def test_a_server_that_dies_in_the_middle_of_calls(
             assert "still here" in answer.output
             assert answer.exit_code == 0
             assert caller.nothing_is_open()
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("tools.notes")
+async def test_a_server_that_stops_is_named(tmp_path: Path) -> None:
+    with serving() as server, Fifo(tmp_path / "go") as go:
+        async with (
+            EnvironmentManager(Places(server.url, default="server")) as manager,
+            UnifiedExec(manager, options=Options(notes=True)) as tools,
+        ):
+            script = f"echo > {go.path}; exec sleep 1000"
+            arguments = {"cmd": script, "login": False, "yield_time_ms": LONG}
+            waiting = asyncio.ensure_future(tools.call("exec_command", arguments))
+            await go.line()
+            os.kill(server.serving_pid, signal.SIGTERM)
+            ended = await asyncio.wait_for(waiting, 4 * LIMIT)
+            assert isinstance(ended, ExecResult), ended.text()
+            assert [note.kind for note in ended.notes] == [NoteKind.SERVER_STOPPED]
+            assert ended.text().startswith("The server stopped and ended the command; ")

@@ -1,6 +1,7 @@
 """The official client of the Model Context Protocol uses our server: eras and transports."""
 
 import asyncio
+import base64
 import itertools
 import json
 import os
@@ -28,6 +29,7 @@ from tests.e2e.mcp_clients import (
     text,
 )
 from tests.e2e.wire import serving as exec_serving
+from tests.images import png
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -84,17 +86,98 @@ async def test_tools_tell_what_they_may_do(mode: str, tmp_path: Path) -> None:
             "list_sessions",
             "kill_session",
             "read_file",
+            "view_image",
             "write_file",
             "apply_patch",
         ]
         for name, tool in tools.items():
             hints = tool.annotations
             assert hints is not None
-            reads = name in ("read_output", "list_sessions", "read_file")
+            reads = name in ("read_output", "list_sessions", "read_file", "view_image")
             assert hints.read_only_hint is reads
             assert hints.destructive_hint is not reads
             assert hints.open_world_hint is (name in ("exec_command", "write_stdin"))
-            assert tool.output_schema is not None
+            assert (tool.output_schema is None) == (name == "view_image")
+
+
+@ONE_MODE
+@pytest.mark.requirement("tools.images")
+async def test_an_image_is_content_of_its_own(kind: Kind, mode: str, folder: Path) -> None:
+    (folder / "dot.png").write_bytes(png())
+    (folder.parent / "hidden.png").write_bytes(png())
+    os.symlink(folder.parent / "hidden.png", folder / "link.png")
+    profile = folder.parent / "profile.toml"
+    profile.write_text(
+        f'[[file_system.entries]]\npath = ":root"\naccess = "read"\n'
+        f'[[file_system.entries]]\npath = "{folder.parent}/hidden.png"\naccess = "deny"\n'
+    )
+    async with (
+        serving(kind, mode, folder, sandbox=str(profile)) as served,
+        served.client() as client,
+    ):
+        seen = await client.call_tool("view_image", {"path": "dot.png"})
+        (image,) = seen.content
+        assert isinstance(image, types.ImageContent)
+        assert (base64.b64decode(image.data), image.mime_type) == (png(), "image/png")
+        assert seen.structured_content is None
+        for name in ("link.png", "../hidden.png", "profile.toml", "none"):
+            refused = await client.call_tool("view_image", {"path": name})
+            assert refused.is_error
+            assert text(refused).startswith("unable to ")
+
+
+@ONE_MODE
+@pytest.mark.requirement("tools.notes")
+async def test_a_result_says_what_happened_and_what_to_do(
+    kind: Kind, mode: str, folder: Path
+) -> None:
+    sandboxed = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
+    async with serving(kind, mode, folder, **sandboxed) as served, served.client() as client:
+        script = "touch /usr/file"
+        done = await run(client, script)
+        told = (
+            "The sandbox does not let commands write `/usr/file`; to ask for it, call"
+            " `exec_command` with `sandbox_permissions: require_escalated`."
+        )
+        assert text(done).startswith(f"{told}\nChunk ID: ")
+        assert done.structured_content["notes"] == [{"kind": "denied", "text": told}]
+        missing = await run(client, "true", workdir="missing")
+        assert text(missing).endswith(
+            f"\nThe working directory `{folder}/missing` does not exist; give another `workdir`,"
+            " or create it first."
+        )
+        refused = await client.call_tool("write_file", {"path": "/usr/file", "content": "x"})
+        assert text(refused).endswith(f"\n{told}")
+        refused = await client.call_tool("write_file", {"path": "missing/", "content": "x"})
+        assert "The sandbox" not in text(refused)
+    plain = serving(kind, mode, folder, notes=False, **sandboxed)
+    async with plain as served, served.client() as client:
+        done = await run(client, script)
+        assert text(done).startswith("Chunk ID: ")
+        refused = await client.call_tool("write_file", {"path": "/usr/file", "content": "x"})
+        assert "The sandbox" not in text(refused)
+
+
+@pytest.mark.requirement("tools.notes")
+@pytest.mark.parametrize(
+    ("sandbox", "said"),
+    [
+        ("danger-full-access", "without a sandbox and may use the network."),
+        ("read-only", "in the sandbox `read-only`: they may write nothing, and have no network. "),
+        (
+            "workspace-write",
+            "in the sandbox `workspace-write`: they may write `{0}` (but not `.git` in it), `/tmp`,"
+            " the temporary directory, and have no network. ",
+        ),
+    ],
+)
+async def test_the_instructions_say_what_commands_may_do(
+    sandbox: str, said: str, tmp_path: Path
+) -> None:
+    sandboxed = serving("stdio", HANDSHAKE, tmp_path, sandbox=sandbox)
+    async with sandboxed as served, served.client() as client:
+        assert client.instructions is not None
+        assert f"Commands run in `{tmp_path}` {said.format(tmp_path)}" in client.instructions
 
 
 @ONE_MODE

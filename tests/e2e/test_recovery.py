@@ -1,7 +1,6 @@
 """Connections cut at random under load: no byte is lost, doubled, reordered or written twice."""
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
 from tests.e2e.cutting import CuttingProxy, cutting
 from tests.e2e.wire import LIMIT, PATH, ServerProcess
 from tests.real.codex import codex_serving
+from tests.real.versions import VERSIONS
 
 STREAMS, ECHOES = 4, 4
 """Processes that write by themselves, and processes that repeat what is written to them."""
@@ -195,7 +195,7 @@ async def test_a_few_cuts_under_load_lose_double_and_reorder_nothing(
 
 @pytest.fixture(scope="module")
 def codex_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | None]:
-    if not os.environ.get("CODEX_BIN"):
+    if not VERSIONS:
         yield None  # the test that wants it is skipped
         return
     with codex_serving(tmp_path_factory.mktemp("codex")) as url:

@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.wire import LIMIT, first_line
+from tests.real.versions import codex
 
-
-def codex() -> str:
-    """The program; `tests/conftest.py` has seen to it that tests which need it have it."""
-    return os.environ["CODEX_BIN"]
+__all__ = ["codex", "codex_env", "codex_serving", "temporary"]
 
 
 def codex_env(home: Path) -> dict[str, str]:
@@ -33,10 +31,12 @@ def temporary(home: Path) -> str:
 
 
 @contextmanager
-def codex_serving(home: Path, url: str = "ws://127.0.0.1:0") -> Iterator[str]:
+def codex_serving(
+    home: Path, url: str = "ws://127.0.0.1:0", *, version: str | None = None
+) -> Iterator[str]:
     """Its exec-server, on a free port unless told which; yields the URL."""
     process = subprocess.Popen(
-        [codex(), "exec-server", "--listen", url],
+        [codex(version), "exec-server", "--listen", url],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.approvals import load_rules
 from holdfast.approvals.starlark import rules_available
-from tests.real.approvals.cases import CASES, POLICIES, RULES
+from tests.real.approvals.cases import CASES, POLICIES, REQUIREMENTS, RULES
 from tests.real.approvals.on_library import play_all
 from tests.real.approvals.rows import Row, load
 
@@ -34,6 +34,7 @@ ON_PURPOSE: dict[str, frozenset[str]] = {
     "forbidden-subshell": EVERY,
     "forbidden-variable": EVERY,
     "forbidden-redirected": EVERY,
+    "human-hidden": EVERY,
     "nine-wrappers-removal": ASKS,
     "option-cut-short": EVERY - {"untrusted"},
     "host-unlisted": EVERY,
@@ -55,7 +56,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     root = tmp_path_factory.mktemp("approvals")
     file = root / "test.rules"
     file.write_text(RULES)
-    rules = load_rules(explicit=[file])
+    requirements = root / "requirements.toml"
+    requirements.write_text(REQUIREMENTS)
+    rules = load_rules(explicit=[file], requirements=requirements)
     assert not rules.broken
     return asyncio.run(play_all(list(RECORDED), rules, root))
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
+from holdfast.unified_exec import ImageResult, Options, UnifiedExec
 from tests.e2e.cutting import cutting
 from tests.e2e.wire import HOLDFAST, LIMIT, Fifo, ServerProcess, gone, readable, serving
 from tests.real import mcp
@@ -489,6 +491,32 @@ async def test_an_image_is_seen(where: dict[str, str], workspace: Path) -> None:
     (image,) = model.images["c"]
     assert image.startswith("data:image/png;base64,")
     assert "No such file or directory (os error 2)" in model.outputs["absent"]
+
+
+@pytest.mark.requirement("tools.images")
+async def test_the_library_shows_and_refuses_images_in_the_same_words(
+    where: dict[str, str], workspace: Path
+) -> None:
+    (workspace / "dot.png").write_bytes(DOT)
+    (workspace / "text").write_text("hello")
+    (workspace / "cut.png").write_bytes(DOT[:-9])
+    (workspace / "link").symlink_to("nowhere")
+    paths = ("dot.png", "x/../dot.png", "absent", "text", "text/x", "cut.png", "link", "", "a\0b")
+    turns = [[use(f"c{n}", "view_image", path=path)] for n, path in enumerate(paths)]
+    model = await play(workspace.parent, turns, **where)
+    ours: list[object] = []
+    async with (
+        holdfast.connect("local", cwd=workspace) as environment,
+        UnifiedExec(environment, options=Options(view_image=True)) as tools,
+    ):
+        for path in paths:
+            result = await tools.call("view_image", {"path": path})
+            if isinstance(result, ImageResult):
+                ours.append([result.object()["image_url"]])
+            else:
+                ours.append(result.text())
+    calls = [f"c{n}" for n in range(len(paths))]
+    assert ours == [model.images[call] or model.outputs[call] for call in calls]
 
 
 async def test_the_instructions_of_the_project_are_read(workspace: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.e2e.wire import HOLDFAST, serving
 from tests.real.stranger import stranger
+from tests.real.versions import codex
 from tests.warm import DRIVER
 
 ROOT = Path(__file__).parents[2]
@@ -325,7 +326,8 @@ MCP_CASES = ("approval.", "patch.", "rules.", "interrupt.")
 
 @pytest.mark.timeout(1200)
 def test_the_tools_over_mcp() -> None:
-    command = " ".join([*HOLDFAST, "mcp"])
+    # Codex has no notes.
+    command = " ".join([*HOLDFAST, "mcp", "--no-notes"])
 
     def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
         chosen = names or (() if WHOLE else MCP_CASES)
@@ -350,7 +352,8 @@ def play_codex(chosen: Callable[[str], bool], *, limit: float) -> None:
     def play(names: Sequence[str]) -> tuple[set[str], set[str]]:
         options = [option for name in names or all_names for option in ("--scenario", name)]
         serve = ["--serve", " ".join([*HOLDFAST, "exec-server"])]
-        text = printed([*script, *serve, *options], limit=limit, env=without_proxies())
+        env = {**without_proxies(), "CODEX_BIN": codex()}
+        text = printed([*script, *serve, *options], limit=limit, env=env)
         failed = starting(text.splitlines(), "FAIL")
         ran = failed | starting(text.splitlines(), "pass")
         assert ran == set(names or all_names)

@@ -23,6 +23,7 @@ from tests.e2e.faults import (
     works,
 )
 from tests.real.codex import codex, codex_env, codex_serving
+from tests.real.versions import chosen
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -58,7 +59,7 @@ async def test_both_ways_to_the_real_server_work(codex_url: str, tmp_path: Path)
             (tmp_path / name).mkdir()
             await works(environment, tmp_path / name)
             assert await manager.status(name) == Status("ready")
-            assert (await environment.info()).executor_version == "0.166.0"
+            assert (await environment.info()).executor_version == chosen()
 
 
 @pytest.mark.requirement("environments.recovery")

@@ -13,6 +13,7 @@ import pytest
 from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, landlock_abi
 from tests.e2e.wire import Client, connect, file_uri, serving
 from tests.real.codex import codex_serving
+from tests.real.versions import each_version
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -55,7 +56,7 @@ def context(ws: Path, permissions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module", params=["holdfast", pytest.param("codex", marks=pytest.mark.real)])
+@pytest.fixture(scope="module", params=["holdfast", *each_version()])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if request.param == "holdfast":
         with serving() as server:

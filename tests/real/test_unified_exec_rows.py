@@ -26,9 +26,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.together, pytest.mark.timeout(300)]
 
 RECORDED = record.load()
 
-CODEX_BIN = os.environ.get("CODEX_BIN", "")
-"""Noted before the variables of this process are replaced."""
-
 _EXIT_ENDS_THE_CALL = "a call ends when its command has exited; what that left is ended"
 _OWN_REASON = "how a connection ended is told in our own words"
 _NOTHING_IS_LOST = "what an interrupted call had read goes to the next one"
@@ -355,14 +352,14 @@ def played(
 
 @pytest.fixture(scope="module")
 def played_on_codex(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, home: Path
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    home: Path,
+    codex_version: str | None,
 ) -> Iterator[Played]:
     """Rows of the library on a real Codex server."""
     root = tmp_path_factory.mktemp("rows")
-    with (
-        mock.patch.dict(os.environ, CODEX_BIN=CODEX_BIN),
-        codex_serving(home / "codex") as url,
-    ):
+    with codex_serving(home / f"codex-{codex_version}") as url:
         test = "test_ours_is_the_same_on_a_codex_server"
         yield _play(request, test, root, home, url, knows_the_end=False)
 

@@ -147,7 +147,7 @@ class Runner:
             call.cancel()
             await asyncio.wait([call])
             for info in self._tools.sessions():
-                if info.command == "sleep 60":
+                if info.script == "sleep 60":
                     self._tools.terminate(info.session_id)
         else:
             result = await self._exec(cmd=f"echo {number}; exit {number % 3}")

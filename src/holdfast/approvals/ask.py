@@ -18,10 +18,11 @@ from functools import partial
 from typing import Protocol, TextIO, TypeAlias, TypeVar, cast, runtime_checkable
 
 from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
-from holdfast.approvals.question_text import question_text, visible
+from holdfast.approvals.question_text import prefix_text, question_text
 from holdfast.errors import HoldfastError, InvalidParams
 
 __all__ = [
+    "NO_PERSON",
     "REVIEW_LIMIT",
     "AnyApprover",
     "ApprovalChain",
@@ -42,6 +43,13 @@ T = TypeVar("T")
 REVIEW_LIMIT = 90.0
 """Seconds that an automatic reviewer has."""
 
+NO_PERSON = "approval request failed"
+"""The text for a command that only a person may allow, if the approver does not reach any."""
+
+_ONLY_REVIEWED = (
+    "Managed command policy requires human approval, but this session requires automatic review."
+)
+
 # Questions that may wait for a user interface; one more is declined.
 _QUEUED = 64
 
@@ -54,7 +62,12 @@ _TRIES = 3
 
 @runtime_checkable
 class Approver(Protocol):
-    """Somebody who can be asked."""
+    """
+    Answers questions.
+
+    One that puts questions to a person sets `required_human_approval` to True. Others are not
+    asked about a `humanCommand`, which is refused.
+    """
 
     async def ask(self, question: Question) -> Decision:
         """Return the decision about a question."""
@@ -68,8 +81,8 @@ class Reviewer(Protocol):
 
 
 Callback: TypeAlias = Callable[[Question], "Decision | str | Awaitable[Decision | None] | None"]
-AnyApprover: TypeAlias = Approver | Callback
-"""Somebody to ask: an object with `ask`, or a function, plain or async."""
+AnyApprover: TypeAlias = "Approver | CallbackApprover | Callback"
+"""An object with `ask`, or a function, plain or async."""
 
 
 async def ask_bounded(approver: Approver, question: Question, *, limit: float | None) -> Decision:
@@ -143,9 +156,15 @@ class CallbackApprover:
     return a `Decision` or one's name, such as `"accept"`.
     """
 
-    def __init__(self, callback: Callback) -> None:
+    def __init__(self, callback: Callback, *, required_human_approval: bool = False) -> None:
+        """
+        Args:
+            callback: The function.
+            required_human_approval: True if a person decides what it returns.
+        """
         if not callable(callback):
             raise TypeError(f"an approver is {callback!r}, it must be callable or have `ask`")
+        self.required_human_approval = required_human_approval
         self._callback = callback
         self._is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
             getattr(callback, "__call__", None)  # noqa: B004 - an object may be async to call
@@ -175,7 +194,7 @@ def as_approver(approver: AnyApprover) -> Approver:
     """
     if isinstance(approver, Approver):
         return approver
-    return cast("Approver", CallbackApprover(approver))
+    return cast("Approver", CallbackApprover(cast("Callback", approver)))
 
 
 class ApprovalChain:
@@ -183,8 +202,11 @@ class ApprovalChain:
     Several who are asked in turn: hooks, an automatic reviewer, a person.
 
     One who returns None, fails or takes too long leaves the question to the next. The last
-    one's failure is a refusal.
+    one's failure is a refusal. Only `person` can accept a `humanCommand`; hooks can refuse it,
+    and the reviewer is not asked.
     """
+
+    required_human_approval = True
 
     def __init__(
         self,
@@ -200,19 +222,23 @@ class ApprovalChain:
             person: Asked last, without a limit but that of whoever asks.
             review_limit: Seconds for each hook and for the reviewer.
         """
-        hooks = (*approvers, reviewer) if reviewer is not None else approvers
-        self._limited = [as_approver(cast("AnyApprover", one)) for one in hooks]
+        self._hooks = [as_approver(cast("AnyApprover", one)) for one in approvers]
+        self._reviewer = None if reviewer is None else as_approver(cast("AnyApprover", reviewer))
         self._person = None if person is None else as_approver(person)
         self._limit = review_limit
 
     async def ask(self, question: Question) -> Decision:
         """Return the first decision of the chain."""
         failure: str | None = None
-        for approver in self._limited:
+        human = question.kind is QuestionKind.HUMAN_COMMAND
+        reviewers = [self._reviewer] if self._reviewer is not None and not human else []
+        for approver in (*self._hooks, *reviewers):
             decision, failed = await _try_to_ask(approver, question, self._limit)
-            if decision is not None:
+            if decision is not None and not (human and decision.accepts):
                 return decision
             failure = failed or failure
+        if human and self._person is None:
+            failure = NO_PERSON if self._reviewer is None else _ONLY_REVIEWED
         if self._person is not None:
             decision, failed = await _try_to_ask(self._person, question, None)
             if decision is not None:
@@ -232,11 +258,14 @@ class QuestionQueue:
     Belongs to one event loop.
     """
 
-    def __init__(self, limit: int = _QUEUED) -> None:
+    def __init__(self, limit: int = _QUEUED, *, required_human_approval: bool = False) -> None:
         """
         Args:
             limit: Questions that may be open at once; one more is declined.
+            required_human_approval: True if the user interface shows a `humanCommand` to a
+                person, who decides about it.
         """
+        self.required_human_approval = required_human_approval
         self._limit = limit
         self._open: dict[str, tuple[Question, asyncio.Future[Decision]]] = {}
         self._changed = asyncio.Condition()
@@ -296,6 +325,8 @@ class QuestionQueue:
 class TerminalApprover:
     """A person at a terminal, asked one question at a time."""
 
+    required_human_approval = True
+
     def __init__(self, source: TextIO | None = None, target: TextIO | None = None) -> None:
         """
         Args:
@@ -315,25 +346,24 @@ class TerminalApprover:
         source = self._source or sys.stdin
         target = self._target or sys.stderr
         _forget_typed(source)
-        amendment = question.proposed_amendment
         choices = {
             "y": Decision(DecisionKind.ACCEPT),
             "n": Decision(DecisionKind.DECLINE),
             "c": Decision(DecisionKind.CANCEL),
         }
         words = ["[y]es"]
-        if question.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE):
+        if question.is_rememberable:
             choices["s"] = Decision(DecisionKind.ACCEPT_FOR_SESSION)
             words.append("yes for this [s]ession")
-            # Permissions for this command only are nothing that a rule could give later.
-            if amendment is not None and not question.permissions:
-                choices["a"] = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=amendment)
-                words.append(f"[a]lways for `{visible(' '.join(amendment))}`")
+        if question.is_amendable:
+            amendment = question.proposed_amendment
+            choices["a"] = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=amendment)
+            words.append(f"[a]lways for `{prefix_text(question)}`")
         words += ["[n]o", "[c]ancel the call"]
         heading, details = question_text(question)
         shown = "".join(f"  {line}\n" for line in details)
         # Once more next to the answer: a long command moves the first line out of sight.
-        where = "Outside of its sandbox: " if question.leaves_sandbox else ""
+        where = "Outside its sandbox: " if question.leaves_sandbox else ""
         target.write(f"{heading}\n{shown}{where}{', '.join(words)}: ")
         target.flush()
         for _ in range(_TRIES):

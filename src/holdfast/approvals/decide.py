@@ -14,7 +14,7 @@ from typing import Literal
 from holdfast.approvals.dangerous import Danger, danger_of
 from holdfast.approvals.policies import ApprovalPolicy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
-from holdfast.approvals.shell_words import join_words
+from holdfast.approvals.shell_words import shown_command
 from holdfast.approvals.split.command import Split
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "decide",
     "escalation_refusal",
     "policy_refusal",
-    "shown_command",
 ]
 
 SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
@@ -153,7 +152,7 @@ def decide(
         cause = Cause.UNSEEN if unseen else Cause.BROKEN
     if ruling is Ruling.ALLOW:
         return _allowed(parts, cause, judge, acceptable)
-    return _asked(parts, cause, judge, prefix_rule, acceptable)
+    return _asked(parts, ruling, cause, judge, prefix_rule, acceptable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,13 +204,14 @@ def _allowed(
 
 def _asked(
     parts: _Parts,
+    ruling: Ruling,
     cause: Cause,
     judge: "_SegmentJudge",
     prefix_rule: Sequence[str] | None,
     acceptable: Callable[[Sequence[str]], bool] | None,
 ) -> Judgement:
     """Return a question, or a refusal where nobody may be asked."""
-    rule = _most_specific(parts.every, Ruling.PROMPT)
+    rule = _most_specific(parts.every, ruling)
     from_rules = cause in (Cause.RULE, Cause.BROKEN)
     kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
     refusal = policy_refusal(judge.policy, kind)
@@ -225,7 +225,7 @@ def _asked(
     if refusal is None and rule is None and not parts.notes and not parts.literals:
         amendment = judge.amendment(parts.segments, prefix_rule, acceptable)
     return Judgement(
-        ruling=Ruling.PROMPT if refusal is None else Ruling.FORBIDDEN,
+        ruling=ruling if refusal is None else Ruling.FORBIDDEN,
         cause=cause,
         segments=parts.segments,
         literals=parts.literals,
@@ -342,12 +342,6 @@ def _acceptable(
     return prefix if acceptable is None or acceptable(prefix) else None
 
 
-def shown_command(argv: Sequence[str]) -> str:
-    """Return a command as one line for a shell, as questions and refusals show it."""
-    line = join_words(argv)
-    return "<command included NUL byte>" if line is None else line
-
-
 def policy_refusal(policy: ApprovalPolicy, kind: PromptKind) -> str | None:
     """Return the text that refuses a question which a policy does not allow, or None."""
     if policy.may_ask(kind):
@@ -408,8 +402,8 @@ def _forbidden_text(command: str, rule: RuleMatch | None, *, removes: bool) -> s
 
 def _prompt_reason(command: str, rule: RuleMatch | None, notes: Sequence[str]) -> str | None:
     reasons = list(notes)
-    if rule is not None and rule.justification is not None:
-        reasons.insert(0, f"`{command}` requires approval: {rule.justification}")
-    elif rule is not None:
-        reasons.insert(0, f"`{command}` requires approval by policy")
+    if rule is not None:
+        whose = "human approval" if rule.ruling is Ruling.PROMPT_USER else "approval"
+        why = " by policy" if rule.justification is None else f": {rule.justification}"
+        reasons.insert(0, f"`{command}` requires {whose}{why}")
     return "\n".join(reasons) or None

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from holdfast.approvals.clearance import CommandRequest
-from holdfast.approvals.decide import Cause, Judgement, SegmentRuling, shown_command
+from holdfast.approvals.decide import Cause, Judgement, SegmentRuling
 from holdfast.approvals.permissions import denies_paths, is_restricted
 from holdfast.approvals.rules import RuleMatch, Ruling
+from holdfast.approvals.shell_words import shown_command
 
-__all__ = ["explanation", "explanation_json"]
+__all__ = ["explanation", "explanation_json", "ground"]
 
 _GROUNDS = {
     Cause.RULE: "a rule says so",
@@ -25,7 +26,7 @@ def explanation(request: CommandRequest, judgement: Judgement) -> list[tuple[str
     lines = [
         ("command", shown_command(request.argv)),
         ("decision", judgement.ruling.word),
-        ("because", _ground(judgement)),
+        ("because", ground(judgement)),
         ("sandbox", _sandbox(request, judgement)),
     ]
     if judgement.reason is not None:
@@ -45,7 +46,7 @@ def explanation_json(request: CommandRequest, judgement: Judgement) -> dict[str,
         "command": list(request.argv),
         "decision": judgement.ruling.word,
         "cause": judgement.cause.value,
-        "because": _ground(judgement),
+        "because": ground(judgement),
         "reason": judgement.reason,
         "sandbox": _sandbox(request, judgement),
         "outsideSandbox": judgement.outside_sandbox,
@@ -56,7 +57,8 @@ def explanation_json(request: CommandRequest, judgement: Judgement) -> dict[str,
     }
 
 
-def _ground(judgement: Judgement) -> str:
+def ground(judgement: Judgement) -> str:
+    """Return the ground of a decision in one sentence."""
     if judgement.cause is Cause.RULE and judgement.decided_by is not None:
         return _rule(judgement.decided_by)
     return _GROUNDS[judgement.cause]

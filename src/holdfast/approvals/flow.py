@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.approvals.amendments import amendment_rule, answered_prefix, store_rule
-from holdfast.approvals.ask import Approver, as_approver, ask_bounded
+from holdfast.approvals.ask import NO_PERSON, Approver, as_approver, ask_bounded
 from holdfast.approvals.cache import CommandKey, SessionCache
 from holdfast.approvals.clearance import (
     CallCancelled,
@@ -28,7 +28,8 @@ from holdfast.approvals.clearance import (
     judge,
     key_of,
 )
-from holdfast.approvals.decide import Judgement, escalation_refusal, policy_refusal, shown_command
+from holdfast.approvals.decide import Judgement, escalation_refusal, policy_refusal
+from holdfast.approvals.explain import ground
 from holdfast.approvals.options import Approvals
 from holdfast.approvals.permissions import (
     NO_PERMISSIONS,
@@ -59,6 +60,9 @@ logger = logging.getLogger(__name__)
 
 RETRY_REASON = "command failed; retry without sandbox?"
 
+ONCE_ONLY = "Managed command policy requires a one-time human approval."
+"""The text for an answer that would hold longer than a person may let it."""
+
 INPUT_REASON = (
     "Send input to an existing terminal. This terminal was launched outside the sandbox,"
     " bypassing any managed network proxy. The cwd is its launch directory; the terminal's"
@@ -74,6 +78,8 @@ _PERMISSIONS_MISSING = (
     " using `with_additional_permissions`"
 )
 _REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
+
+_DENIED = "its sandbox denied it something"
 
 # Characters of a command above which it is looked through in a thread.
 _LONG_COMMAND = 4_096
@@ -143,8 +149,9 @@ class ApprovalFlow:
                 return clearance.outside(None, was_restricted=is_restricted(context))
             return clearance
         escalated = request.permissions == "require_escalated" and is_restricted(context)
-        # Accepted for the session before: nobody is asked again.
-        if not self.cache.holds(key):
+        human = judgement.ruling is Ruling.PROMPT_USER
+        # Accepted for the session before: nobody is asked again, unless a person has to be.
+        if human or not self.cache.holds(key):
             question = self._question(clearance, leaves_sandbox=escalated)
             await self._decide(question, clearance, escalated=escalated)
         clearance = replace(clearance, approved=True)
@@ -254,12 +261,14 @@ class ApprovalFlow:
         if approvals.retry_window is not None and seconds > approvals.retry_window:
             return None
         again = clearance.outside(None, was_restricted=True)
+        human = clearance.judgement.ruling is Ruling.PROMPT_USER
         # Somebody has approved this very command a moment ago.
-        if clearance.approved and not approvals.reask:
+        if clearance.approved and not approvals.reask and not human:
             return again
         question = replace(
             self._question(clearance, leaves_sandbox=True),
             reason=RETRY_REASON,
+            explanation=_DENIED,
             denied=denied,
             proposed_amendment=clearance.judgement.retry_amendment,
             digest=clearance.key.digest(*clearance.request.argv, "again"),
@@ -304,12 +313,12 @@ class ApprovalFlow:
             kind=QuestionKind.WRITE_STDIN,
             call_id=given.call_id,
             environment_id=given.environment_id,
-            argv=argv,
-            command=shown_command(argv),
+            command=argv,
             cwd=given.cwd,
             tty=True,
             digest=key.digest(given.call_id),
             reason=INPUT_REASON,
+            explanation="the terminal was started outside the sandbox",
             leaves_sandbox=True,
         )
         decision = await self._ask_or_cancel(question)
@@ -370,11 +379,11 @@ class ApprovalFlow:
             kind=QuestionKind.PERMISSIONS,
             call_id=call_id,
             environment_id=environment_id,
-            argv=(),
-            command="",
+            command=(),
             cwd=cwd,
             digest=key.digest(call_id),
             reason=reason,
+            explanation="it asks for more than the sandbox gives to later commands",
             permissions=wanted,
         )
         decision = await self._ask_or_cancel(question)
@@ -390,17 +399,18 @@ class ApprovalFlow:
 
     def _question(self, clearance: Clearance, *, leaves_sandbox: bool) -> Question:
         request, judgement = clearance.request, clearance.judgement
+        human = judgement.ruling is Ruling.PROMPT_USER
         return Question(
-            kind=QuestionKind.COMMAND,
+            kind=QuestionKind.HUMAN_COMMAND if human else QuestionKind.COMMAND,
             call_id=request.call_id,
             environment_id=request.environment_id,
-            argv=request.argv,
-            command=shown_command(request.argv),
+            command=request.argv,
             cwd=request.cwd,
             tty=request.tty,
             digest=clearance.digest,
             reason=judgement.reason or request.justification,
             cause=judgement.cause.value,
+            explanation=ground(judgement),
             script=request.script,
             proposed_amendment=judgement.amendment,
             leaves_sandbox=leaves_sandbox,
@@ -408,7 +418,15 @@ class ApprovalFlow:
         )
 
     async def ask(self, question: Question) -> Decision:
-        """Put a question to whoever answers; without anybody it is declined."""
+        """
+        Put a question to the approver; without one it is declined.
+
+        Raises:
+            CommandRefused: It is one for a person, and the approver does not reach any.
+        """
+        human = question.kind is QuestionKind.HUMAN_COMMAND
+        if human and not getattr(self._approver, "required_human_approval", False):
+            raise CommandRefused(NO_PERSON)
         # Nobody to ask means no.
         if self._approver is None:
             return Decision(DecisionKind.DECLINE)
@@ -445,6 +463,9 @@ class ApprovalFlow:
             CallCancelled: The call is cancelled.
         """
         decision = await self._ask_or_cancel(question)
+        once = (DecisionKind.ACCEPT, DecisionKind.DECLINE)
+        if question.kind is QuestionKind.HUMAN_COMMAND and decision.kind not in once:
+            raise CommandRefused(ONCE_ONLY)
         match decision.kind:
             case DecisionKind.DECLINE:
                 raise CommandDeclined(decision.rejection or REJECTED)

@@ -7,6 +7,7 @@ From the lowest to the highest precedence:
 2. `rules/*.rules` in the home of Holdfast
 3. `.holdfast/rules/*.rules` of the project
 4. files that are named explicitly
+5. the managed requirements of the machine, which can only restrict
 
 The files of a directory are sorted by name.
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from holdfast.approvals.requirements import load_requirements
 from holdfast.approvals.rules import BrokenFile, RuleSet, RulesLayer, Ruling
 from holdfast.approvals.starlark import RulesFile, load_files
 from holdfast.system_text import system_text
@@ -37,12 +39,13 @@ def load_rules(
     project: Path | None = None,
     explicit: Sequence[str | Path] = (),
     built_in: RuleSet | None = None,
+    requirements: Path | None = None,
     trust_project: bool = False,
 ) -> RuleSet:
     """
     Load the rules of all layers.
 
-    Never raises for what is in a file: a file that cannot be used is in `RuleSet.broken`. The
+    A rules file that cannot be used is in `RuleSet.broken`; only broken requirements raise. The
     call reads files and waits for a child process: use a thread where that matters.
 
     Args:
@@ -50,9 +53,14 @@ def load_rules(
         project: The project's directory; its directory `.holdfast/rules` is read.
         explicit: Further files.
         built_in: Rules below all files.
+        requirements: The file of managed requirements, such as `REQUIREMENTS_FILE`; it may be
+            missing.
         trust_project: Whether rules of the project may loosen anything. Commands in the
             workspace can write these files, so without it only its prompt and forbidden
             rules count, and neither `host_executable` nor allow rules do.
+
+    Raises:
+        InvalidConfig: The requirements cannot be used, so a prohibition might be missing.
     """
     files, broken = _find(home, project, explicit)
     sets = [] if built_in is None else [built_in]
@@ -65,6 +73,8 @@ def load_rules(
             sets.append(loaded)
     if broken:
         sets.append(RuleSet(broken=broken))
+    if requirements is not None:
+        sets.append(load_requirements(requirements))
     return RuleSet.join(sets)
 
 

@@ -1,13 +1,14 @@
 """
-Approval of patches: what the sandbox lets be written is not asked about, all else is.
+Approval of patches: asks only about writes that the sandbox would deny.
 
 An answer for the session is kept for each file, so the next patch to the same files is not
 asked about.
 """
 
+import asyncio
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.approvals.cache import CommandKey
 from holdfast.approvals.clearance import (
@@ -27,6 +28,8 @@ from holdfast.approvals.question import (
     Question,
     QuestionKind,
 )
+from holdfast.approvals.question_text import file_lines
+from holdfast.approvals.shown_text import SHOWN_CHARACTERS, SHOWN_LINES, fits
 from holdfast.approvals.write_access import WriteAccess
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -35,8 +38,11 @@ __all__ = ["PatchToWrite", "admit_patch", "refuse_escalation"]
 OUTSIDE = "writing outside of the project; rejected by user approval settings"
 READ_ONLY = "writing is blocked by read-only sandbox; rejected by user approval settings"
 
-# Characters of a patch that a question shows: the first ones.
-_SHOWN_PATCH = 16_384
+_OUTSIDE = "it writes what its sandbox does not let it write"
+_EVERY = "the policy asks about every patch"
+
+# Characters of a patch above which it is looked through in a thread.
+_LONG = 4 * SHOWN_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +54,8 @@ class PatchToWrite:
     cwd: str
     patch: str
     """Its text."""
-    files: tuple[PatchedFile, ...]
+    files: Callable[[], tuple[PatchedFile, ...]]
+    """Returns its changes, in its order; takes a moment for a large patch."""
     paths: tuple[str, ...]
     """All paths that are written or removed: as named, and with links resolved."""
     sandbox: SandboxContext | None
@@ -76,8 +83,9 @@ async def admit_patch(flow: ApprovalFlow, request: PatchToWrite) -> SandboxConte
     Decide about a patch, ask if need be, and return the sandbox to write it in.
 
     Raises:
-        CommandRefused: It may not be written, or somebody declined it.
-        CallCancelled: Somebody was asked and cancelled the call.
+        CommandRefused: It may not be written, changes more outside the sandbox than a question
+            can show, or was declined.
+        CallCancelled: The approver cancelled the call.
     """
     allowed = all(map(request.access.may_write, request.paths))
     if allowed and flow.policy.kind is not PolicyKind.UNTRUSTED:
@@ -99,6 +107,10 @@ async def _ask(
     *,
     leaves_sandbox: bool,
 ) -> None:
+    if len(request.patch) <= _LONG:
+        files = _shown(request.files())
+    else:
+        files = await asyncio.to_thread(lambda: _shown(request.files()))
     digest = hashlib.sha256(
         "\0".join((request.patch, request.environment_id, *request.paths)).encode()
     )
@@ -106,14 +118,13 @@ async def _ask(
         kind=QuestionKind.FILE_CHANGE,
         call_id=request.call_id,
         environment_id=request.environment_id,
-        argv=(),
-        command="apply_patch",
+        command=(),
         cwd=request.cwd,
         digest=digest.hexdigest(),
         reason=request.justification,
-        script=request.patch[:_SHOWN_PATCH],
+        explanation=_OUTSIDE if leaves_sandbox else _EVERY,
         leaves_sandbox=leaves_sandbox,
-        files=request.files,
+        files=files,
     )
     decision = await flow.ask(question)
     if decision.kind is DecisionKind.CANCEL:
@@ -123,6 +134,38 @@ async def _ask(
     if decision.kind is DecisionKind.ACCEPT_FOR_SESSION:
         for key in keys:
             flow.cache.add(key)
+
+
+def _shown(files: Sequence[PatchedFile]) -> tuple[PatchedFile, ...]:
+    """
+    Return files as a question has them: those outside the sandbox first, and whole.
+
+    Raises:
+        CommandRefused: Those outside cannot all be shown, so they cannot be approved.
+    """
+    outside = [file for file in files if file.outside]
+    # Compared first as they are: what is many times too long is not even escaped.
+    long = sum(len(file.hunks) for file in outside) > _LONG
+    if long or not fits([line for file in outside for line in file_lines(file)]):
+        raise CommandRefused(_too_large(len(outside)))
+    # Next to files outside, those inside are only counted.
+    room = 0 if outside else SHOWN_CHARACTERS
+    inside = []
+    for file in files:
+        if not file.outside:
+            kept = file.hunks[:room]
+            room -= len(kept)
+            inside.append(replace(file, hunks=kept, cut=len(file.hunks) - len(kept)))
+    return (*outside, *inside)
+
+
+def _too_large(files: int) -> str:
+    what = "a file" if files == 1 else f"{files} files"
+    return (
+        f"it changes {what} outside the sandbox by more than a question can show"
+        f" ({SHOWN_LINES} lines, {SHOWN_CHARACTERS} characters); split it into smaller patches, and"
+        " keep files inside the sandbox in another one"
+    )
 
 
 def _key(request: PatchToWrite, path: str) -> CommandKey:

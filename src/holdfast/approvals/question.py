@@ -6,13 +6,14 @@ like for files and permissions.
 """
 
 import enum
-import secrets
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.approvals.permissions import NO_PERMISSIONS, AddedPermissions
+from holdfast.approvals.shell_words import shown_command
 from holdfast.errors import InvalidParams
 
 __all__ = [
@@ -39,9 +40,15 @@ class QuestionKind(enum.StrEnum):
     """The subject of a question, by the names on the wire."""
 
     COMMAND = "command"
+    HUMAN_COMMAND = "humanCommand"
+    """A command that managed requirements let only a person allow, each time anew."""
     FILE_CHANGE = "fileChange"
     WRITE_STDIN = "writeStdin"
     PERMISSIONS = "permissions"
+
+
+# Kinds of which Codex offers other decisions than to accept, decline or cancel this once.
+_CODEX_OFFERS = (QuestionKind.COMMAND, QuestionKind.WRITE_STDIN, QuestionKind.PERMISSIONS)
 
 
 class DecisionKind(enum.StrEnum):
@@ -85,21 +92,34 @@ class DeniedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchedFile:
-    """A file that a patch changes. Paths are absolute."""
+    """A change that a patch makes to a file. Paths are absolute."""
 
     kind: Literal["add", "update", "delete"]
     path: str
     move_to: str | None = None
     leads_to: str | None = None
     """The file behind a link, if it is another one."""
+    outside: bool = False
+    """True if the sandbox does not allow the change."""
+    hunks: str = ""
+    """The lines of the patch about it, with their marks; empty for a removal."""
+    cut: int = 0
+    """Characters of its hunks that are left out; always 0 for a change outside the sandbox."""
 
     def to_json(self) -> dict[str, object]:
         """Return the form that questions show."""
         kind: dict[str, object] = {"type": self.kind}
         if self.move_to is not None:
             kind["move_path"] = self.move_to
-        shown: dict[str, object] = {"path": self.path, "kind": kind}
-        return shown if self.leads_to is None else {**shown, "leadsTo": self.leads_to}
+        shown: dict[str, object] = {
+            "path": self.path,
+            "kind": kind,
+            "leadsTo": self.leads_to,
+            "outside": self.outside,
+            "hunks": self.hunks or None,
+            "cut": self.cut or None,
+        }
+        return _present(shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +134,18 @@ class Question:
     call_id: str
     """The id of the call of the model."""
     environment_id: str
-    argv: tuple[str, ...]
-    """The argument list to run; empty for permissions and for a patch."""
-    command: str
-    """The command as one line, as it is shown."""
+    command: tuple[str, ...]
+    """The argument list to run, as in `ExecResult`; empty for permissions and for a patch."""
     cwd: str
     digest: str
     """The SHA-256 of everything that the decision is about."""
     reason: str | None = None
     cause: str | None = None
     """The ground of the question in one word, for a command: a value of `Cause`."""
+    explanation: str | None = None
+    """The ground in one sentence; for a command, the one that `holdfast policy explain` prints."""
     script: str | None = None
-    """The text that the model gave: a command for a shell, or the beginning of a patch."""
+    """The text that the model gave: a command for a shell; None for a patch, see `files`."""
     tty: bool = False
     proposed_amendment: tuple[str, ...] | None = None
     """The prefix that a stored rule would allow."""
@@ -138,27 +158,47 @@ class Question:
     denied: DeniedRun | None = None
     """The previous run, if the question is whether to run again."""
     files: tuple[PatchedFile, ...] = ()
-    """The files that a patch changes."""
+    """The changes of a patch, those outside the sandbox first."""
     thread_id: str | None = None
     turn_id: str | None = None
-    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
     """Made up for each question."""
     started_at_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+
+    @property
+    def command_line(self) -> str:
+        """The command as one line for a shell, as it is shown."""
+        return shown_command(self.command)
+
+    @property
+    def is_rememberable(self) -> bool:
+        """True if an answer may also hold later; False for a kind that the reader does not know."""
+        known = self.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE)
+        return known and self.denied is None
+
+    @property
+    def is_amendable(self) -> bool:
+        """True if an answer may store a rule for the proposed prefix."""
+        # Permissions for this command only are nothing that a rule could give later.
+        proposed = self.proposed_amendment is not None and not self.permissions
+        return proposed and self.kind is QuestionKind.COMMAND
 
     @property
     def available_decisions(self) -> tuple["Decision", ...]:
         """The decisions that are offered; `decline` is understood as well."""
         accept, cancel = Decision(DecisionKind.ACCEPT), Decision(DecisionKind.CANCEL)
+        decline = Decision(DecisionKind.DECLINE)
         if self.kind is QuestionKind.FILE_CHANGE:
-            decline = Decision(DecisionKind.DECLINE)
             return (accept, Decision(DecisionKind.ACCEPT_FOR_SESSION), decline, cancel)
+        if self.kind not in _CODEX_OFFERS:
+            return (accept, decline, cancel)
         if self.network_context is not None:
             host, _ = self.network_context
             network = Decision(
                 DecisionKind.NETWORK_AMENDMENT, network_host=host, network_action="allow"
             )
             return (accept, Decision(DecisionKind.ACCEPT_FOR_SESSION), network, cancel)
-        if self.proposed_amendment is None or self.permissions:
+        if not self.is_amendable:
             return (accept, cancel)
         amend = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=self.proposed_amendment)
         return (accept, amend, cancel)
@@ -172,7 +212,7 @@ class Question:
         amendment = self.proposed_amendment
         members: dict[str, object] = {
             **self._common(),
-            "command": self.command,
+            "command": self.command_line,
             "cwd": self.cwd,
             "commandActions": self._actions(),
             "proposedExecpolicyAmendment": None if amendment is None else list(amendment),
@@ -180,6 +220,8 @@ class Question:
         }
         if self.kind is QuestionKind.WRITE_STDIN:
             members["approvalId"] = self.call_id
+        if self.kind is QuestionKind.HUMAN_COMMAND:
+            members["approvalId"] = self.id
         if self.permissions:
             members["additionalPermissions"] = self.permissions.to_json()
         if self.network_context is not None:
@@ -197,9 +239,10 @@ class Question:
             "turnId": self.turn_id,
             "itemId": self.call_id,
             "startedAtMs": self.started_at_ms,
-            "kind": self.kind.value,
+            "kind": str(self.kind),
             "environmentId": self.environment_id,
             "reason": self.reason,
+            "explanation": self.explanation,
         }
 
     def _permissions_json(self) -> dict[str, object]:
@@ -211,6 +254,7 @@ class Question:
             "environmentId": self.environment_id,
             "cwd": self.cwd,
             "reason": self.reason,
+            "explanation": self.explanation,
             "permissions": self.permissions.to_json(),
             "startedAtMs": self.started_at_ms,
         }
@@ -218,19 +262,15 @@ class Question:
 
     def _file_change_json(self) -> dict[str, object]:
         """Return the parameters of `item/fileChange/requestApproval`, and the files."""
-        members: dict[str, object] = {
-            **self._common(),
-            "files": [file.to_json() for file in self.files],
-            "patch": self.script,
-        }
-        return _present(members)
+        files = [file.to_json() for file in self.files]
+        return _present({**self._common(), "files": files})
 
     def _actions(self) -> list[dict[str, object]] | None:
         # The original guesses what a command is about; nothing here depends on that.
-        if self.kind is not QuestionKind.COMMAND:
+        if self.kind not in (QuestionKind.COMMAND, QuestionKind.HUMAN_COMMAND):
             return None
         # A hook may have put another command in place of what the model gave.
-        shown = self.script if self.script in self.argv else self.command
+        shown = self.script if self.script in self.command else self.command_line
         return [{"type": "unknown", "command": shown}]
 
 

@@ -1,75 +1,87 @@
-"""Questions in words, for a person who reads them on a terminal or in a form."""
+"""Renders questions for a person who reads them on a terminal or in a form."""
 
-from holdfast.approvals.question import Question, QuestionKind
+from collections.abc import Iterable
 
-__all__ = ["question_text", "visible"]
+from holdfast.approvals.question import PatchedFile, Question, QuestionKind
+from holdfast.approvals.shell_words import shown_command
+from holdfast.approvals.shown_text import fits, marked, shortened, shown_lines, visible
 
-_SHOWN_FILES = 20
-# Files, and lines of a patch, that a person is shown.
-_SHOWN_LINES = 60
+__all__ = ["file_lines", "prefix_text", "question_text"]
 
-# Characters of the output that a question after a denial shows: the last ones.
-_SHOWN_OUTPUT = 2_000
+# Characters of a path, of a reason, and of the output after a denial.
+_PATH = 4_096
+_REASON = 2_000
+_OUTPUT = 2_000
+
+# Characters of the prefix that a rule would allow.
+_PREFIX = 200
+
+_HEADINGS = {
+    QuestionKind.WRITE_STDIN: "Send this input to a program outside the sandbox?",
+    QuestionKind.PERMISSIONS: "Give the following commands more permissions?",
+}
 
 
-def question_text(question: Question, *, keep: str = "") -> tuple[str, list[str]]:
-    """
-    Return what is asked in one sentence, and what a person should know about it.
-
-    Args:
-        question: What is asked.
-        keep: Characters that are shown as they are although they cannot be printed.
-    """
-
-    def shown(text: str) -> str:
-        return visible(text, keep=keep)
-
-    where = " outside of its sandbox" if question.leaves_sandbox else ""
-    heading = f"Run this command{where} in {shown(question.cwd)}?"
-    if question.kind is QuestionKind.WRITE_STDIN:
-        heading = "Send this input to a program outside of the sandbox?"
-    elif question.kind is QuestionKind.PERMISSIONS:
-        heading = "Give the following commands more permissions?"
-    details = []
+def question_text(question: Question) -> tuple[str, list[str]]:
+    """Return what is asked in one sentence, and the lines that a person should know about it."""
+    where = " outside its sandbox" if question.leaves_sandbox else ""
     if question.kind is QuestionKind.FILE_CHANGE:
         heading = f"Change these files{where}?"
-        details += _files(question)
-    elif question.command:
-        details.append(shown(question.command))
+        details = _files(question.files)
+    else:
+        run = f"Run this command{where} in {shortened(question.cwd, _PATH)}?"
+        heading = _HEADINGS.get(question.kind, run)
+        details = shown_lines(question.command_line) if question.command else []
+    if question.kind is QuestionKind.HUMAN_COMMAND:
+        details.append("Only a person may allow it, and only this once.")
     if question.permissions:
-        details.append(f"With: {shown(str(question.permissions.to_json()))}")
-    if question.cause == "dangerous":
-        details.append("It deletes by force, or is hidden by many wrappers.")
+        details += _labelled("With", str(question.permissions.to_json()))
+    if question.explanation is not None:
+        details += _labelled("Asked because", question.explanation)
     if question.reason:
-        details.append(f"Reason: {shown(question.reason)}")
+        details += _labelled("Reason", question.reason)
     if question.denied is not None:
-        details.append(f"Denied: {shown(question.denied.what)}")
-        details += [f"Network: {shown(one)}" for one in question.denied.network_attempts]
-        details.append(f"Output: {shown(question.denied.output[-_SHOWN_OUTPUT:])}")
+        details += _labelled("Denied", question.denied.what)
+        for attempt in question.denied.network_attempts:
+            details += _labelled("Network", attempt)
+        output = question.denied.output
+        label = "Output" if len(output) <= _OUTPUT else f"Last {_OUTPUT} characters of its output"
+        details += _labelled(label, output[-_OUTPUT:])
     return heading, details
 
 
-def _files(question: Question) -> list[str]:
-    """Return a line for each file of a patch, then the patch, both bounded."""
-    lines = []
-    for file in question.files[:_SHOWN_FILES]:
-        goes = "" if file.move_to is None else f" to {file.move_to}"
-        leads = "" if file.leads_to is None else f" (a link to {file.leads_to})"
-        lines.append(f"{file.kind} {visible(file.path + goes + leads)}")
-    if len(question.files) > _SHOWN_FILES:
-        lines.append(f"and {len(question.files) - _SHOWN_FILES} more")
-    patch = (question.script or "").split("\n")
-    lines += [f"| {visible(line)}" for line in patch[:_SHOWN_LINES]]
-    if len(patch) > _SHOWN_LINES:
-        lines.append("| …")
-    return lines
+def prefix_text(question: Question) -> str:
+    """Return the prefix that a question proposes to allow, as it is offered to a person."""
+    return shortened(shown_command(question.proposed_amendment or ()), _PREFIX)
 
 
-def visible(text: str, *, keep: str = "") -> str:
-    """Return a text without characters that could change or hide what is shown of it."""
-    return "".join(
-        letter
-        if letter.isprintable() or letter in keep
-        else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
+def file_lines(file: PatchedFile) -> list[str]:
+    """Return the lines about a file of a patch: its path, and all of its hunks."""
+    goes = "" if file.move_to is None else f" to {visible(file.move_to)}"
+    leads = "" if file.leads_to is None else f" (a link to {visible(file.leads_to)})"
+    lines = [f"{file.kind} {visible(file.path)}{goes}{leads}"]
+    return lines + marked(file.hunks) if file.hunks else lines
+
+
+def _files(files: Iterable[PatchedFile]) -> list[str]:
+    """Return the lines about all files outside the sandbox, or as many of the others as fit."""
+    outside = [file for file in files if file.outside]
+    inside = [file for file in files if not file.outside]
+    # A patch whose files outside do not fit was refused.
+    lines = [line for file in outside for line in file_lines(file)]
+    # The patch was cut in the middle of these, if at all.
+    while inside and not outside and (inside[0].hunks or not inside[0].cut):
+        file, more = inside[0], file_lines(inside[0])
+        if lines and not fits(lines + more):
+            break
+        # The first one is shown in any case, as far as it fits.
+        lines += more if fits(more) else [*more[:1], *shown_lines(file.hunks)]
+        if file.cut:
+            lines.append(f"… {file.cut} characters are not shown")
+        del inside[0]
+    return [*lines, f"and {len(inside)} more inside"] if inside else lines
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    lines = shown_lines(text, most=_REASON)
+    return [f"{label}: {lines[0]}"] if len(lines) == 1 else [f"{label}:", *lines]

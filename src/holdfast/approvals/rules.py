@@ -28,12 +28,14 @@ class Ruling(enum.IntEnum):
 
     ALLOW = 0
     PROMPT = 1
-    FORBIDDEN = 2
+    PROMPT_USER = 2
+    """Only a person may allow it, each time anew; managed requirements alone can say so."""
+    FORBIDDEN = 3
 
     @property
     def word(self) -> str:
-        """The word that rules files and JSON use: allow, prompt or forbidden."""
-        return self.name.lower()
+        """The word that rules and JSON use: allow, prompt, prompt-user or forbidden."""
+        return self.name.lower().replace("_", "-")
 
 
 class RulesLayer(enum.IntEnum):
@@ -56,6 +58,8 @@ class PrefixRule:
     """The reason that the file gives; shown in questions and refusals."""
     outside_sandbox: bool = False
     """True if the file says `sandbox="none"`: an allowed command runs without a sandbox."""
+    canonical_matching: bool = False
+    """A member of managed requirements. Codex 0.169.0 shows it, and matches as without it."""
     source: str | None = None
     """The file that the rule is from; `None` for rules made by the program."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-__all__ = ["join_words"]
+__all__ = ["join_words", "shown_command"]
 
 # Characters that need no quotes.
 _BARE = frozenset("+-./:@]_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -16,6 +16,12 @@ def join_words(words: Sequence[str]) -> str | None:
     if any("\0" in word for word in words):
         return None
     return " ".join(_quote(word) for word in words)
+
+
+def shown_command(argv: Sequence[str]) -> str:
+    """Return a command as one line for a shell, as questions and refusals show it."""
+    line = join_words(argv)
+    return "<command included NUL byte>" if line is None else line
 
 
 def _quote(word: str) -> str:

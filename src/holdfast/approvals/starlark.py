@@ -45,7 +45,9 @@ __all__ = [
     "MAX_WALL_SECONDS",
     "TOTAL_WALL_SECONDS",
     "RulesFile",
+    "UnusableFile",
     "load_files",
+    "read_rules_text",
     "rules_available",
 ]
 
@@ -113,7 +115,7 @@ class _EvaluatorAnswer(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class _Unusable(Exception):
+class UnusableFile(Exception):
     """A file that cannot be used; the text says why."""
 
     def __init__(self, error: str, *, unread: bool = False) -> None:
@@ -135,11 +137,11 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
     Returns:
         One entry per file, in the same order: its rules, or what is wrong with it.
     """
-    texts = [_read(file.path) for file in files]
+    texts = [read_rules_text(file.path) for file in files]
     readable = [
         (file.path, text)
         for file, text in zip(files, texts, strict=True)
-        if not isinstance(text, _Unusable)
+        if not isinstance(text, UnusableFile)
     ]
     # All of them: a generator that is left early would leave its child to the collector.
     answers = iter(list(_evaluate(readable)))
@@ -148,10 +150,10 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
     hosts: dict[str, tuple[str, ...]] = {}
     for file, text in zip(files, texts, strict=True):
         try:
-            if isinstance(text, _Unusable):
+            if isinstance(text, UnusableFile):
                 raise text
             rules = _rule_set(file, next(answers), hosts)
-        except _Unusable as unusable:
+        except UnusableFile as unusable:
             loaded.append(
                 BrokenFile(
                     path=file.path,
@@ -166,33 +168,33 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
     return loaded
 
 
-def _read(path: str) -> str | _Unusable:
+def read_rules_text(path: str) -> str | UnusableFile:
     """Return the text of a file. Never waits: a FIFO or a device is refused."""
     try:
         # O_NONBLOCK, so that opening a FIFO does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return _Unusable(system_text(error), unread=True)
+        return UnusableFile(system_text(error), unread=True)
     except ValueError:
-        return _Unusable("the path contains a NUL character", unread=True)
+        return UnusableFile("the path contains a NUL character", unread=True)
     try:
         mode = os.fstat(descriptor).st_mode
         # A directory passes: reading it gives the system's own error.
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            return _Unusable("not a regular file", unread=True)
+            return UnusableFile("not a regular file", unread=True)
         data = b""
         while len(data) <= MAX_FILE_BYTES and (more := os.read(descriptor, 1 << 20)):
             data += more
     except OSError as error:
-        return _Unusable(system_text(error), unread=True)
+        return UnusableFile(system_text(error), unread=True)
     finally:
         os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
-        return _Unusable(f"the file is larger than {MAX_FILE_BYTES} bytes", unread=True)
+        return UnusableFile(f"the file is larger than {MAX_FILE_BYTES} bytes", unread=True)
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return _Unusable("stream did not contain valid UTF-8", unread=True)
+        return UnusableFile("stream did not contain valid UTF-8", unread=True)
 
 
 def _evaluate(files: Sequence[tuple[str, str]]) -> Iterator[_EvaluatorAnswer]:
@@ -336,7 +338,7 @@ def _rule_set(
     file: RulesFile, answer: _EvaluatorAnswer, hosts_before: Mapping[str, tuple[str, ...]]
 ) -> RuleSet:
     if answer.error is not None:
-        raise _Unusable(answer.error)
+        raise UnusableFile(answer.error)
     hosts = {
         call.name: tuple(dict.fromkeys(call.paths))
         for call in answer.calls
@@ -382,7 +384,7 @@ def _check_examples(call: _PrefixCall, rules: RuleSet) -> None:
     cwd, home = os.getcwd(), os.path.expanduser("~")
     for example in call.not_match:
         for match in rules.match(example, cwd=cwd, home=home)[:1]:
-            raise _Unusable(
+            raise UnusableFile(
                 f"expected example to not match rule `{_debug_match(match)}`: {_shown(example)}"
             )
     unmatched = [
@@ -390,7 +392,7 @@ def _check_examples(call: _PrefixCall, rules: RuleSet) -> None:
     ]
     if unmatched:
         shown = _debug_list(_debug_rule(rule) for rule in rules.prefix_rules)
-        raise _Unusable(
+        raise UnusableFile(
             f"expected every example to match at least one rule. rules: {shown}; "
             f"unmatched examples: {_debug_list(unmatched)}"
         )
@@ -406,8 +408,10 @@ def _debug_rule(rule: PrefixRule) -> str:
         f"Single({debug_text(words[0])})" if len(words) == 1 else f"Alts({_debug_list(words)})"
         for words in rest
     )
+    canonical = str(rule.canonical_matching).lower()
     return (
-        f"PrefixRule {{ pattern: PrefixPattern {{ first: {debug_text(first)}, rest: [{tokens}] }}, "
+        f"PrefixRule {{ pattern: PrefixPattern {{ canonical_matching: {canonical}, "
+        f"first: {debug_text(first)}, rest: [{tokens}] }}, "
         f"decision: {rule.ruling.word.title()}, justification: {_some(rule.justification)} }}"
     )
 

@@ -93,6 +93,7 @@ def _server_options(settings: McpSettings) -> ServerOptions:
         rules=settings.rules,
         max_wait=settings.max_wait,
         on_cancel=settings.on_cancel,
+        notes=not settings.no_notes,
         keep=settings.keep,
     )
 

@@ -66,6 +66,11 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=("stop", "keep"),
         help="what becomes of a command whose exec_command is cancelled (default: stop)",
     )
+    parser.add_argument(
+        "--no-notes",
+        action="store_true",
+        help="leave out the notes on what happened and what to do, for texts as in Codex",
+    )
     _add_http_options(parser)
     parser.set_defaults(run=_run)
 

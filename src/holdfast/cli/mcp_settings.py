@@ -33,6 +33,7 @@ class McpSettings(
     rules: list[str] = []
     max_wait: _Seconds = MAX_WAIT
     on_cancel: Literal["stop", "keep"] = "stop"
+    no_notes: bool = False
     keep: _Seconds = KEEP
     token_file: str | None = None
     no_auth: bool = False

@@ -11,6 +11,7 @@ from holdfast.approvals.clearance import CommandRequest, judge
 from holdfast.approvals.explain import explanation, explanation_json
 from holdfast.approvals.layers import load_rules
 from holdfast.approvals.policies import UNTRUSTED, parse_policy
+from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
@@ -71,7 +72,9 @@ def explain(options: argparse.Namespace) -> int:
 def _rules(files: Sequence[str]) -> RuleSet:
     if files:
         return load_rules(explicit=files)
-    return load_rules(home=holdfast_home(os.environ), project=Path.cwd())
+    return load_rules(
+        home=holdfast_home(os.environ), project=Path.cwd(), requirements=REQUIREMENTS_FILE
+    )
 
 
 def _refusal(broken: BrokenFile) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.approvals import UNTRUSTED, Approvals, TerminalApprover, load_rules
+from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.backends import ExecProcess
 from holdfast.cli.exit_status import FAILED, Ended, text_with_advice
 from holdfast.cli.sandbox_options import given_limits
@@ -115,7 +116,11 @@ def _options(options: argparse.Namespace) -> Options:
         policy = options.policy or "on-request"
         approvals = Approvals(
             policy=UNTRUSTED if policy == "untrusted" else policy,
-            rules=load_rules(home=holdfast_home(os.environ), explicit=options.rules),
+            rules=load_rules(
+                home=holdfast_home(os.environ),
+                explicit=options.rules,
+                requirements=REQUIREMENTS_FILE,
+            ),
             # A script cannot be asked: its lines are commands, not answers.
             approver=TerminalApprover() if sys.stdin.isatty() else None,
         )

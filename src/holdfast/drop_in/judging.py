@@ -20,6 +20,7 @@ from holdfast.approvals import (
     parse_policy,
 )
 from holdfast.approvals.layers import find_rules_files
+from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.drop_in.asking import approver_on
 from holdfast.drop_in.caller import Caller
 from holdfast.drop_in.invocation import read_invocation
@@ -37,6 +38,7 @@ _NOBODY = (
     "needs approval and there is no terminal to ask on;"
     " HOLDFAST_SH_POLICY=off, or a rule in HOLDFAST_SH_RULES, lets it run"
 )
+_NO_PERSON = "only a person may allow it, and there is no terminal to ask on"
 _UNSEEN = "a script on standard input cannot be looked at before it runs;"
 
 
@@ -93,6 +95,8 @@ class Judge:
             rules = await asyncio.to_thread(self._load, settings, caller.environ)
             if caller.terminal is None:
                 _, judgement = judge(request, policy=policy, rules=rules)
+                if judgement.ruling is Ruling.PROMPT_USER:
+                    raise LineRefused(_NO_PERSON)
                 if judgement.ruling is Ruling.PROMPT:
                     raise LineRefused(_NOBODY)
             return await _asked(caller, request, Approvals(policy=policy, rules=rules))
@@ -106,10 +110,13 @@ class Judge:
     def _load(self, settings: ShellSettings, environ: Mapping[str, str]) -> RuleSet:
         home = holdfast_home(environ)
         files = find_rules_files(home=home, explicit=settings.rules)
-        key = tuple([_version(file.path) for file in files])
+        paths = (str(REQUIREMENTS_FILE), *(file.path for file in files))
+        key = tuple([_version(path) for path in paths])
         found = self._rules.get(key)
         if found is None:
-            found = load_rules(home=Path(home), explicit=settings.rules)
+            found = load_rules(
+                home=Path(home), explicit=settings.rules, requirements=REQUIREMENTS_FILE
+            )
             # A user has a few sets of rules; the oldest goes first.
             while len(self._rules) >= 16:
                 del self._rules[next(iter(self._rules))]

@@ -22,6 +22,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     ElicitResult,
+    ImageContent,
     InputRequiredResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -52,11 +53,12 @@ from holdfast.mcp_server.files import (
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.principals import McpPrincipals, Principal, Workplace
 from holdfast.mcp_server.progress import report_progress
-from holdfast.mcp_server.questions import CANNOT_ASK, can_ask, decision_of, elicitation
+from holdfast.mcp_server.questions import decision_of, elicitation, why_not_asked
 from holdfast.mcp_server.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
 from holdfast.mcp_server.tools import described_tools
 from holdfast.unified_exec.errors import UnknownProcessId, write_failure_text
-from holdfast.unified_exec.result import ExecResult, ToolError
+from holdfast.unified_exec.exec_notes import file_note
+from holdfast.unified_exec.result import ExecResult, ImageResult, ToolError
 from holdfast.unified_exec.sessions.session import CommandSession
 
 __all__ = ["Context", "Handlers"]
@@ -217,7 +219,7 @@ class Handlers:
         Raises:
             BadState: It is a second round, and its answer cannot be used.
         """
-        call = self._resumed(principal, params)
+        call = self._resumed(ctx, principal, params)
         if call is None:
             call = principal.begin(params.name, self._work(principal, params))
         try:
@@ -227,7 +229,9 @@ class Handlers:
             principal.abandon(call)
             raise
 
-    def _resumed(self, principal: Principal, params: CallToolRequestParams) -> ToolCall | None:
+    def _resumed(
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams
+    ) -> ToolCall | None:
         """
         Return the call that a second round is about, with the answer given to it.
 
@@ -253,8 +257,11 @@ class Handlers:
         # One id stands for one question.
         assert question.digest == found.digest
         answer = answer_of(params)
+        # Another client of the same principal may answer, if the question could be put to it.
+        refusal = why_not_asked(ctx.session.client_capabilities, question)
         if answer is not None:
-            call.answer(decision_of(question, answer))
+            decision = decision_of(question, answer) if refusal is None else _declined(refusal)
+            call.answer(decision)
         return call
 
     async def _outcome(
@@ -262,7 +269,6 @@ class Handlers:
     ) -> CallToolResult | InputRequiredResult:
         """Wait for a call; put its questions to the client in the way of its era."""
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        askable = can_ask(ctx.session.client_capabilities)
         async with self._progress(ctx, principal, params, call):
             while True:
                 try:
@@ -272,9 +278,10 @@ class Handlers:
                 if question is None:
                     principal.end(call)
                     return await call.result()
-                # A client without elicitation cannot ask anybody, so the answer is no.
-                if not askable:
-                    call.answer(_declined(CANNOT_ASK))
+                # A client that cannot ask declines.
+                refusal = why_not_asked(ctx.session.client_capabilities, question)
+                if refusal is not None:
+                    call.answer(_declined(refusal))
                 elif not modern:
                     call.answer(await _elicited(ctx, question))
                 else:
@@ -335,16 +342,33 @@ class Handlers:
                     changed = await apply_patch(principal.tools, patch, call.id)
                     return success(changed.pop("output"), changed)
             except FileError as error:
-                return failure(str(error))
+                return failure(await self._file_failure(principal, name, arguments, error))
             result = await principal.tools.call(name, arguments, call_id=call.id)
             if isinstance(result, ToolError):
                 return failure(result.text())
+            if isinstance(result, ImageResult):
+                image = ImageContent.model_validate(*result.content("mcp"))
+                return CallToolResult(content=[image], is_error=False)
             structured = result.object()
             if isinstance(result, ExecResult) and result.notes:
-                structured["notes"] = list(result.notes)
+                structured["notes"] = [
+                    {"kind": note.kind.value, "text": note.text} for note in result.notes
+                ]
             return success(result.text(), structured)
 
         return work
+
+    async def _file_failure(
+        self, principal: Principal, name: str, arguments: Mapping[str, Any], error: FileError
+    ) -> str:
+        """Return the text of a file tool that failed, with a note if its sandbox denied it."""
+        cause = error.__cause__
+        if not self._options.notes or not isinstance(cause, HoldfastError):
+            return str(error)
+        path = str(arguments.get("path", ""))
+        options, writing = principal.tools.options, name == "write_file"
+        note = await file_note(cause, principal.environment, path, options, writing=writing)
+        return str(error) if note is None else f"{error}\n{note}"
 
 
 # -- results
@@ -378,7 +402,7 @@ def _listed(principal: Principal) -> CallToolResult:
     for info in principal.tools.sessions():
         session = {
             "session_id": info.session_id,
-            "command": info.command,
+            "command": info.script,
             "cwd": info.cwd,
             "tty": info.tty,
             "environment_id": info.environment_id,
@@ -386,7 +410,7 @@ def _listed(principal: Principal) -> CallToolResult:
         if info.pid is not None:
             session["pid"] = info.pid
         found.append(session)
-        lines.append(f"{info.session_id}: {info.command}")
+        lines.append(f"{info.session_id}: {info.script}")
     return success("\n".join(lines) or "No command is running.", {"sessions": found})
 
 

@@ -39,6 +39,8 @@ class ServerOptions:
     """Seconds that a call may last, without the time in which somebody is asked."""
     on_cancel: OnCancel = "stop"
     """`stop` interrupts the command and kills it after 2 s; `keep` lets it run on."""
+    notes: bool = True
+    """Begin the text of a result with notes: what happened, and what to do about it."""
     keep: float = KEEP
     """Seconds that sessions outlive the last request of an HTTP client."""
 

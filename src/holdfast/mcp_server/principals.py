@@ -17,6 +17,7 @@ from typing import Final
 from holdfast.approvals.layers import load_rules
 from holdfast.approvals.options import Approvals
 from holdfast.approvals.question import Decision, DecisionKind, Question
+from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.approvals.rules import RuleSet
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.snapshot import LOCAL
@@ -112,7 +113,12 @@ def _rules(options: ServerOptions) -> RuleSet:
     named = [str(Path(path).absolute()) for path in options.rules]
     here = options.environment in (None, LOCAL)
     project = Path(options.cwd or ".").absolute() if here else None
-    rules = load_rules(home=holdfast_home(os.environ), project=project, explicit=named)
+    rules = load_rules(
+        home=holdfast_home(os.environ),
+        project=project,
+        explicit=named,
+        requirements=REQUIREMENTS_FILE,
+    )
     for broken in rules.broken:
         # A file that was named must be used, or a prohibition would be lost unnoticed.
         if str(broken.path) in named:
@@ -124,6 +130,9 @@ def _rules(options: ServerOptions) -> RuleSet:
 class Principal:
     """One client, or all that show the same token."""
 
+    required_human_approval = True
+    """The request that waits for a call refuses it, unless its client offers the capability."""
+
     def __init__(self, key: str, workplace: Workplace) -> None:
         self.key = key
         options = workplace.options
@@ -132,6 +141,8 @@ class Principal:
             workplace.environment,
             options=Options(
                 extras=True,
+                notes=options.notes,
+                view_image=True,
                 longest_call=options.max_wait,
                 # A call has to end within the client's own time limit, also while a person is
                 # asked.

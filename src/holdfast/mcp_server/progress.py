@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from holdfast.approvals.question_text import visible
+from holdfast.approvals.shown_text import visible
 from holdfast.events import Gap, WaitingFor
 from holdfast.unified_exec.sessions.session import CommandSession
 

@@ -14,18 +14,27 @@ from mcp_types import (
     ElicitResult,
 )
 
+from holdfast.approvals.ask import NO_PERSON
 from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
-from holdfast.approvals.question_text import question_text, visible
+from holdfast.approvals.question_text import prefix_text, question_text
 
-__all__ = ["APPROVAL_META", "CANNOT_ASK", "can_ask", "decision_of", "elicitation"]
+__all__ = ["APPROVAL_META", "HUMAN_APPROVAL", "decision_of", "elicitation", "why_not_asked"]
 
 APPROVAL_META: Final = "holdfast/approval"
 """The member of `_meta` that has the question in full."""
 
-CANNOT_ASK: Final = (
+HUMAN_APPROVAL: Final = "requiredHumanApproval"
+"""The experimental capability of a client that puts a `humanCommand` to a person."""
+
+_CANNOT_ASK: Final = (
     "this client cannot be asked (it does not offer elicitation), as if `holdfast mcp` ran with"
     " `--ask-for-approval never`; `--rules FILE` allows single commands, `--sandbox` sets what"
     " all of them may do"
+)
+
+_CANNOT_ASK_PERSON: Final = (
+    f"{NO_PERSON}: only a person may allow this command, and this client does not say that it asks"
+    f" one (experimental capability `{HUMAN_APPROVAL}`)"
 )
 
 _TITLES: Final = {
@@ -36,16 +45,26 @@ _TITLES: Final = {
 }
 
 
-def can_ask(capabilities: ClientCapabilities | None) -> bool:
-    """Return True if the client can show a form; one that names no mode can."""
+def why_not_asked(capabilities: ClientCapabilities | None, question: Question) -> str | None:
+    """Return the refusal for a client that a question cannot be put to, or None."""
     offered = None if capabilities is None else capabilities.elicitation
-    return offered is not None and (offered.form is not None or offered.url is None)
+    # One that names no mode can show a form.
+    if (
+        capabilities is None
+        or offered is None
+        or (offered.form is None and offered.url is not None)
+    ):
+        return _CANNOT_ASK
+    human = question.kind is QuestionKind.HUMAN_COMMAND
+    if human and HUMAN_APPROVAL not in (capabilities.experimental or {}):
+        return _CANNOT_ASK_PERSON
+    return None
 
 
 def elicitation(question: Question) -> ElicitRequest:
     """Return the request that puts a question to a person."""
     choices = _choices(question)
-    prefix = visible(" ".join(question.proposed_amendment or ()))
+    prefix = prefix_text(question)
     schema = {
         "type": "object",
         "properties": {
@@ -94,15 +113,13 @@ def decision_of(question: Question, answer: ElicitResult) -> Decision:
 def _choices(question: Question) -> list[DecisionKind]:
     """Return what a person may choose; to cancel is the client's own button."""
     choices = [DecisionKind.ACCEPT]
-    remembered = question.kind in (QuestionKind.COMMAND, QuestionKind.FILE_CHANGE)
-    if remembered and question.denied is None:
+    if question.is_rememberable:
         choices.append(DecisionKind.ACCEPT_FOR_SESSION)
-    if question.proposed_amendment is not None and not question.permissions:
+    if question.is_amendable:
         choices.append(DecisionKind.ACCEPT_WITH_AMENDMENT)
     return [*choices, DecisionKind.DECLINE]
 
 
 def _message(question: Question) -> str:
-    # Commands of several lines stay so: a form is no terminal.
-    heading, details = question_text(question, keep="\n\t")
+    heading, details = question_text(question)
     return "\n".join([heading, "", *details])

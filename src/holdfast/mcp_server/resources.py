@@ -66,7 +66,7 @@ def listed(tools: UnifiedExec) -> ListResourcesResult:
             Resource(
                 uri=uri_of(info.session_id),
                 name=f"session {info.session_id}",
-                description=info.command,
+                description=info.script,
                 mime_type=_MIME,
             )
             for info in tools.sessions()

@@ -40,6 +40,7 @@ from holdfast.errors import HoldfastError
 from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.mcp_server.attendance import Attendance
+from holdfast.mcp_server.instructions import instructions
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.wire import StreamPair
 from holdfast.server.auth import Check
@@ -66,12 +67,6 @@ _Context = ServerRequestContext[Any, Any]
 # Seconds for the first answer to be on its way before anything else is loaded.
 _AFTER_ANSWER = 0.02
 
-_INSTRUCTIONS = """\
-Runs commands and works on files. `exec_command` waits for a command as long as `yield_time_ms`\
- says; one that goes on has a session ID, by which `write_stdin` polls it and sends input. Give\
- `tty: true` to a program that asks for input. `read_output` shows what was cut.\
-"""
-
 # The key of the one client on standard streams.
 _STDIO = "stdio"
 
@@ -97,7 +92,7 @@ class McpServer:
             "holdfast",
             version=__version__,
             title="Holdfast",
-            instructions=_instructions(options),
+            instructions=instructions(options),
             # No argument is mirrored in a header, so nothing has to be looked up.
             get_tool_input_schema=lambda name: None,
             on_list_tools=self._list_tools,
@@ -248,19 +243,6 @@ class McpServer:
         self, ctx: _Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
         return await (await self._handlers()).listen(ctx, _key(ctx), params)
-
-
-def _instructions(options: ServerOptions) -> str:
-    """Return what a model is told about the server."""
-    where = f" in {options.cwd}" if options.cwd else ""
-    escape = (
-        " What it denies is refused."
-        if options.ask_for_approval == "never"
-        else " What it denies can be asked for with `sandbox_permissions: require_escalated`."
-    )
-    if options.sandbox == "danger-full-access":
-        return f"{_INSTRUCTIONS} Commands run{where} without a sandbox."
-    return f"{_INSTRUCTIONS} Commands run{where} in the sandbox `{options.sandbox}`.{escape}"
 
 
 def _key(ctx: _Context) -> str:

@@ -16,6 +16,7 @@ NAMES: Final = (
     "list_sessions",
     "kill_session",
     "read_file",
+    "view_image",
     "write_file",
     "apply_patch",
 )
@@ -28,6 +29,7 @@ _TITLES: Final = {
     "list_sessions": "List running commands",
     "kill_session": "Kill a command",
     "read_file": "Read a file",
+    "view_image": "Look at an image",
     "write_file": "Write a file",
     "apply_patch": "Change files by a patch",
 }
@@ -62,12 +64,13 @@ def described_tools(options: ServerOptions, tools: UnifiedExec, *, ruled: bool) 
 
 
 def _with_notes(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool whose result has remarks besides the text, which is the contract's."""
-    notes = {
-        "type": "array",
-        "items": {"type": "string"},
-        "description": "Remarks: what the command waits for, how to see what was cut.",
-    }
+    """Return a tool whose result has notes in addition to what the contract has."""
+    note = _object(
+        ["kind", "text"],
+        kind=_text("Its subject, such as `denied`, `network`, `limit` or `cut`."),
+        text=_text("What happened, and what to do about it."),
+    )
+    notes = {"type": "array", "items": note, "description": "Notes on the result."}
     result = tool["outputSchema"]
     return {
         **tool,
@@ -77,7 +80,7 @@ def _with_notes(tool: dict[str, Any]) -> dict[str, Any]:
 
 def _annotations(name: str, options: ServerOptions, ruled: bool) -> ToolAnnotations:
     """Return what a tool may do at worst: clients decide by it whether to ask."""
-    if name in ("read_output", "list_sessions", "read_file"):
+    if name in ("read_output", "list_sessions", "read_file", "view_image"):
         return ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         )

@@ -29,6 +29,7 @@ __all__ = [
     "Patch",
     "UpdateChunk",
     "UpdateFile",
+    "hunk_text",
     "parse_patch",
 ]
 
@@ -113,6 +114,23 @@ class Patch:
 
     hunks: tuple[Hunk, ...]
     environment_id: str | None = None
+
+
+def hunk_text(hunk: Hunk) -> str:
+    """Return the lines of a part of a patch as they were understood; none for a removal."""
+    match hunk:
+        case AddFile():
+            # Each line of it ends with a newline.
+            return "\n".join(f"+{line}" for line in hunk.content.split("\n")[:-1])
+        case DeleteFile():
+            return ""
+    lines = []
+    for chunk in hunk.chunks:
+        lines.append(_AT if chunk.context is None else f"{_AT} {chunk.context}")
+        lines += (line.mark + line.text for line in chunk.lines)
+        if chunk.at_end:
+            lines.append(_END_OF_FILE)
+    return "\n".join(lines)
 
 
 def parse_patch(text: str) -> Patch:

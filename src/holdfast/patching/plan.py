@@ -73,6 +73,12 @@ class FileChange:
     """File that is added, changed or removed."""
     move_to: PathUri | None = None
     """New path of a moved file."""
+    hunk: Hunk
+    """The part of the patch."""
+    real: PathUri
+    """Real path of the file that is written, or of the entry that is removed."""
+    touches: tuple[PathUri, ...]
+    """All paths that are written or removed: as written in the patch, and real ones."""
     old: bytes | None = None
     """Content before; None for a new file."""
     new: str | None = None
@@ -123,10 +129,7 @@ class PatchPlan:
 
         A path with a link is listed twice: as written in the patch, and as a real path.
         """
-        named = (path for change in self.changes for path in (change.path, change.move_to) if path)
-        written = (one.real for one in self.writes)
-        removed = (one.real for one in self.removals)
-        return tuple(dict.fromkeys((*named, *written, *removed)))
+        return tuple(dict.fromkeys(path for change in self.changes for path in change.touches))
 
 
 async def make_plan(
@@ -259,7 +262,7 @@ class _PlanMaker:
         match hunk:
             case AddFile():
                 old = await self._write(path, hunk.content)
-                self._note("add", hunk.path, path, old=old, new=hunk.content)
+                self._note("add", hunk, path, old=old, new=hunk.content)
             case DeleteFile():
                 await self._delete(hunk, path)
             case UpdateFile():
@@ -277,7 +280,7 @@ class _PlanMaker:
                 text = f"Failed to delete file {path.native}"
             raise PatchMismatch(text, path=path.native) from error
         self._take_away(self._spots[path])
-        self._note("delete", hunk.path, path, old=source, new=None)
+        self._note("delete", hunk, path, old=source, new=None)
 
     async def _update(self, hunk: UpdateFile, path: PathUri) -> None:
         try:
@@ -291,7 +294,7 @@ class _PlanMaker:
         new = await self._changed(text, hunk.chunks, path)
         if hunk.move_to is None:
             await self._write(path, new)
-            self._note("update", hunk.path, path, old=source, new=new)
+            self._note("update", hunk, path, old=source, new=new)
             return
         target = self.locate(hunk.move_to)
         await self._write(target, new)
@@ -299,7 +302,7 @@ class _PlanMaker:
         # A file that is moved onto itself, perhaps by a link, must not be removed.
         if spot.is_link or spot.real != self._spots[target].real:
             self._take_away(spot)
-        self._note("update", hunk.move_to, path, move_to=target, old=source, new=new)
+        self._note("update", hunk, path, move_to=target, old=source, new=new)
 
     async def _changed(self, old: str, chunks: Sequence[UpdateChunk], path: PathUri) -> str:
         try:
@@ -322,15 +325,32 @@ class _PlanMaker:
     def _note(
         self,
         kind: ChangeKind,
-        name: str,
+        hunk: Hunk,
         path: PathUri,
         *,
         old: bytes | None,
         new: str | None,
         move_to: PathUri | None = None,
     ) -> None:
+        # A removal takes the link away, a write follows it.
+        gone = None if new is not None and move_to is None else self._spots[path].entry
+        written = None if new is None else self._spots[move_to or path].real
+        touches = (path, gone, move_to, written)
+        real = written or gone
+        assert real is not None, "a change writes or removes"
+        moved = isinstance(hunk, UpdateFile) and hunk.move_to
         self._changes.append(
-            FileChange(kind=kind, name=name, path=path, move_to=move_to, old=old, new=new)
+            FileChange(
+                kind=kind,
+                name=moved or hunk.path,
+                path=path,
+                move_to=move_to,
+                hunk=hunk,
+                real=real,
+                touches=tuple(one for one in touches if one is not None),
+                old=old,
+                new=new,
+            )
         )
 
     # -- files, as the patch has left them so far

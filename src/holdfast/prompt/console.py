@@ -300,7 +300,7 @@ class Console:
                 "yes" if one.tty else "no",
                 one.environment_id,
                 one.cwd,
-                one.command,
+                one.script,
             )
             for one in sessions
         ]

@@ -100,6 +100,8 @@ class AppCapabilities(Wire, frozen=True, kw_only=True):
 
     experimental_api: bool = False
     """Allows `process/*` and `permissionProfile`."""
+    required_human_approval: bool = False
+    """Accepted and without effect: no method of this server asks for an approval."""
     opt_out_notification_methods: tuple[str, ...] | None = None
     """Notifications that are not sent on this connection, by their exact names."""
 

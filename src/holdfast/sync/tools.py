@@ -87,6 +87,7 @@ class SyncUnifiedExec(Twin[AsyncUnifiedExec]):
     exec_command = twin(AsyncUnifiedExec.exec_command)
     write_stdin = twin(AsyncUnifiedExec.write_stdin)
     read_output = twin(AsyncUnifiedExec.read_output)
+    view_image = twin(AsyncUnifiedExec.view_image)
     apply_patch = twin(AsyncUnifiedExec.apply_patch)
     request_permissions = twin(AsyncUnifiedExec.request_permissions)
     schemas = twin_of_plain(AsyncUnifiedExec.schemas)

@@ -5,6 +5,7 @@ The tools `exec_command` and `write_stdin` for a model, on any environment.
 """
 
 from holdfast.events import WaitingFor
+from holdfast.notes import Note, NoteKind
 from holdfast.unified_exec.arguments.schemas import SchemaKind
 from holdfast.unified_exec.arguments.tool_arguments import (
     ArgumentError,
@@ -35,7 +36,13 @@ from holdfast.unified_exec.hooks import (
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.output.selection import Selected
-from holdfast.unified_exec.result import ExecResult, PermissionGrant, ReadResult, ToolError
+from holdfast.unified_exec.result import (
+    ExecResult,
+    ImageResult,
+    PermissionGrant,
+    ReadResult,
+    ToolError,
+)
 from holdfast.unified_exec.sessions.events import (
     CommandBegan,
     CommandEnded,
@@ -63,10 +70,13 @@ __all__ = [
     "ExecArguments",
     "ExecResult",
     "Hooks",
+    "ImageResult",
     "InputRequest",
     "InputSent",
     "InputWanted",
     "Listener",
+    "Note",
+    "NoteKind",
     "Options",
     "OutputDelta",
     "OutputMissing",

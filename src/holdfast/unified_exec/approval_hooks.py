@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 from holdfast.approvals.clearance import (
     CallCancelled,
@@ -26,6 +27,7 @@ from holdfast.approvals.permissions import AddedPermissions, with_permissions
 from holdfast.approvals.question import DeniedRun, GrantScope, PatchedFile
 from holdfast.approvals.write_access import WriteAccess, write_access
 from holdfast.errors import InvalidParams, Refused
+from holdfast.patching.parse import hunk_text
 from holdfast.patching.plan import PatchPlan
 from holdfast.patching.report import PATCH_DECLINED
 from holdfast.protocol.paths import PathUri
@@ -125,7 +127,7 @@ class ApprovalHooks(Hooks):
                     environment_id=command.environment_id,
                     cwd=request.cwd.shown,
                     patch=request.text,
-                    files=_patched_files(request.plan),
+                    files=partial(_patched_files, request.plan, access),
                     paths=tuple(path.native for path in request.plan.touched),
                     sandbox=sandbox,
                     access=access,
@@ -264,18 +266,18 @@ async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAcces
     return access.also(same)
 
 
-def _patched_files(plan: PatchPlan) -> tuple[PatchedFile, ...]:
-    real = {write.name: write.real.native for write in plan.writes}
+def _patched_files(plan: PatchPlan, access: WriteAccess) -> tuple[PatchedFile, ...]:
     files = []
     for change in plan.changes:
-        target = (change.move_to or change.path).native
-        leads_to = real.get(target, target)
+        target = change.move_to or change.path
         files.append(
             PatchedFile(
                 kind=change.kind,
                 path=change.path.native,
-                move_to=None if change.move_to is None else target,
-                leads_to=None if leads_to == target else leads_to,
+                move_to=None if change.move_to is None else target.native,
+                leads_to=None if change.real == target else change.real.native,
+                outside=not all(access.may_write(path.native) for path in change.touches),
+                hunks=hunk_text(change.hunk),
             )
         )
     return tuple(files)

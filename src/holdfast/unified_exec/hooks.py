@@ -59,6 +59,8 @@ class StartRequest:
     """The path of the environment's own shell."""
     added: "AddedPermissions | None" = None
     """The additional permissions it asks for, with absolute paths."""
+    cwd_missing: bool = False
+    """True if it has a terminal and its directory does not exist: it runs in the home directory."""
     clearance: "Clearance | None" = field(default=None, repr=False)
     """The decision of approvals; None without approvals."""
 

@@ -68,6 +68,10 @@ class Options:
     """Number the sessions 1000, 1001, … instead of at random, for tests."""
     extras: bool = False
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
+    notes: bool = False
+    """Show notes in the text of results: what happened and what to do, in a sentence each."""
+    view_image: bool = False
+    """Offer the tool `view_image`, for models that take images."""
     patches: bool = True
     """Apply a command that is an `apply_patch` call; False runs it like any other."""
     pause_for_questions: bool = True
@@ -81,6 +85,8 @@ class Options:
             "shell_snapshot",
             "counted_ids",
             "extras",
+            "notes",
+            "view_image",
             "patches",
             "pause_for_questions",
         ):

@@ -10,6 +10,7 @@ from holdfast.environments.shell import shell_kind
 from holdfast.errors import (
     HoldfastError,
     InvalidParams,
+    NotFound,
     RemoteError,
     SpawnFailed,
     Unsupported,
@@ -24,6 +25,7 @@ from holdfast.protocol.process import (
     StartParams,
     ThreadId,
 )
+from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.added_permissions import added_permissions
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.unified_exec.environ import POLICY, command_variables
@@ -108,6 +110,9 @@ class Planner:
             arguments=arguments,
             shell=own_shell.path,
             added=added,
+            cwd_missing=arguments.tty
+            and bool(arguments.workdir)
+            and await _is_missing(environment, cwd, sandbox),
         )
 
     async def params(self, environment: Environment, attempt: Attempt) -> StartParams:
@@ -177,6 +182,20 @@ async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
     except ForeignPathUri as error:
         raise CallRefused(str(error)) from error
     return PathUri.from_path(posixpath.normpath(posixpath.join(base, workdir)))
+
+
+async def _is_missing(
+    environment: Environment, folder: PathUri, sandbox: SandboxContext | None
+) -> bool:
+    """Return True if a directory is known not to exist, as far as the sandbox shows it."""
+    try:
+        found = await environment.filesystem.get_metadata(folder, sandbox=sandbox)
+        return not found.is_directory
+    except NotFound:
+        return True
+    except HoldfastError:
+        # The start meets it, too, and says more about it.
+        return False
 
 
 def impossible_start(environment: Environment, request: StartRequest) -> HoldfastError | None:

@@ -3,24 +3,23 @@
 import secrets
 from collections.abc import Iterable
 
-from holdfast.events import WaitingFor
+from holdfast.notes import Note, NoteKind
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.errors import ProcessFailed, UnknownProcessId
+from holdfast.unified_exec.exec_notes import NoteWriter
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.result import ExecResult
 from holdfast.unified_exec.sessions.owner import HeldSession, SessionOwner
-from holdfast.unified_exec.sessions.session import CommandSession
-from holdfast.unified_exec.sessions.store import CAPACITY, CROWDED
-from holdfast.unified_exec.text.truncate import used_policy
 
 __all__ = ["Reporter"]
 
-_INPUT_NOTES = {
-    WaitingFor.LINE: "The program waits for a line of input.",
-    WaitingFor.PASSWORD: "The program waits for a password, or another line it does not show.",
-    WaitingFor.KEY: "The program waits for a key, or for a line that it edits itself.",
-}
+_LEFT = Note(
+    NoteKind.LEFT_BEHIND,
+    "What the command left in the background was ended with it; keep the command itself running"
+    " to keep a session.",
+)
+_LOST = Note(NoteKind.OUTPUT_LOST, "Some output is missing: its server keeps it no longer.")
 
 
 class Reporter:
@@ -29,6 +28,7 @@ class Reporter:
     def __init__(self, owner: SessionOwner, options: Options) -> None:
         self._owner = owner
         self._options = options
+        self._notes = NoteWriter(options)
 
     async def report(
         self,
@@ -50,7 +50,7 @@ class Reporter:
         session = held.session
         if session.failure is not None:
             self._owner.release(held)
-            raise ProcessFailed(session.failure)
+            raise ProcessFailed(session.failure) from session.failure_cause
         if held.cleaned:
             raise UnknownProcessId(session.session_id)
         exit_code = session.exit_code
@@ -59,11 +59,15 @@ class Reporter:
             left = await self._owner.end_what_was_left(held)
         captured = session.take_output()
         selected = None if output is None else output.selected()
-        notes = self._notes(session)
-        budget = used_policy(arguments.max_output_tokens, self._options.model_policy).budget
-        if self._options.extras and selected is None and captured.size > budget:
-            # A model does not see the ids of its calls.
-            notes = (*notes, f'read_output with call_id "{call_id}" shows what is cut.')
+        gone = tuple(pruned)
+        notes = [*self._notes.of_command(session, held.attempt.request)]
+        if left:
+            notes.append(_LEFT)
+        if held.announcer.output_lost:
+            notes.append(_LOST)
+        if selected is None:
+            notes += self._notes.of_output(captured.size, call_id, arguments.max_output_tokens)
+        notes += self._notes.of_crowd(len(self._owner.store), gone)
         result = ExecResult(
             call_id=call_id,
             chunk_id=secrets.token_hex(3),
@@ -76,12 +80,13 @@ class Reporter:
             killed=session.killed,
             left_behind=left,
             output_lost=held.announcer.output_lost,
-            pruned_sessions=tuple(pruned),
+            pruned_sessions=gone,
             selected=selected,
             ended_by=None if output is None else output.ended_by,
             pattern_given_up=output is not None and output.pattern_given_up,
             waiting_for=session.waiting_for,
-            notes=notes,
+            notes=tuple(notes),
+            show_notes=self._options.notes,
             max_output_tokens=arguments.max_output_tokens,
             model_policy=self._options.model_policy,
         )
@@ -89,15 +94,3 @@ class Reporter:
         if exit_code is not None:
             self._owner.release(held)
         return result
-
-    def _notes(self, session: CommandSession) -> tuple[str, ...]:
-        notes = []
-        if session.waiting_for is not None:
-            notes.append(_INPUT_NOTES[session.waiting_for])
-        count = len(self._owner.store)
-        if count >= CROWDED:
-            notes.append(
-                f"{count} of at most {CAPACITY} sessions are open; the one used longest ago is"
-                " ended to make room."
-            )
-        return tuple(notes)

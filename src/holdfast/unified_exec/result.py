@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.collect.head_tail import Captured
 from holdfast.events import Verdict, WaitingFor
+from holdfast.notes import Note
+from holdfast.unified_exec.arguments.schemas import SchemaKind
 from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.output.selection import Selected
+from holdfast.unified_exec.result_content import data_url, image_content, text_content
 from holdfast.unified_exec.text.answer import answer_object, answer_text, original_token_count
 from holdfast.unified_exec.text.truncate import (
     DEFAULT_MODEL_POLICY,
@@ -22,11 +25,30 @@ if TYPE_CHECKING:
     from holdfast.approvals.question import GrantScope
     from holdfast.patching.apply import PatchResult
 
-__all__ = ["ExecResult", "PermissionGrant", "ReadResult", "ToolError"]
+__all__ = ["ExecResult", "ImageResult", "PermissionGrant", "ReadResult", "ToolError"]
+
+
+class _TextResult:
+    """A result that is a text."""
+
+    __slots__ = ()
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """
+        Return what the model reads.
+
+        Args:
+            notes: Show the notes, if there are any; unless given, as `Options.notes` says.
+        """
+        raise NotImplementedError
+
+    def content(self, kind: SchemaKind) -> list[dict[str, object]]:
+        """Return the parts of the message for the model, in the form of an interface."""
+        return [text_content(kind, self.text())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecResult:
+class ExecResult(_TextResult):
     """Output of a command during one call, and how the command stands."""
 
     call_id: str
@@ -63,8 +85,10 @@ class ExecResult:
     """`LINE`, `PASSWORD` or `KEY` if it waits for input on its terminal, as far as is known."""
     patch: "PatchResult | None" = None
     """The changes, if the command was a patch: then no process was started."""
-    notes: tuple[str, ...] = ()
-    """Remarks that `text(notes=True)` shows to the model."""
+    notes: tuple[Note, ...] = ()
+    """Sentences on what happened and what to do; `text(notes=True)` shows them to the model."""
+    show_notes: bool = False
+    """True if `text` shows them unless told otherwise."""
     max_output_tokens: int | None = None
     """The budget that the call asked for."""
     model_policy: TruncationPolicy = DEFAULT_MODEL_POLICY
@@ -90,12 +114,12 @@ class ExecResult:
         """Tokens of the whole output, at four bytes each."""
         return original_token_count(self.captured)
 
-    def text(self, *, notes: bool = False) -> str:
+    def text(self, *, notes: bool | None = None) -> str:
         """
         Return what the model reads.
 
         Args:
-            notes: Also show the remarks.
+            notes: Also show the notes; unless given, as `Options.notes` says.
         """
         return answer_text(
             self._shown,
@@ -105,7 +129,7 @@ class ExecResult:
             session_id=self.session_id,
             max_output_tokens=self.max_output_tokens,
             model=self.model_policy,
-            notes=self._shown_notes(notes),
+            notes=self._shown_notes(self.show_notes if notes is None else notes),
             original_tokens=self.original_token_count,
             show_tokens=self.patch is None,
         )
@@ -115,7 +139,7 @@ class ExecResult:
         reasons = [] if self.ended_by is None else [f"Wait ended by {self.ended_by}"]
         if self.pattern_given_up:
             reasons.append("wait_for: pattern was given up, it takes too long to search for")
-        return (*self.notes, *reasons) if notes else tuple(reasons)
+        return (*map(str, self.notes), *reasons) if notes else tuple(reasons)
 
     @property
     def _shown(self) -> Captured:
@@ -141,7 +165,7 @@ class ExecResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadResult:
+class ReadResult(_TextResult):
     """A page of what a command wrote, for a call of `read_output`."""
 
     call_id: str
@@ -149,7 +173,7 @@ class ReadResult:
     page: Page
     """The lines, and where they stand in the whole output."""
 
-    def text(self, *, notes: bool = False) -> str:
+    def text(self, *, notes: bool | None = None) -> str:
         """Return what the model reads."""
         return self.page.output
 
@@ -169,7 +193,38 @@ class ReadResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PermissionGrant:
+class ImageResult(_TextResult):
+    """An image, for a call of `view_image`."""
+
+    call_id: str
+    """The id of this call."""
+    path: str
+    """The file, absolute."""
+    data: bytes = field(repr=False)
+    """The content of the file."""
+    mime_type: str
+    """`image/png`, `image/jpeg`, `image/gif` or `image/webp`."""
+    width: int
+    """Pixels of a line."""
+    height: int
+    """Lines."""
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """Return a description of the image, for interfaces that take no images."""
+        size = f"{self.width} x {self.height} pixels, {len(self.data)} bytes"
+        return f"{self.path}: {self.mime_type}, {size}"
+
+    def content(self, kind: SchemaKind) -> list[dict[str, object]]:
+        """Return the image as the message for the model, in the form of an interface."""
+        return [image_content(kind, self.data, self.mime_type)]
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the image."""
+        return {"image_url": data_url(self.data, self.mime_type), "detail": "high"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionGrant(_TextResult):
     """Permissions of later commands, granted by a call of `request_permissions`."""
 
     call_id: str
@@ -179,7 +234,7 @@ class PermissionGrant:
     scope: "GrantScope"
     """Validity: this turn or the session."""
 
-    def text(self, *, notes: bool = False) -> str:
+    def text(self, *, notes: bool | None = None) -> str:
         """Return the text for the model."""
         return json.dumps(self.object(), ensure_ascii=False, separators=(",", ":"))
 
@@ -189,7 +244,7 @@ class PermissionGrant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolError:
+class ToolError(_TextResult):
     """A call that failed; the model reads why, and can go on."""
 
     call_id: str
@@ -198,7 +253,12 @@ class ToolError:
     """The whole text for the model."""
     cause: Exception = field(repr=False)
     """The error behind it."""
+    notes: tuple[Note, ...] = ()
+    """Sentences on what happened and what to do; `text(notes=True)` shows them below."""
+    show_notes: bool = False
+    """True if `text` shows them unless told otherwise."""
 
-    def text(self, *, notes: bool = False) -> str:
+    def text(self, *, notes: bool | None = None) -> str:
         """Return what the model reads."""
-        return self.message
+        shown = self.show_notes if notes is None else notes
+        return "\n".join((self.message, *map(str, self.notes))) if shown else self.message

@@ -16,9 +16,16 @@ from holdfast.unified_exec.errors import (
     exec_failure_text,
     write_failure_text,
 )
+from holdfast.unified_exec.exec_notes import error_notes
 from holdfast.unified_exec.manager import SessionManager, new_call_id
 from holdfast.unified_exec.output.patterns import patterns_available
-from holdfast.unified_exec.result import ExecResult, PermissionGrant, ReadResult, ToolError
+from holdfast.unified_exec.result import (
+    ExecResult,
+    ImageResult,
+    PermissionGrant,
+    ReadResult,
+    ToolError,
+)
 
 __all__ = ["UnifiedExec"]
 
@@ -26,6 +33,7 @@ EXEC_COMMAND: Final = "exec_command"
 WRITE_STDIN: Final = "write_stdin"
 READ_OUTPUT: Final = "read_output"
 REQUEST_PERMISSIONS: Final = "request_permissions"
+VIEW_IMAGE: Final = "view_image"
 
 
 class UnifiedExec(SessionManager):
@@ -60,17 +68,18 @@ class UnifiedExec(SessionManager):
             login=self.options.allow_login_shell,
             additional_permissions=approvals is not None and approvals.additional_permissions,
             permission_requests=approvals is not None and approvals.permission_requests,
+            view_image=self.options.view_image,
         )
 
     async def call(
         self, name: str, arguments: str | Mapping[str, object], *, call_id: str | None = None
-    ) -> ExecResult | ReadResult | PermissionGrant | ToolError:
+    ) -> ExecResult | ReadResult | ImageResult | PermissionGrant | ToolError:
         """
         Do what a model asks for, and return what it is to read.
 
         Args:
-            name: `exec_command` or `write_stdin`; with extras also `read_output`, and with
-                approvals that offer it `request_permissions`.
+            name: `exec_command` or `write_stdin`; with the options that offer them also
+                `read_output`, `view_image` and `request_permissions`.
             arguments: The JSON text as the model wrote it, or the object.
             call_id: The id of the call; made up unless given.
         """
@@ -83,15 +92,26 @@ class UnifiedExec(SessionManager):
                 return await self._call_write_stdin(given, call_id)
             if name == READ_OUTPUT and self.options.extras:
                 return await self._call_read_output(given, call_id)
+            if name == VIEW_IMAGE and self.options.view_image:
+                return await self._call_view_image(given, call_id)
             approvals = self.options.approvals
             if name == REQUEST_PERMISSIONS and approvals and approvals.permission_requests:
                 return await self.request_permissions(given.request_permissions(), call_id=call_id)
             raise CallRefused(f"unsupported call: {name}")
         except UnifiedExecError as error:
             shown = exec_failure_text if name == EXEC_COMMAND else write_failure_text
-            return ToolError(call_id=call_id, message=shown(error), cause=error)
+            return self._failed(call_id, shown(error), error)
         except HoldfastError as error:
-            return ToolError(call_id=call_id, message=str(error), cause=error)
+            return self._failed(call_id, str(error), error)
+
+    def _failed(self, call_id: str, message: str, error: HoldfastError) -> ToolError:
+        return ToolError(
+            call_id=call_id,
+            message=message,
+            cause=error,
+            notes=error_notes(error),
+            show_notes=self.options.notes,
+        )
 
     async def _call_exec_command(self, given: Arguments, call_id: str) -> ExecResult:
         # The original checks the environment first, so its errors come before all others.
@@ -110,3 +130,11 @@ class UnifiedExec(SessionManager):
             wanted.id, from_seq=wanted.from_seq, lines=wanted.lines, pattern=wanted.pattern
         )
         return ReadResult(call_id=call_id, page=page)
+
+    async def _call_view_image(self, given: Arguments, call_id: str) -> ImageResult:
+        environment_id = given.environment_id()
+        # As for `exec_command`, an unknown environment hides what is wrong with the path.
+        self.environment(environment_id)
+        return await self.view_image(
+            given.view_image(), environment_id=environment_id, call_id=call_id
+        )

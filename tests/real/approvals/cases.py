@@ -21,6 +21,19 @@ prefix_rule(pattern=["who"], decision="forbidden")
 host_executable(name="who", paths=["/usr/bin/who"])
 """
 
+REQUIREMENTS = """\
+[rules]
+prefix_rules = [
+  {pattern = [{token = "basename"}], decision = "prompt-user", justification = "names matter"},
+  {pattern = [{token = "dirname"}], decision = "prompt-user"},
+  {pattern = [{token = "mkfifo"}], decision = "prompt-user", canonical_matching = true},
+  {pattern = [{token = "rmdir"}], decision = "prompt", justification = "folders matter"},
+  {pattern = [{token = "rmdir"}, {any_of = ["mine", "yours"]}], decision = "prompt-user"},
+  {pattern = [{token = "expr"}], decision = "forbidden", justification = "no sums"},
+]
+"""
+"""Managed requirements of the machine: about commands that no other case has."""
+
 POLICIES: dict[str, str | dict[str, Any]] = {
     "on-request": "on-request",
     "never": "never",
@@ -47,6 +60,8 @@ POLICIES: dict[str, str | dict[str, Any]] = {
 ACCEPT, SESSION, DECLINE, CANCEL = "accept", "acceptForSession", "decline", "cancel"
 AMEND = "amend"
 """Accept, and store the rule that the question proposes."""
+STORE = "store"
+"""Accept, and store a rule although the question proposes none."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +82,8 @@ class Case:
     files: Mapping[str, str] = field(default_factory=dict)
     denied: bool = False
     """True if the sandbox denies it something at once: Codex may notice that or not."""
+    reaches_person: bool = True
+    """False for a client without the capability `requiredHumanApproval`."""
 
 
 def run(cmd: str, *answers: str, **options: Any) -> Step:
@@ -218,6 +235,20 @@ _LIST = [
         type_in("hi\n"),
         sandbox="danger-full-access",
     ),
+    case("human", run("basename a/b"), run("basename a/b"), run("basename a/b", DECLINE)),
+    case("human-session", run("basename a/b", SESSION), run("basename a/b", DECLINE)),
+    case("human-amended", run("dirname a/b", STORE), run("dirname a/b", DECLINE)),
+    case("human-cancelled", run("dirname a/b", CANCEL), run("echo hi")),
+    case("human-reasonless", run("dirname a/b")),
+    case("human-second", run("echo a; basename a/b")),
+    case("human-absolute", run("/usr/bin/basename a/b")),
+    case("human-strictest", run("rmdir mine"), run("rmdir other", DECLINE)),
+    case("human-and-forbidden", run("basename a/b; expr 1 + 1")),
+    case("human-up", up("basename a/b")),
+    case("human-full", run("basename a/b"), sandbox="danger-full-access"),
+    case("human-without", run("basename a/b"), run("rmdir other"), reaches_person=False),
+    case("human-denied", run("mkfifo ../outside/p"), denied=True),
+    case("human-hidden", run("(basename a/b)")),
 ]
 
 CASES = {case.name: case for case in _LIST}

@@ -31,6 +31,7 @@ class Scripted:
 
     answers: list[str] = field(default_factory=lambda: ["accept"])
     questions: list[dict[str, Any]] = field(default_factory=list)
+    required_human_approval: bool = True
 
     async def ask(self, question: Question) -> Decision:
         told = question.to_json()
@@ -44,7 +45,7 @@ async def play(name: str, rules: RuleSet, root: Path) -> Row:
     policy, _, case_name = name.partition("/")
     case = CASES[case_name]
     workspace = lay_out(case, root)
-    asked = Scripted()
+    asked = Scripted(required_human_approval=case.reaches_person)
     approvals = Approvals(
         policy=UNTRUSTED if policy == "untrusted" else parse_policy(POLICIES[policy]),
         rules=rules,

@@ -1,19 +1,22 @@
 """
 Records the rows from the real Codex: `python -m tests.real.approvals.record`.
 
-`$CODEX_BIN` names the program. Its temporary folder must not be the one of the commands.
+`$CODEX_BIN` names the program. Its temporary folder must not be the one of the commands. Root
+has to run this: the program sees `/etc` with managed requirements, in a mount namespace.
 """
 
 import argparse
 import asyncio
 import json
+import os
+import shlex
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.real.approvals.cases import CASES, POLICIES, RULES, Case, Step
+from tests.real.approvals.cases import CASES, POLICIES, REQUIREMENTS, RULES, Case, Step
 from tests.real.approvals.rows import ROWS, Row, answer, hide, lay_out, shown
 from tests.real.model import GOODBYE, Model, playing
 from tests.real.unified_exec.on_codex import (
@@ -35,6 +38,7 @@ class Asked(AppServer):
         super().__init__(process)
         self.questions: list[dict[str, Any]] = []
         self.answers: list[str] = ["accept"]
+        self.capabilities = {"experimentalApi": True, "requiredHumanApproval": True}
 
     def reply(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method != "item/commandExecution/requestApproval":
@@ -42,6 +46,19 @@ class Asked(AppServer):
         self.questions.append(params)
         script = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return {"result": {"decision": answer(script, params)}}
+
+
+def managed(folder: Path, program: str) -> str:
+    """Return a program that runs another one on a machine with managed requirements."""
+    shutil.copytree("/etc", folder / "etc", symlinks=True)
+    (folder / "etc" / "codex").mkdir()
+    (folder / "etc" / "codex" / "requirements.toml").write_text(REQUIREMENTS)
+    mount = f"mount --make-rprivate / && mount --bind {shlex.quote(str(folder / 'etc'))} /etc"
+    script = folder / "codex"
+    run = f"""exec unshare -m sh -c '{mount} && exec "$@"' sh {shlex.quote(program)} "$@"\n"""
+    script.write_text(f"#!/bin/sh\n{run}")
+    script.chmod(0o700)
+    return str(script)
 
 
 def config(url: str) -> str:
@@ -80,6 +97,7 @@ async def play(case: Case, policy: str, root: Path) -> Row:
     async with playing([]) as model:
         (codex_home / "config.toml").write_text(config(model.url))
         async with app_server(variables, workspace, Asked) as app, asyncio.timeout(60):
+            app.capabilities["requiredHumanApproval"] = case.reaches_person
             thread = await app.open(
                 workspace, approvalPolicy=POLICIES[policy], sandbox=case.sandbox
             )
@@ -182,7 +200,9 @@ def main() -> None:
     names = [name for name in every if given.filter in name]
     if given.denied:
         names = [name for name in names if CASES[name.partition("/")[2]].denied]
-    rows = asyncio.run(record_all(names))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CODEX_BIN"] = managed(Path(folder), os.environ["CODEX_BIN"])
+        rows = asyncio.run(record_all(names))
     kept = {name: rows[name] for name in (names if given.show else every) if name in rows}
     text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
     if given.show:

@@ -70,9 +70,9 @@ def shown(question: dict[str, Any], root: Path) -> dict[str, Any]:
 
 def answer(script: str, question: dict[str, Any]) -> Any:
     """Return the decision that a script means; `amend` takes what the question proposes."""
-    if script != "amend":
+    if script not in ("amend", "store"):
         return script
-    proposed = question.get("proposedExecpolicyAmendment")
+    proposed = ["dirname"] if script == "store" else question.get("proposedExecpolicyAmendment")
     if proposed is None:
         return "accept"
     return {"acceptWithExecpolicyAmendment": {"execpolicy_amendment": proposed}}

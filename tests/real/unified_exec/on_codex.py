@@ -215,6 +215,7 @@ class AppServer:
         self._completed = asyncio.Condition()
         self._turns: set[str] = set()
         self.events: Events | None = None
+        self.capabilities: dict[str, object] = {"experimentalApi": True}
         self.changed = asyncio.Event()
 
     async def read(self) -> None:
@@ -267,7 +268,7 @@ class AppServer:
         """Introduce us and return the id of a new thread."""
         hello = {
             "clientInfo": {"name": "holdfast-recorder", "version": "1"},
-            "capabilities": {"experimentalApi": True},
+            "capabilities": self.capabilities,
         }
         await self.call("initialize", hello)
         self._send({"method": "initialized"})

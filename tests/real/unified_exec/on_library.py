@@ -181,7 +181,7 @@ class _Run:
                     {
                         "item": session.call_id,
                         "session": session.session_id,
-                        "command": self._place.hide(session.command),
+                        "command": self._place.hide(session.script),
                         "cwd": self._place.hide(session.cwd),
                     }
                     for session in self._tools.sessions()

@@ -36,8 +36,7 @@ def question(command: str = "ls", **members: Any) -> Question:
         kind=QuestionKind.COMMAND,
         call_id="c1",
         environment_id="local",
-        argv=("ls",),
-        command=command,
+        command=(command,),
         cwd="/ws",
         digest="d",
         **members,
@@ -190,7 +189,7 @@ async def test_a_queue_for_a_user_interface() -> None:
     queue = QuestionQueue()
     asking = [asyncio.create_task(queue.ask(question(str(number)))) for number in range(2)]
     first = await queue.next()
-    assert first.command == "0"
+    assert first.command == ("0",)
     second = await anext(aiter(queue))
     assert len(queue.open) == 2
     with pytest.raises(InvalidParams, match=f"for question `{first.id}`"):
@@ -224,7 +223,7 @@ async def test_a_withdrawn_question_cannot_be_answered() -> None:
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     asking = asyncio.create_task(queue.ask(question("next")))
-    assert (await queue.next()).command == "next"
+    assert (await queue.next()).command == ("next",)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
 
@@ -234,7 +233,7 @@ async def test_a_withdrawn_question_cannot_be_answered() -> None:
     [
         ("y\n", "accept"),
         ("Y \n", "accept"),
-        ("s\n", "acceptForSession"),
+        ("s\n", "decline"),
         ("a\n", "acceptWithExecpolicyAmendment"),
         ("n\n", "decline"),
         ("c\n", "cancel"),
@@ -261,9 +260,9 @@ async def test_a_person_at_a_terminal(typed: str, kind: str) -> None:
     assert "\x1b" not in text
     assert "\r" not in text
     assert "\\x1b[2K\\rharmless" in text
-    for part in ("outside of its sandbox", "because", "host", "out\\x07", "[a]lways for `ls`"):
+    for part in ("outside its sandbox", "because", "host", "out\\x07", "[a]lways for `ls`"):
         assert part in text
-    assert "\nOutside of its sandbox: [y]es" in text
+    assert "\nOutside its sandbox: [y]es" in text
 
 
 async def test_a_terminal_offers_what_fits() -> None:
@@ -272,6 +271,8 @@ async def test_a_terminal_offers_what_fits() -> None:
     asked = replace(question(), kind=QuestionKind.WRITE_STDIN)
     assert (await approver.ask(asked)).kind is DecisionKind.ACCEPT
     assert "session" not in shown.getvalue()
+    approver = TerminalApprover(io.StringIO("s\n"), io.StringIO())
+    assert (await approver.ask(question())).kind is DecisionKind.ACCEPT_FOR_SESSION
     more = AddedPermissions(network=True)
     asked = question(proposed_amendment=("ls",), permissions=more)
     approver = TerminalApprover(io.StringIO("a\nn\n"), shown)

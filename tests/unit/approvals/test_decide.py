@@ -18,7 +18,7 @@ from holdfast.approvals.policies import (
 from holdfast.approvals.rules import BrokenFile, PrefixRule, RuleSet, Ruling
 from holdfast.approvals.split.command import split_command
 
-ALLOW, PROMPT, FORBIDDEN = Ruling
+ALLOW, PROMPT, HUMAN, FORBIDDEN = Ruling
 NO_SANDBOX_QUESTIONS = as_policy(
     Granular(sandbox_approval=False, rules=True, mcp_elicitations=True)
 )

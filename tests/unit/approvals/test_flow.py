@@ -355,7 +355,7 @@ async def test_input_under_policies_that_cannot_ask() -> None:
         await flow.admit_input(given)
     flow, person = made(say("accept"), say("decline", rejection="not now"))
     await flow.admit_input(given)
-    assert person.asked[0].command == 'write_stdin --session-id 7 "it\'s\n"'
+    assert person.asked[0].command_line == 'write_stdin --session-id 7 "it\'s\n"'
     with pytest.raises(InputRefused, match="not now"):
         await flow.admit_input(given)
 

@@ -20,8 +20,7 @@ def question(**members: object) -> Question:
         "kind": QuestionKind.COMMAND,
         "call_id": "c1",
         "environment_id": "local",
-        "argv": ("/bin/bash", "-lc", "cargo test -q"),
-        "command": "/bin/bash -lc 'cargo test -q'",
+        "command": ("/bin/bash", "-lc", "cargo test -q"),
         "cwd": "/srv/ws",
         "digest": "d",
         "script": "cargo test -q",
@@ -61,7 +60,7 @@ def test_the_form_of_the_app_server() -> None:
 
 @pytest.mark.requirement("approvals.question.json")
 def test_a_script_that_was_replaced_is_not_shown() -> None:
-    asked = question(argv=("/bin/rm", "-rf", "x"), command="/bin/rm -rf x")
+    asked = question(command=("/bin/rm", "-rf", "x"))
     assert asked.to_json()["commandActions"] == [{"type": "unknown", "command": "/bin/rm -rf x"}]
 
 

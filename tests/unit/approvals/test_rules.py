@@ -36,7 +36,7 @@ def test_all_rules_that_match_are_found_in_their_order_and_the_strictest_decides
     assert prefixes(rules, "git") == ["git"]
     assert strictest(rules.match(["cat"])) is None
     assert rules.match([]) == ()
-    assert [ruling.word for ruling in Ruling] == ["allow", "prompt", "forbidden"]
+    assert [ruling.word for ruling in Ruling] == ["allow", "prompt", "prompt-user", "forbidden"]
 
 
 @pytest.mark.requirement("rules.host-executables")

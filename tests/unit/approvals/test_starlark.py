@@ -88,8 +88,9 @@ ERRORS = {
 
 UNMATCHED = (
     "expected every example to match at least one rule. rules: "
-    '["PrefixRule { pattern: PrefixPattern { first: \\"git\\", rest: [Alts([\\"a\\", \\"b\\"]), '
-    'Single(\\"c\\")] }, decision: Prompt, justification: Some(\\"why\\") }"]; '
+    '["PrefixRule { pattern: PrefixPattern { canonical_matching: false, first: \\"git\\", '
+    'rest: [Alts([\\"a\\", \\"b\\"]), Single(\\"c\\")] }, '
+    'decision: Prompt, justification: Some(\\"why\\") }"]; '
     "unmatched examples: [\"ls 'a b'\"]"
 )
 MATCHED = (

@@ -18,8 +18,7 @@ def question(digest: str = "d") -> Question:
         kind=QuestionKind.COMMAND,
         call_id="c",
         environment_id="local",
-        argv=(),
-        command="",
+        command=(),
         cwd="/",
         digest=digest,
     )

@@ -7,14 +7,13 @@ import pytest
 from mcp_types import ClientCapabilities, ElicitResult
 
 from holdfast.approvals.question import DecisionKind, DeniedRun, Question, QuestionKind
-from holdfast.mcp_server.questions import can_ask, decision_of, elicitation
+from holdfast.mcp_server.questions import decision_of, elicitation, why_not_asked
 
 QUESTION = Question(
     kind=QuestionKind.COMMAND,
     call_id="c",
     environment_id="local",
-    argv=("bash", "-c", "touch a"),
-    command="bash -c 'touch a'",
+    command=("bash", "-c", "touch a"),
     cwd="/work",
     digest="d",
     reason="may I?",
@@ -35,16 +34,16 @@ def choices(question: Question) -> list[str]:
 
 def test_a_question_shows_the_command_its_folder_and_the_reason() -> None:
     message = form(QUESTION).message
-    assert message.startswith("Run this command outside of its sandbox in /work?")
+    assert message.startswith("Run this command outside its sandbox in /work?")
     assert "bash -c 'touch a'" in message
     assert "Reason: may I?" in message
-    assert form(QUESTION).meta["holdfast/approval"]["command"] == QUESTION.command
+    assert form(QUESTION).meta["holdfast/approval"]["command"] == QUESTION.command_line
 
 
 def test_nothing_in_a_command_can_hide_a_part_of_it() -> None:
-    hidden = replace(QUESTION, command="echo a\u202e\x1b[8m\r\necho b")
-    message = form(hidden).message
-    assert "echo a\\u202e\\x1b[8m\\r\necho b" in message
+    hidden = replace(QUESTION, command=("echo", "a\u202e\x1b[8m\r\n\n\n\n\necho b"))
+    lines = form(hidden).message.split("\n")
+    assert lines[2:5] == ["| echo 'a\\u202e\\x1b[8m\\r", "… 4 empty lines", "| echo b'"]
 
 
 def test_only_what_can_be_remembered_is_offered() -> None:
@@ -107,4 +106,28 @@ def test_a_prefix_is_the_one_that_was_proposed() -> None:
 )
 def test_who_can_show_a_form(declared: Any, able: bool) -> None:
     capabilities = None if declared is None else ClientCapabilities.model_validate(declared)
-    assert can_ask(capabilities) is able
+    assert (why_not_asked(capabilities, QUESTION) is None) is able
+
+
+@pytest.mark.requirement("approvals.human.once")
+def test_a_question_for_a_person_is_put_to_clients_that_ask_one() -> None:
+    human = replace(QUESTION, kind=QuestionKind.HUMAN_COMMAND)
+    assert choices(human) == ["accept", "decline"]
+    assert form(human).meta["holdfast/approval"]["kind"] == "humanCommand"
+    plain = ClientCapabilities.model_validate({"elicitation": {}})
+    refusal = why_not_asked(plain, human)
+    assert refusal is not None
+    assert refusal.startswith("approval request failed: only a person may allow this command")
+    able: Any = {"elicitation": {}, "experimental": {"requiredHumanApproval": {}}}
+    assert why_not_asked(ClientCapabilities.model_validate(able), human) is None
+    formless: Any = {"experimental": {"requiredHumanApproval": {}}}
+    assert why_not_asked(ClientCapabilities.model_validate(formless), human) is not None
+    for chosen in ("acceptForSession", "acceptWithExecpolicyAmendment"):
+        answer = ElicitResult(action="accept", content={"decision": chosen})
+        assert decision_of(human, answer).kind is DecisionKind.DECLINE
+
+
+def test_an_unknown_kind_is_asked_about_and_not_remembered() -> None:
+    unknown = replace(QUESTION, kind="laterKind")  # type: ignore[arg-type]  # as of a later version
+    assert choices(unknown) == ["accept", "decline"]
+    assert form(unknown).message.startswith("Run this command outside its sandbox in /work?")

@@ -22,8 +22,7 @@ def question() -> Question:
         kind=QuestionKind.COMMAND,
         call_id="c",
         environment_id="local",
-        argv=("sh", "-c", "touch a"),
-        command="sh -c 'touch a'",
+        command=("sh", "-c", "touch a"),
         cwd="/",
         digest="d" * 64,
     )

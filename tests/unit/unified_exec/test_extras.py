@@ -11,6 +11,8 @@ from holdfast.events import WaitingFor
 from holdfast.testing import FakeBackend, FakeEnvironment
 from holdfast.unified_exec import (
     ExecResult,
+    Note,
+    NoteKind,
     Options,
     ReadResult,
     ToolError,
@@ -239,7 +241,8 @@ async def test_the_begin_and_the_live_output_are_everything(tools: UnifiedExec) 
 
 async def test_a_note_tells_how_to_read_what_is_cut(tools: UnifiedExec) -> None:
     done = await run(tools, "seq 1 50000")
-    assert done.notes == (f'read_output with call_id "{done.call_id}" shows what is cut.',)
+    text = f'read_output with call_id "{done.call_id}" shows what is cut.'
+    assert done.notes == (Note(NoteKind.CUT, text),)
     assert (await run(tools, "seq 1 5")).notes == ()
     assert (await run(tools, "seq 1 50000", tail=1)).notes == ()
 
@@ -247,7 +250,9 @@ async def test_a_note_tells_how_to_read_what_is_cut(tools: UnifiedExec) -> None:
 async def test_a_note_for_keys_leaves_room_for_a_line(tools: UnifiedExec) -> None:
     asked = await run(tools, "bash --norc -i", tty=True, wait_for={"input": True})
     assert asked.waiting_for is WaitingFor.KEY
-    assert asked.notes == ("The program waits for a key, or for a line that it edits itself.",)
+    (note,) = asked.notes
+    assert note.kind is NoteKind.INPUT
+    assert str(note) == "The program waits for a key, or for a line that it edits itself."
     tools.clean()
 
 

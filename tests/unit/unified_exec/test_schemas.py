@@ -4,6 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
+from holdfast.unified_exec import ImageResult, ToolError
 from holdfast.unified_exec.arguments.schemas import SchemaKind, schemas
 
 PARAMETERS: dict[SchemaKind, tuple[str, ...]] = {
@@ -113,3 +114,38 @@ def test_without_an_engine_no_pattern_is_offered() -> None:
 def test_an_unknown_form_is_named() -> None:
     with pytest.raises(ValueError, match="`yaml`"):
         schemas("yaml")  # type: ignore[arg-type]
+
+
+@pytest.mark.requirement("tools.images")
+@pytest.mark.parametrize("kind", get_args(SchemaKind))
+def test_an_image_is_named_by_its_path_alone(kind: SchemaKind) -> None:
+    (tool,) = schemas(kind, view_image=True)[2:]
+    assert list(parameters(kind, tool)["properties"]) == ["path"]
+    assert parameters(kind, tool)["required"] == ["path"]
+    (tool,) = schemas(kind, view_image=True, environments=["local", "lab"])[2:]
+    assert list(parameters(kind, tool)["properties"]) == ["environment_id", "path"]
+    assert "outputSchema" not in tool
+
+
+@pytest.mark.requirement("tools.images")
+def test_results_in_the_form_of_each_interface() -> None:
+    image = ImageResult(
+        call_id="c", path="/a.gif", data=b"GIF", mime_type="image/gif", width=2, height=1
+    )
+    url = "data:image/gif;base64,R0lG"
+    assert {kind: image.content(kind) for kind in get_args(SchemaKind)} == {
+        "openai": [{"type": "input_image", "image_url": url, "detail": "high"}],
+        "anthropic": [
+            {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/gif", "data": "R0lG"},
+            }
+        ],
+        "langchain": [{"type": "image_url", "image_url": {"url": url, "detail": "high"}}],
+        "mcp": [{"type": "image", "data": "R0lG", "mimeType": "image/gif"}],
+    }
+    assert image.object() == {"image_url": url, "detail": "high"}
+    assert image.text() == "/a.gif: image/gif, 2 x 1 pixels, 3 bytes"
+    error = ToolError(call_id="c", message="no", cause=ValueError())
+    assert error.content("openai") == [{"type": "input_text", "text": "no"}]
+    assert error.content("anthropic") == [{"type": "text", "text": "no"}]

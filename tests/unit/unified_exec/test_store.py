@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.testing import FakeEnvironment, FakeProcess
 from holdfast.unified_exec import CommandEnded, Options, UnifiedExec
-from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
+from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.sessions.store import CAPACITY, PROTECTED, SessionStore
 
@@ -43,6 +43,22 @@ async def exit_of(*sessions: CommandSession) -> None:
         session.process.end(0)
         await session.read()
         assert not session.running
+
+
+@pytest.mark.requirement("tools.sessions.order")
+async def test_sessions_are_in_the_order_of_their_starts() -> None:
+    async with FakeEnvironment() as environment, UnifiedExec(environment) as tools:
+        begun = []
+        for _ in range(8):
+            result = await tools.exec_command(ExecArguments(cmd="x", yield_time_ms=250))
+            begun.append(result.session_id)
+        # Their numbers are random.
+        assert [info.session_id for info in tools.sessions()] == begun
+        # A call in between changes nothing.
+        first = begun[0]
+        assert first is not None
+        await tools.write_stdin(WriteArguments(session_id=first, yield_time_ms=250))
+        assert [info.session_id for info in tools.sessions()] == begun
 
 
 async def test_the_one_used_longest_ago_goes() -> None:

@@ -272,7 +272,7 @@ def test_a_plain_function_is_asked_in_a_thread_of_its_own(env: sync.Environment)
     def person(question: Question) -> str:
         # It may wait, and use what is in this module, as nothing on the event loop may.
         asked.append(env.run("echo asked").stdout.strip())
-        return "decline" if "x" in question.command else "accept"
+        return "decline" if "x" in question.command_line else "accept"
 
     options = replace(PLAIN, approvals=Approvals(approver=person))
     with sync.UnifiedExec(env, options=options) as tools:

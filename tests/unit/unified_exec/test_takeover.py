@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from holdfast.approvals import Approvals, Decision, Question, QuestionKind
+from holdfast.approvals import UNTRUSTED, Approvals, Decision, Question, QuestionKind
+from holdfast.approvals.question_text import question_text
 from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.sandbox import SandboxProfile
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec import Hooks, Options, UnifiedExec
 from holdfast.unified_exec.errors import CallRefused, CreateProcess
@@ -96,8 +99,111 @@ async def test_the_question_names_where_a_link_leads(tmp_path: Path) -> None:
     assert [(file.path, file.leads_to) for file in asked[0].files] == [
         (f"{inside}/l/n", f"{outside}/n")
     ]
-    assert asked[0].to_json()["patch"] == PATCH.replace(": n", ": l/n")
+    assert [(file.outside, file.hunks) for file in asked[0].files] == [(True, "+x")]
     assert not list(outside.iterdir())
+
+
+class Approving:
+    """Keeps the questions, and accepts."""
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    async def ask(self, question: Question) -> Decision:
+        self.asked.append(question)
+        return Decision.parse("accept")
+
+
+def written(*parts: str) -> str:
+    body = "\n".join(parts)
+    return f"apply_patch <<'END'\n*** Begin Patch\n{body}\n*** End Patch\nEND\n"
+
+
+def added(path: object, *lines: str) -> str:
+    return "\n".join([f"*** Add File: {path}", *(f"+{line}" for line in lines)])
+
+
+@pytest.mark.both_loops
+@pytest.mark.requirement("approvals.question.patch")
+async def test_a_question_shows_what_a_patch_changes_outside_first(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "f").write_text("a\nb\n")
+    (inside / "gone").symlink_to(outside / "f")
+    (inside / "moved").write_text("a\n")
+    parts = [
+        *(added(f"n{number}", *["x"] * 100) for number in range(30)),
+        added("in/l/evil", "evil"),
+        f"*** Update File: {outside}/f\n@@ a\n-b\n+B",
+        f"*** Update File: moved\n*** Move to: {outside}/m\n@@\n-a\n+b",
+        "*** Delete File: gone",
+    ]
+    (inside / "in").mkdir()
+    (inside / "in" / "l").symlink_to(outside)
+    person = Approving()
+    profile = SandboxProfile("read-only", write=["."])
+    approvals = Approvals(approver=person)
+    text = await told(inside, written(*parts), sandbox=profile, approvals=approvals)
+    assert "Success" in text
+    (question,) = person.asked
+    assert question.command == ()
+    assert question.explanation == "it writes what its sandbox does not let it write"
+    heading, lines = question_text(question)
+    assert heading == "Change these files outside its sandbox?"
+    assert lines == [
+        f"add {inside}/in/l/evil (a link to {outside}/evil)",
+        "| +evil",
+        f"update {outside}/f",
+        *("| @@ a", "| -b", "| +B"),
+        f"update {inside}/moved to {outside}/m",
+        *("| @@", "| -a", "| +b"),
+        # The link is removed, which is inside; what it leads to stays.
+        "and 31 more inside",
+        "Asked because: it writes what its sandbox does not let it write",
+    ]
+    assert (outside / "evil").read_text() == "evil\n"
+    assert not (inside / "gone").is_symlink()
+    assert (outside / "f").read_text() == "a\nB\n"
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([str(number) for number in range(400)], id="many"),
+        pytest.param(["x" * 20_000], id="long"),
+        pytest.param(["\x1b" * 5_000], id="escaped"),
+        pytest.param([str(number) * 30 for number in range(20_000)], id="huge"),
+    ],
+)
+@pytest.mark.requirement("approvals.question.patch")
+async def test_a_patch_that_cannot_be_shown_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    person = Approving()
+    command = written(added(tmp_path / "n", *lines), added("m", "1"))
+    text = await told(tmp_path, command, sandbox="read-only", approvals=Approvals(approver=person))
+    assert text == (
+        "patch rejected: it changes 2 files outside the sandbox by more than a question can show"
+        " (400 lines, 16384 characters); split it into smaller patches, and keep files inside the"
+        " sandbox in another one"
+    )
+    assert person.asked == []
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.requirement("approvals.question.patch")
+async def test_a_patch_inside_is_asked_about_whatever_its_size(tmp_path: Path) -> None:
+    person = Approving()
+    command = written(added("n", *[str(number) * 30 for number in range(5_000)]), added("m", "1"))
+    profile = SandboxProfile("read-only", write=["."])
+    approvals = Approvals(approver=person, policy=UNTRUSTED)
+    assert "Success" in await told(tmp_path, command, sandbox=profile, approvals=approvals)
+    (question,) = person.asked
+    assert question.explanation == "the policy asks about every patch"
+    assert sum(len(file.hunks) for file in question.files) == 16_384
+    lines = question_text(question)[1]
+    assert "and 1 more inside" in lines
+    assert any(line.startswith("… ") and "characters are not shown" in line for line in lines)
 
 
 async def test_a_file_that_changes_while_somebody_is_asked(tmp_path: Path) -> None:

@@ -116,4 +116,4 @@ async def test_from_60_sessions_on_a_note_says_so() -> None:
         notes = [(await tools.exec_command(arguments)).notes for _ in range(60)]
         assert notes[:-1] == [()] * 59
         assert len(notes[-1]) == 1
-        assert notes[-1][0].startswith("60 of at most 64 sessions are open")
+        assert notes[-1][0].text.startswith("60 of at most 64 sessions are open")

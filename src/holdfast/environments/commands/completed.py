@@ -7,6 +7,7 @@ from holdfast.backends import ExecProcess
 from holdfast.collect.head_tail import Captured
 from holdfast.errors import CommandFailed
 from holdfast.events import Denial, Reason, Verdict
+from holdfast.notes import Note, NoteKind, verdict_notes
 from holdfast.protocol.process import Enforcement, NetworkAttempt
 
 __all__ = ["Completed"]
@@ -109,6 +110,15 @@ class Completed:
     def truncated(self) -> bool:
         """True if bytes were omitted; a line in the text marks where."""
         return self.omitted > 0
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Sentences on what happened and what to do about it; often none."""
+        found = verdict_notes(self.verdict)
+        if not self.truncated:
+            return found
+        cut = f"{self.omitted} bytes of the output were not kept; a larger `cap` keeps more."
+        return (*found, Note(NoteKind.CUT, cut))
 
     def check(self) -> "Completed":
         """

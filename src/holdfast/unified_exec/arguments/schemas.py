@@ -26,6 +26,7 @@ def schemas(
     shell: bool = True,
     additional_permissions: bool = False,
     permission_requests: bool = False,
+    view_image: bool = False,
 ) -> list[dict[str, object]]:
     """
     Return the descriptions of all tools.
@@ -43,6 +44,7 @@ def schemas(
         additional_permissions: Let a command ask for more than its sandbox allows and still
             run inside of it.
         permission_requests: Offer the tool `request_permissions`.
+        view_image: Offer the tool `view_image`.
 
     Raises:
         ValueError: `kind` is none of these.
@@ -72,6 +74,10 @@ def schemas(
     if permission_requests:
         name, request = "request_permissions", _request_permissions(environments)
         tools.append(_tool(kind, name, _REQUEST_PERMISSIONS, request, ["permissions"], _GRANT))
+    if view_image:
+        name, properties = "view_image", _view_image(environments)
+        # Without a schema of the result: an image is not an object.
+        tools.append(_tool(kind, name, _VIEW_IMAGE, properties, ["path"], None))
     return tools
 
 
@@ -91,6 +97,7 @@ _REQUEST_PERMISSIONS = (
     "Ask the user to let later commands read or write more files, or reach the network."
     " Returns what was granted, and whether it holds for this turn or for the session."
 )
+_VIEW_IMAGE = "Look at an image file: PNG, JPEG, GIF or WebP."
 _READ_OUTPUT_LINES = (
     "Read output that was not shown, of a running session or of an ended call: a range of lines."
 )
@@ -224,6 +231,15 @@ def _request_permissions(environments: Sequence[str]) -> _Schema:
     return found
 
 
+def _view_image(environments: Sequence[str]) -> _Schema:
+    found: _Schema = {
+        "path": _text("Path of the image, absolute or relative to the default folder.")
+    }
+    if len(environments) > 1:
+        found["environment_id"] = _text("Id of the environment that has the image.")
+    return found
+
+
 def _text(description: str) -> _Schema:
     return {"type": "string", "description": description}
 
@@ -316,7 +332,7 @@ def _tool(
     description: str,
     properties: Mapping[str, object],
     required: list[str],
-    result: _Schema,
+    result: dict[str, object] | None,
 ) -> _Schema:
     parameters: _Schema = {
         "type": "object",
@@ -341,11 +357,11 @@ def _tool(
             function = {"name": name, "description": description, "parameters": parameters}
             return {"type": "function", "function": function}
         case "mcp":
-            return {
+            tool: _Schema = {
                 "name": name,
                 "description": description,
                 "inputSchema": parameters,
-                "outputSchema": deepcopy(result),
             }
+            return tool if result is None else tool | {"outputSchema": deepcopy(result)}
         case _:
             assert_never(kind)

@@ -342,6 +342,15 @@ class Arguments:
             environment_id=environment_id,
         )
 
+    # -- view_image
+
+    def view_image(self) -> str:
+        """Return the path of the image."""
+        reader = JsonReader(self._data)
+        fields: dict[str, Read] = {"path": reader.string}
+        found = _document(reader, "struct ViewImageArgs", fields, required=1, needs="path")
+        return cast("str", found["path"])
+
     # -- read_output
 
     def read_output(self) -> ReadArguments:

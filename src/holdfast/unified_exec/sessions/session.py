@@ -60,8 +60,10 @@ class SessionInfo:
     session_id: int
     call_id: str
     """The id of the `exec_command` that started it."""
-    command: str
-    """The text the model gave."""
+    command: tuple[str, ...]
+    """The argv of the command, as in `ExecResult`."""
+    script: str
+    """The text that the model gave."""
     cwd: str
     tty: bool
     environment_id: str
@@ -111,6 +113,8 @@ class CommandSession:
         """The verdict, once the process has exited."""
         self.failure: str | None = None
         """The reason why it cannot be followed any more."""
+        self.failure_cause: HoldfastError | None = None
+        """The error behind the failure; None if its owner failed it."""
         self.killed = False
         """True once the tools have killed it: nothing more of it is waited for."""
         self.exited = asyncio.Event()
@@ -143,7 +147,8 @@ class CommandSession:
         return SessionInfo(
             session_id=self.session_id,
             call_id=self.call_id,
-            command=self.script,
+            command=self.argv,
+            script=self.script,
             cwd=self.cwd,
             tty=self.tty,
             environment_id=self.environment_id,
@@ -234,6 +239,7 @@ class CommandSession:
         except HoldfastError as error:
             if self.running:
                 self.failure = str(error)
+                self.failure_cause = error
             self._finish()
         # A bug here must not leave callers waiting for ever.
         except BaseException:

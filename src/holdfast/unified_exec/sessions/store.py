@@ -45,8 +45,9 @@ class SessionStore:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[CommandSession]:
-        """All sessions, by their ids in order."""
-        return iter([self._sessions[session_id] for session_id in sorted(self._sessions)])
+        """All sessions, the one started first in front."""
+        # Not the order of the dictionary: a session is added some time after its start.
+        return iter(sorted(self._sessions.values(), key=lambda session: session.started))
 
     @property
     def reserved(self) -> frozenset[int]:

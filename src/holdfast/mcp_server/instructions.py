@@ -1,0 +1,107 @@
+"""The instructions of the server: what the tools do, and what commands may touch and reach."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.environments.config.home import is_configured
+from holdfast.environments.config.snapshot import LOCAL
+from holdfast.errors import InvalidParams
+from holdfast.mcp_server.options import PROFILES, ServerOptions
+from holdfast.protocol.paths import ForeignPathUri
+from holdfast.protocol.sandbox import (
+    FileEntry,
+    ManagedProfile,
+    PermissionProfile,
+    PlainPath,
+    RestrictedFiles,
+    SpecialPath,
+)
+from holdfast.sandbox.profile.builtin import named_profile
+from holdfast.sandbox.profile.file import parse_profile
+
+__all__ = ["instructions"]
+
+_TOOLS = """\
+Runs commands and works on files. `exec_command` waits for a command as long as `yield_time_ms`\
+ says; one that goes on has a session ID, by which `write_stdin` polls it and sends input. Give\
+ `tty: true` to a program that asks for input. `read_output` shows what was cut, `view_image` an\
+ image.\
+"""
+
+
+def instructions(options: ServerOptions) -> str:
+    """Return the text that a client gives to its model: tools, workspace, sandbox, network."""
+    return f"{_TOOLS} {_workplace(options)}"
+
+
+def _workplace(options: ServerOptions) -> str:
+    workspace = _workspace(options)
+    where = "" if workspace is None else f" in `{workspace}`"
+    profile = _profile(options)
+    if profile is None:
+        # A broken file; the first command reports what is wrong with it.
+        return f"Commands run{where} in the sandbox `{options.sandbox}`.{_escape(options)}"
+    if not isinstance(profile, ManagedProfile):
+        return f"Commands run{where} without a sandbox and may use the network."
+    network = "no network" if profile.network == "restricted" else "the network"
+    return (
+        f"Commands run{where} in the sandbox `{options.sandbox}`: they may write"
+        f" {_writable(profile, workspace)}, and have {network}.{_escape(options)}"
+    )
+
+
+def _escape(options: ServerOptions) -> str:
+    if options.asks_nobody:
+        return " What it denies is refused."
+    return " What it denies can be asked for with `sandbox_permissions: require_escalated`."
+
+
+def _workspace(options: ServerOptions) -> str | None:
+    """Return the directory of the commands; None if only the environment knows it."""
+    here = options.environment == LOCAL or not (options.environment or is_configured(os.environ))
+    if here:
+        return os.path.abspath(options.cwd or ".")
+    return options.cwd
+
+
+def _profile(options: ServerOptions) -> PermissionProfile | None:
+    if options.sandbox in PROFILES:
+        return named_profile(options.profile)
+    try:
+        return parse_profile(Path(options.sandbox).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, InvalidParams):
+        return None
+
+
+def _writable(profile: ManagedProfile, workspace: str | None) -> str:
+    files = profile.file_system
+    if not isinstance(files, RestrictedFiles):
+        return "everywhere"
+    # A dictionary, since the temporary directory may be `/tmp` as well.
+    paths = {path: None for entry in files.entries for path in _written(entry, workspace)}
+    return ", ".join(paths) or "nothing"
+
+
+def _written(entry: FileEntry, workspace: str | None) -> Iterator[str]:
+    """Yield the path that an entry lets be written, if it does."""
+    if entry.access != "write":
+        return
+    path = entry.path
+    if isinstance(path, PlainPath):
+        try:
+            yield f"`{path.path.native}`"
+        except ForeignPathUri:
+            yield f"`{path.path}`"
+    elif isinstance(path, SpecialPath):
+        below = "" if path.value.subpath is None else f"/{path.value.subpath}"
+        match path.value.kind:
+            case "project_roots":
+                known = "the workspace" if workspace is None else f"`{workspace}{below}`"
+                yield f"{known} (but not `.git` in it)"
+            case "slash_tmp":
+                yield "`/tmp`"
+            case "tmpdir":
+                yield "the temporary directory"
+            case kind:
+                yield f"`:{kind}{below}`"

@@ -1,0 +1,173 @@
+"""What a person is shown: nothing in a command or a patch hides a part of it."""
+
+import io
+
+import pytest
+
+from holdfast.approvals.ask import TerminalApprover
+from holdfast.approvals.permissions import AddedPermissions
+from holdfast.approvals.question import DeniedRun, PatchedFile, Question, QuestionKind
+from holdfast.approvals.question_text import prefix_text, question_text
+from holdfast.approvals.shown_text import SHOWN_CHARACTERS, SHOWN_LINES, shown_lines, visible
+
+pytestmark = pytest.mark.requirement("approvals.question.shown")
+
+
+def question(*command: str, **members: object) -> Question:
+    given: dict[str, object] = {
+        "kind": QuestionKind.COMMAND,
+        "call_id": "c",
+        "environment_id": "local",
+        "command": command,
+        "cwd": "/ws",
+        "digest": "d",
+        **members,
+    }
+    return Question(**given)  # type: ignore[arg-type]  # each test gives what fits
+
+
+def details(asked: Question) -> list[str]:
+    return question_text(asked)[1]
+
+
+def test_one_line_is_shown_as_it_is_and_several_are_marked() -> None:
+    assert shown_lines("ls -l") == ["ls -l"]
+    assert shown_lines("") == [""]
+    assert shown_lines("a\n\n\nb\n") == ["| a", "|", "|", "| b", "|"]
+    forged = "ls\nReason: it is harmless\n[y]es, [n]o: y"
+    assert shown_lines(forged) == ["| ls", "| Reason: it is harmless", "| [y]es, [n]o: y"]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t", "\r", "\u00a0", " " * 60])
+def test_runs_of_empty_lines_are_shortened(blank: str) -> None:
+    lines = shown_lines("echo a\n" + f"{blank}\n" * 300 + "rm -rf ~")
+    assert lines == ["| echo a", "… 300 empty lines", "| rm -rf ~"]
+
+
+def test_runs_of_equal_lines_are_shortened() -> None:
+    lines = shown_lines("echo a\n" + "\u200b\n" * 300 + "rm -rf ~")
+    assert lines == ["| echo a", "| \\u200b", "… 299 more lines like it", "| rm -rf ~"]
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        *("\x1b[2K", "\r", "\x08", "\x00", "\x7f", "\x9b31m", "\t", "\v", "\f", "\x85"),
+        *("\u202e", "\u2066", "\u200e", "\u061c"),  # bidirectional
+        *("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad"),  # without width
+        *("\u00a0", "\u2003", "\u3000", "\u2800", "\u3164", "\uffa0", "\u115f"),  # blanks
+        *("\u2028", "\u2029"),  # separators of lines
+        *("\u034f", "\ufe0f", "\U000e0101", "\U000e0041"),  # joiners, selectors, tags
+        *("\ud800", "\ue000", "\uffff"),  # no characters
+    ],
+)
+def test_what_cannot_be_seen_is_escaped(unseen: str) -> None:
+    for text in (unseen, f"a{unseen}b", f"a{unseen}b\nc"):
+        for line in shown_lines(text):
+            assert "\\" in line or line == "| c"
+            assert line.isprintable()
+            assert line.encode().isascii()
+    assert visible("größer 漢字 \N{GRINNING FACE}") == "größer 漢字 \N{GRINNING FACE}"
+
+
+def test_blanks_that_move_the_rest_out_of_sight_are_counted() -> None:
+    assert shown_lines("ls" + " " * 300 + "; rm -rf ~") == ["ls <300 blanks> ; rm -rf ~"]
+    assert shown_lines("ls" + " " * 20 + "x") == ["ls" + " " * 20 + "x"]
+
+
+def test_of_a_long_text_the_missing_middle_is_said() -> None:
+    lines = shown_lines("a" * 50_000 + "z")
+    assert lines[0].startswith("| aaa")
+    assert lines[1] == f"… {50_001 - SHOWN_CHARACTERS + 1} characters are not shown"
+    assert lines[2].endswith("az")
+    assert sum(map(len, lines)) < SHOWN_CHARACTERS + 100
+    # Escapes count as they are shown.
+    assert sum(map(len, shown_lines("\x1b" * 50_000))) < SHOWN_CHARACTERS + 100
+
+
+def test_of_many_lines_the_missing_ones_are_said() -> None:
+    lines = shown_lines("\n".join(str(number) for number in range(1_000)))
+    assert (lines[0], lines[-1]) == ("| 0", "| 999")
+    missing = 1_000 - (SHOWN_LINES * 2 // 3) - SHOWN_LINES // 3
+    assert f"… {missing} lines are not shown" in lines
+    assert len(lines) == SHOWN_LINES
+
+
+def test_a_text_cannot_forge_what_is_said_about_it() -> None:
+    lines = shown_lines("a\n… 5 characters are not shown\nb")
+    assert lines == ["| a", "| … 5 characters are not shown", "| b"]
+
+
+def test_a_command_its_ground_and_its_reason() -> None:
+    asked = question(
+        "bash",
+        "-c",
+        "echo a\n\n\n\nrm x",
+        explanation="it deletes by force",
+        reason="first\nsecond",
+        permissions=AddedPermissions(network=True),
+        leaves_sandbox=True,
+        denied=DeniedRun(what="w", output="o" * 3_000, exit_code=1, network_attempts=("n",)),
+    )
+    heading, lines = question_text(asked)
+    assert heading == "Run this command outside its sandbox in /ws?"
+    assert lines[:3] == ["| bash -c 'echo a", "… 3 empty lines", "| rm x'"]
+    assert "Asked because: it deletes by force" in lines
+    at = lines.index("Reason:")
+    assert lines[at : at + 3] == ["Reason:", "| first", "| second"]
+    assert "Network: n" in lines
+    assert lines[-1] == "Last 2000 characters of its output: " + "o" * 2_000
+    assert question_text(question("ls", cwd="/a\n/b"))[0] == "Run this command in /a\\n/b?"
+
+
+def test_a_prefix_that_would_be_allowed_is_quoted_and_bounded() -> None:
+    assert prefix_text(question("ls", proposed_amendment=("git", "a b\n"))) == "git 'a b\\n'"
+    long = prefix_text(question("ls", proposed_amendment=("x" * 500,)))
+    assert long.endswith(" … and 300 more characters")
+
+
+async def test_a_terminal_marks_the_same_lines() -> None:
+    shown = io.StringIO()
+    await TerminalApprover(io.StringIO("n\n"), shown).ask(question("sh", "-c", "a\n\n\n\nb"))
+    assert "\n  | sh -c 'a\n  … 3 empty lines\n  | b'\n" in shown.getvalue()
+
+
+def test_files_outside_come_first_and_whole() -> None:
+    files = (
+        PatchedFile(kind="update", path="/etc/a", hunks="@@\n-x\n+y\u202e", outside=True),
+        PatchedFile(kind="delete", path="/etc/b\n", leads_to="/c", outside=True),
+        PatchedFile(kind="add", path="/ws/in", hunks="", cut=5),
+        PatchedFile(kind="delete", path="/ws/gone"),
+    )
+    asked = question(kind=QuestionKind.FILE_CHANGE, files=files, leaves_sandbox=True)
+    assert question_text(asked) == (
+        "Change these files outside its sandbox?",
+        [
+            "update /etc/a",
+            *("| @@", "| -x", "| +y\\u202e"),
+            "delete /etc/b\\n (a link to /c)",
+            "and 2 more inside",
+        ],
+    )
+
+
+def test_files_inside_are_shown_as_far_as_they_fit() -> None:
+    small = PatchedFile(kind="add", path="/ws/a", hunks="+1", move_to="/ws/b")
+    large = PatchedFile(kind="add", path="/ws/l", hunks="\n".join(["+x", "+y"] * 500), cut=7)
+    unshown = PatchedFile(kind="add", path="/ws/u", cut=9)
+    asked = question(kind=QuestionKind.FILE_CHANGE, files=(small, large, small))
+    assert details(asked) == ["add /ws/a to /ws/b", "| +1", "and 2 more inside"]
+    lines = details(question(kind=QuestionKind.FILE_CHANGE, files=(large,)))
+    assert lines[0] == "add /ws/l"
+    assert any(line.endswith("lines are not shown") for line in lines)
+    assert lines[-1] == "… 7 characters are not shown"
+    lines = details(question(kind=QuestionKind.FILE_CHANGE, files=(small, unshown)))
+    assert lines == ["add /ws/a to /ws/b", "| +1", "and 1 more inside"]
+
+
+def test_empty_lines_of_a_hunk_are_counted() -> None:
+    padded = PatchedFile(
+        kind="add", path="/etc/a", outside=True, hunks="+a\n" + "+\n" * 900 + "+evil"
+    )
+    lines = details(question(kind=QuestionKind.FILE_CHANGE, files=(padded,)))
+    assert lines == ["add /etc/a", "| +a", "| +", "… 899 more lines like it", "| +evil"]
