@@ -16,7 +16,7 @@ from holdfast.mcp_server.http import HttpAccess
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.server import McpServer
 from holdfast.mcp_server.wire import StreamPair
-from holdfast.server.auth import check_tokens
+from holdfast.server.auth import Check, check_tokens
 from holdfast.server.listen import ListenUrl
 from holdfast.token_file import NamedToken
 from holdfast.transports.base import Receiver, Transport
@@ -107,12 +107,14 @@ async def serving(
     folder: Path,
     *,
     tokens: Sequence[str] = (),
+    check: Check | None = None,
     origins: Sequence[str] = (),
     **options: Any,
 ) -> AsyncIterator[ServedMcp]:
     """A server whose commands run in a folder."""
     access = HttpAccess(origins=origins) if kind == "http" else None
-    check = check_tokens([NamedToken("default", token) for token in tokens]) if tokens else None
+    if tokens:
+        check = check_tokens([NamedToken("default", token) for token in tokens])
     chosen = {"sandbox": "danger-full-access", "ask_for_approval": "never", **options}
     async with McpServer(ServerOptions(cwd=str(folder), **chosen), access) as server:
         url = ""

@@ -11,6 +11,7 @@ import pytest
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Ending, ServedMcp, serving, text
+from tests.e2e.wire import Fifo
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
@@ -230,3 +231,94 @@ async def test_who_left_and_runs_nothing_makes_room(
         async with served.client(token="one") as client:
             listed = await client.call_tool("list_sessions", {})
             assert len(listed.structured_content["sessions"]) == 1
+
+
+async def used(served: ServedMcp, token: str, session: str) -> int:
+    """Return the status of a request in an MCP session."""
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "mcp-session-id": session,
+        "Accept": "application/json, text/event-stream",
+    }
+    async with create_mcp_http_client() as http:
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        return (await http.post(served.url, json=ping, headers=headers)).status_code
+
+
+@pytest.mark.both_loops
+@pytest.mark.requirement("auth.sessions-of-one")
+async def test_the_mcp_session_that_is_idle_for_longest_ends_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.mcp_server.http.SESSIONS_OF_ONE", 3)
+    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as served:
+        mine, other = ({"Authorization": f"Bearer {token}"} for token in ("one", "two"))
+        theirs = await opened(served, other)
+        first, second, _ = [await opened(served, mine) for _ in range(3)]
+        assert await used(served, "one", first) == 200
+        # Used since, so the second one has been idle for longest.
+        await opened(served, mine)
+        assert [await used(served, "one", one) for one in (first, second)] == [200, 404]
+        # As many at once as it may have: each finds its place.
+        assert len(set(await asyncio.gather(*[opened(served, mine) for _ in range(3)]))) == 3
+        assert await used(served, "one", first) == 404
+        assert await used(served, "two", theirs) == 200
+
+
+@pytest.mark.both_loops
+@pytest.mark.requirement("auth.sessions-of-one")
+async def test_an_mcp_session_with_a_call_under_way_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.mcp_server.http.SESSIONS_OF_ONE", 2)
+    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as served:
+        mine = {"Authorization": "Bearer one"}
+        with Fifo(tmp_path / "begun") as begun, Fifo(tmp_path / "end") as end:
+            script = f"echo > {begun.path}; read x < {end.path}"
+            arguments = {"cmd": script, "login": False, "yield_time_ms": 30_000}
+            async with served.client(token="one") as busy, served.client(token="one") as idle:
+                calls = [asyncio.ensure_future(busy.call_tool("exec_command", arguments))]
+                await begun.line()
+                # The client that only holds its stream open goes, and not the one that calls.
+                await opened(served, mine)
+                with pytest.raises(Exception, match=r"Session (not found|terminated)"):
+                    await idle.list_tools()
+                async with served.client(token="one") as another:
+                    calls.append(
+                        asyncio.ensure_future(another.call_tool("exec_command", arguments))
+                    )
+                    await begun.line()
+                    status, said = await answered(served, mine)
+                    assert (status, "this client has 2 MCP sessions" in said) == (429, True)
+                    # Others are not concerned.
+                    assert await opened(served, {"Authorization": "Bearer two"})
+                    end.write("\n\n")
+                    for result in await asyncio.gather(*calls):
+                        assert result.structured_content["exit_code"] == 0
+
+
+@pytest.mark.requirement("auth.sessions-of-one")
+async def test_who_has_most_mcp_sessions_makes_room_on_a_full_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.mcp_server.http_sessions.SESSIONS", 4)
+    async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two", "three"]) as served:
+        headers = {name: {"Authorization": f"Bearer {name}"} for name in ("one", "two", "three")}
+        kept = await opened(served, headers["two"])
+        first, *_ = [await opened(served, headers["one"]) for _ in range(3)]
+        assert await opened(served, headers["three"])
+        assert await used(served, "one", first) == 404
+        assert await used(served, "two", kept) == 200
+
+
+async def test_without_tokens_an_mcp_session_with_commands_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.mcp_server.http.SESSIONS", 2)
+    async with serving("http", HANDSHAKE, tmp_path) as served, served.client() as client:
+        arguments = {"cmd": "sleep 100", "login": False, "yield_time_ms": 250}
+        await client.call_tool("exec_command", arguments)
+        gone, _ = await opened(served, {}), await opened(served, {})
+        assert (await answered(served, {"mcp-session-id": gone}))[0] == 404
+        listed = await client.call_tool("list_sessions", {})
+        assert len(listed.structured_content["sessions"]) == 1

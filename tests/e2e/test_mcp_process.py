@@ -145,6 +145,10 @@ async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None
         (b'{"id": 7, "method": "ping"}', -32600),
         (b'{"jsonrpc": "2.0", "id": 7, "method": 5}', -32600),
         (b"[" * 100_000, -32700),
+        (b"\xff\xfe", -32700),
+        (b'{"jsonrpc": "2.0", "id": 7, "method": "caf\xe9"}', -32700),
+        (b'{"jsonrpc": "2.0", "id": 7, "method": "\xed\xa0\x80"}', -32700),
+        ('{"jsonrpc": "2.0", "id": 7, "method": "ping"}'.encode("utf-16-le"), -32700),
         (b'{"jsonrpc": "2.0", "id": 7, "method": "no/such/method"}', -32601),
         (b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {}}', -32602),
         (

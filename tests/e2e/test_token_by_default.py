@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 import holdfast
 from holdfast.errors import ConnectFailed
 from holdfast.local_servers import find_token, runtime_folder
-from tests.e2e.wire import HOLDFAST, LIMIT, UPGRADE, ServerProcess, connect, http, serving
+from tests.e2e.wire import HOLDFAST, LIMIT, UPGRADE, Ended, ServerProcess, connect, http, serving
 
 SERVE = (*HOLDFAST, "serve")
 
@@ -143,7 +143,8 @@ async def test_a_hang_up_ends_nothing(served: ServerProcess, environ: dict[str, 
 # -- a file with tokens
 
 
-async def test_tokens_are_replaced_while_connections_go_on(tmp_path: Path) -> None:
+@pytest.mark.requirement("auth.revoked")
+async def test_tokens_are_replaced_and_revoked_ones_end(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     log = {**os.environ, "HOLDFAST_LOG": "info"}
     with serving("--token-file", str(file), command=SERVE, env=log) as server:
@@ -151,12 +152,19 @@ async def test_tokens_are_replaced_while_connections_go_on(tmp_path: Path) -> No
         first = file.read_text().strip()
         second = "second-token-of-the-test"
         async with connect(server.url, headers=bearer(first)) as client:
+            file.write_text(f"ops {second}\n{first}\n")  # both, for a while
+            await reload(server)
+            assert await client.is_ready()
+            file.write_text(f"ops {second}\n")
+            await reload(server)
+            with pytest.raises(Ended):
+                await client.is_ready()
+        assert "token revoked principal=default connections=1" in server.errors
+        async with connect(server.url, headers=bearer(second)) as client:
             for text, works in (
-                (f"ops {second}\n{first}\n", (True, True)),  # both, for a while
-                (f"ops {second}\n", (False, True)),
                 ("short\n", (False, True)),  # cannot be used: those before still count
                 ("", (False, True)),
-                (f"{first}\n", (True, False)),
+                (f"{first}\nops {second}\n", (True, True)),
             ):
                 file.write_text(text)
                 await reload(server)

@@ -5,6 +5,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.transports.base import Admission
+
 LIMIT = 5.0
 """Seconds any wait may take."""
 
@@ -15,7 +17,9 @@ class FakeTransport:
     def __init__(self, *, kind: str = "memory", label: str = "exec-server memory") -> None:
         self.kind = kind
         self.went_silent = False
-        self.principal = "somebody"
+        self.was_closed = False
+        self.admission = Admission("somebody")
+        self.text_only = True
         self.label = label
         self.sent: list[bytes] = []
         self.messages: list[dict[str, Any]] = []

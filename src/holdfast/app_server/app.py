@@ -8,6 +8,8 @@ import asyncio
 import logging
 import os
 import platform
+from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
@@ -23,11 +25,11 @@ from holdfast.environments.environment import Environment
 from holdfast.environments.local import LocalEnvironment
 from holdfast.protocol.command_exec import AppClientInfo, AppInitializeResponse
 from holdfast.rpc.router import Router
-from holdfast.server.auth import Check
+from holdfast.server.auth import REVOKED, Check, log_revoked
 from holdfast.server.listen import ListenUrl, listen, parse_listen_url
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.telemetry import ServerRecord, Telemetry
-from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.base import Admission, Receiver, Transport
 
 if TYPE_CHECKING:
     from holdfast.transports.tls import ServerTls
@@ -130,6 +132,20 @@ class AppServer:
         listening = await listen(where, self.accept, check, unix_frames=True, tls=tls)
         self._stack.callback(listening.close)
         return listening.url
+
+    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+        """
+        End the connections, and their commands, of clients that are not admitted any more.
+
+        Args:
+            admits: Returns False for an admission that does not hold.
+        """
+        transports = {client: client.connection.transport for client in self._connections}
+        gone = [client for client, one in transports.items() if not admits(one.admission)]
+        for client in gone:
+            client.connection.abandon(REVOKED)
+        for admission, count in Counter(transports[one].admission for one in gone).items():
+            log_revoked(admission, connections=count)
 
     @property
     def is_idle(self) -> bool:

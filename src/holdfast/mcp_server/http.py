@@ -8,14 +8,14 @@ name can be made to lead to this machine, an address cannot.
 
 import asyncio
 import contextlib
-import hashlib
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
 
 import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -27,12 +27,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.mcp_server.attendance import Attendance
+from holdfast.errors import Overloaded
+from holdfast.log_event import LogEvent
+from holdfast.mcp_server.attendance import Attendance, Revoked
 from holdfast.mcp_server.http_protocol import BoundedHeads
-from holdfast.server.auth import Check, Unauthorized
+from holdfast.mcp_server.http_sessions import SESSIONS, SESSIONS_OF_ONE, HttpSessions
+from holdfast.server.auth import Check, Unauthorized, log_revoked
 from holdfast.server.listen import ListenUrl
+from holdfast.transports.base import Admission
 
-__all__ = ["PATH", "PRINCIPAL", "HttpAccess", "serving"]
+__all__ = ["PATH", "PRINCIPAL", "HttpAccess", "Serving", "serving"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +55,7 @@ _SESSION: Final = "session:"
 # Bytes of a request.
 _LARGEST: Final = 16 << 20
 
-# MCP sessions at once.
-_SESSIONS: Final = 1_024
+_SESSION_HEADER: Final = "mcp-session-id"
 
 # Connections at once; one more is answered with 503.
 _CONNECTIONS: Final = 4_096
@@ -74,6 +77,33 @@ class HttpAccess:
     """Web pages that may come in, such as `https://app.example.com`."""
 
 
+class _Answer:
+    """The answer to one request: passes it on, and notes what was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self.status: int | None = None
+        """The status, once it is sent."""
+        self.session: str | None = None
+        """The MCP session that the answer names."""
+        self._send = send
+        self._complete = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            for name, value in message.get("headers", ()):
+                if name.lower() == _SESSION_HEADER.encode():
+                    self.session = value.decode("latin-1")
+        elif message["type"] == "http.response.body":
+            self._complete = not message.get("more_body", False)
+        await self._send(message)
+
+    async def cut(self) -> None:
+        """End an answer that has begun."""
+        if not self._complete:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 class _Gate:
     """Lets requests in that may come in, and says whose they are."""
 
@@ -89,6 +119,11 @@ class _Gate:
         self._hosts = {host.lower() for host in access.hosts} | {"localhost"}
         self._origins = _normal(access.origins)
         self._attendance = attendance
+        self._sessions = HttpSessions(
+            self._end_session, is_used=lambda one: attendance.has_commands(f"{_SESSION}{one}")
+        )
+        # By the keys of their principals.
+        self._admissions: dict[str, Admission] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,26 +132,96 @@ class _Gate:
         for name, value in scope["headers"]:
             # Of several the first counts, as it does for the SDK.
             headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        answer = _Answer(send)
+        admission: Admission | None = None
         refusal = self._refusal(scope["path"], headers)
+        if refusal is None and self._check is not None:
+            try:
+                admission = self._check(headers.get("authorization"))
+            except Unauthorized:
+                refusal = _unauthorized()
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        key = self._key(headers)
+        key = self._key(admission, headers)
         scope[PRINCIPAL] = key
-        if self._check is not None:
-            # The check lets no request pass without a principal.
+        if admission is not None:
+            # Only a request without a token can be without a principal.
             assert key is not None
+            self._admissions[key] = admission
             # By this the SDK keeps an MCP session to the token that opened it.
-            scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
-        with contextlib.nullcontext() if key is None else self._attendance.request(key):
-            try:
-                await self._manager.handle_request(scope, _in_time(receive), send)
-            except _BodyTooSlow:
-                slow = PlainTextResponse(f"the request took longer than {_BODY_TIME:g} s", 408)
-                await slow(scope, receive, send)
-            if scope["method"] == "DELETE" and key is not None and key.startswith(_SESSION):
-                # The client ended its MCP session, without which nobody reaches its commands.
-                self._attendance.gone(key)
+            scope["user"] = _user(key)
+        try:
+            async with contextlib.nullcontext() if key is None else self._attendance.request(key):
+                await self._serve(scope, _in_time(receive), answer, headers)
+        except _BodyTooSlow:
+            slow = PlainTextResponse(f"the request took longer than {_BODY_TIME:g} s", 408)
+            await slow(scope, receive, send)
+        except Overloaded as error:
+            logger.info(LogEvent("session refused", status=429, reason=str(error)))
+            await PlainTextResponse(str(error), 429)(scope, receive, send)
+        except Revoked:
+            if answer.status is None:
+                await _unauthorized()(scope, receive, send)
+            else:
+                await answer.cut()
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, answer: _Answer, headers: dict[str, str]
+    ) -> None:
+        """
+        Let the SDK answer a request that may come in.
+
+        Raises:
+            Overloaded: It would open an MCP session too many.
+        """
+        key = scope[PRINCIPAL]
+        owner, limit = (ANONYMOUS, SESSIONS) if self._check is None else (key, SESSIONS_OF_ONE)
+        session = headers.get(_SESSION_HEADER)
+        if _is_modern(headers):
+            # Without an MCP session: each request stands for itself.
+            await self._manager.handle_request(scope, receive, answer.send)
+        elif session is None:
+            async with self._sessions.opening(owner, limit=limit):
+                await self._manager.handle_request(scope, receive, answer.send)
+                if answer.session is not None and answer.status == HTTPStatus.OK:
+                    self._sessions.opened(answer.session, owner)
+        else:
+            with self._sessions.request(session, owner, stream=scope["method"] == "GET"):
+                await self._manager.handle_request(scope, receive, answer.send)
+            if scope["method"] == "DELETE" and answer.status == HTTPStatus.OK:
+                self._sessions.closed(session)
+                self._forget(session)
+
+    async def _end_session(self, session: str, owner: str) -> None:
+        """End an MCP session, as if its client had asked for it."""
+        logger.info(LogEvent("MCP session ended", session=session[:8], reason="room for another"))
+        scope: Scope = {
+            "type": "http",
+            "method": "DELETE",
+            "path": PATH,
+            "query_string": b"",
+            "headers": [(_SESSION_HEADER.encode(), session.encode())],
+        }
+        if owner != ANONYMOUS:
+            scope["user"] = _user(owner)
+        await self._manager.handle_request(scope, _nothing, _Answer(_drop).send)
+        self._forget(session)
+
+    def _forget(self, session: str) -> None:
+        """End the commands of an MCP session without a token, which no client can reach now."""
+        if self._check is None:
+            self._attendance.gone(f"{_SESSION}{session}")
+
+    async def revoke(self, admits: Callable[[Admission], bool]) -> None:
+        """End the requests, commands and MCP sessions of clients that are not admitted any more."""
+        gone = {key: one for key, one in self._admissions.items() if not admits(one)}
+        # All of them before the first await: none of them may start another command.
+        requests = {key: self._attendance.revoke(key) for key in gone}
+        for key, admission in gone.items():
+            del self._admissions[key]
+            ended = await self._sessions.end_all_of(key)
+            log_revoked(admission, requests=requests[key], sessions=ended)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> PlainTextResponse | None:
         """Return the answer to a request that may not come in."""
@@ -132,12 +237,6 @@ class _Gate:
             return PlainTextResponse(
                 f"Origin {origin!r} is not allowed: allow it with --allowed-origin", 403
             )
-        if self._check is not None and self._token(headers) is None:
-            return PlainTextResponse(
-                "a bearer token is missing, or it is not one of the server's",
-                401,
-                {"WWW-Authenticate": "Bearer"},
-            )
         return None
 
     def _knows(self, host: str) -> bool:
@@ -150,29 +249,44 @@ class _Gate:
             return False
         return True
 
-    def _token(self, headers: dict[str, str]) -> str | None:
-        """Return what stands for the token of a request, if it is one of ours."""
-        assert self._check is not None  # or nobody asks for it
-        header = headers.get("authorization")
-        try:
-            self._check(header)
-        except Unauthorized:
-            return None
-        assert header is not None  # it was let in
-        # Not its name: each token is a principal of its own.
-        token = header.partition(" ")[2].strip()
-        return hashlib.sha256(token.encode("latin-1")).hexdigest()
-
-    def _key(self, headers: dict[str, str]) -> str | None:
+    def _key(self, admission: Admission | None, headers: dict[str, str]) -> str | None:
         """Return the key of a request's principal; None for the first of an MCP session."""
-        if self._check is not None:
-            return f"token:{self._token(headers)}"
-        version = headers.get("mcp-protocol-version")
-        if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        if admission is not None:
+            # Not the name alone: each token is a principal of its own.
+            return f"token:{admission.principal}:{(admission.secret or b'').hex()}"
+        if _is_modern(headers):
             return ANONYMOUS
         # It is random, and told to nobody else.
-        session = headers.get("mcp-session-id")
+        session = headers.get(_SESSION_HEADER)
         return None if session is None else f"{_SESSION}{session}"
+
+
+def _is_modern(headers: dict[str, str]) -> bool:
+    """Return True for a request of 2026-07-28, which knows no MCP sessions."""
+    version = headers.get("mcp-protocol-version")
+    return version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _unauthorized() -> PlainTextResponse:
+    return PlainTextResponse(
+        "a bearer token is missing, or it is not one of the server's",
+        401,
+        {"WWW-Authenticate": "Bearer"},
+    )
+
+
+def _user(key: str) -> AuthenticatedUser:
+    """Return the owner of MCP sessions, as the SDK knows it."""
+    return AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
+
+
+async def _nothing() -> Message:
+    """Receive an empty body."""
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _drop(message: Message) -> None:
+    """Send an answer to no client."""
 
 
 def _normal(origins: Collection[str]) -> set[str]:
@@ -226,6 +340,14 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
+class Serving(NamedTuple):
+    """A server on HTTP."""
+
+    url: str
+    revoke: Callable[[Callable[[Admission], bool]], Coroutine[object, object, None]]
+    """Ends the clients for which a function returns False."""
+
+
 @asynccontextmanager
 async def serving(
     server: Server[Any],
@@ -235,9 +357,9 @@ async def serving(
     *,
     keep: float,
     attendance: Attendance,
-) -> AsyncIterator[str]:
+) -> AsyncIterator[Serving]:
     """
-    Serve HTTP in the block, and give its URL.
+    Serve HTTP in the block.
 
     Args:
         server: What to serve.
@@ -253,11 +375,13 @@ async def serving(
     manager = StreamableHTTPSessionManager(
         server,
         max_request_body_size=_LARGEST,
-        max_sessions=_SESSIONS,
+        # `HttpSessions` bounds them.
+        max_sessions=None,
         session_idle_timeout=keep,
     )
+    gate = _Gate(manager, access, check, attendance)
     config = uvicorn.Config(
-        _with_browsers(_Gate(manager, access, check, attendance), access),
+        _with_browsers(gate, access),
         http=BoundedHeads,
         ws="none",
         lifespan="off",
@@ -277,7 +401,8 @@ async def serving(
         task = asyncio.get_running_loop().create_task(serve())
         try:
             host = f"[{where.host}]" if ":" in where.host else where.host
-            yield f"http://{host}:{listener.getsockname()[1]}{PATH}"
+            url = f"http://{host}:{listener.getsockname()[1]}{PATH}"
+            yield Serving(url, gate.revoke)
         finally:
             http.should_exit = True
             await asyncio.wait([task], timeout=_END + 2)

@@ -243,6 +243,7 @@ class McpPrincipals:
             keep: Seconds that one outlives its last request; None for as long as the server.
         """
         self._workplace = workplace
+        self._attendance = attendance
         self._keep = keep
         self._principals: dict[str, Principal] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -250,16 +251,19 @@ class McpPrincipals:
         attendance.arrived = self._arrived
         attendance.left = self._left
         attendance.gone = self._end
+        attendance.has_commands = self._has_commands
 
     def of(self, key: str) -> Principal:
         """
         Return a principal by its key, for a request that is under way.
 
         Raises:
-            HoldfastError: It would be one too many.
+            HoldfastError: It would be one too many, or its token was revoked meanwhile.
         """
         principal = self._principals.get(key)
         if principal is None:
+            if self._attendance.is_revoked(key):
+                raise HoldfastError("the token of this request was revoked")
             if len(self._principals) >= _PRINCIPALS and not self._make_room():
                 raise HoldfastError("too many clients have sessions on this server")
             principal = self._principals[key] = Principal(key, self._workplace)
@@ -273,6 +277,10 @@ class McpPrincipals:
                 self._end(key)
                 return True
         return False
+
+    def _has_commands(self, key: str) -> bool:
+        principal = self._principals.get(key)
+        return principal is not None and bool(principal.tools.sessions())
 
     def _arrived(self, key: str) -> None:
         """Stop the time after which a principal would be ended."""

@@ -8,6 +8,7 @@ answered.
 import asyncio
 import importlib
 import logging
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,7 +47,7 @@ from holdfast.mcp_server.wire import StreamPair
 from holdfast.server.auth import Check
 from holdfast.server.listen import ListenUrl
 from holdfast.tasks import OwnedTasks
-from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.base import Admission, Receiver, Transport
 
 # Loaded after the first answer, since the tools take long to import.
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class McpServer:
         self._attendance = Attendance()
         self._stack = AsyncExitStack()
         self._tasks = OwnedTasks()
+        self._revocations: list[
+            Callable[[Callable[[Admission], bool]], Coroutine[object, object, None]]
+        ] = []
         self._opening: asyncio.Task[Handlers] | None = None
         self._server: Server[Any] = Server(
             "holdfast",
@@ -141,7 +145,7 @@ class McpServer:
         assert tls is None
         # Always given for a server that listens.
         assert self._access is not None
-        url = await self._stack.enter_async_context(
+        serving = await self._stack.enter_async_context(
             http.serving(
                 self._server,
                 where,
@@ -151,9 +155,20 @@ class McpServer:
                 attendance=self._attendance,
             )
         )
+        self._revocations.append(serving.revoke)
         if check is None:
-            self._stack.enter_context(hide(Reachable(open_urls=(url,))))
-        return url
+            self._stack.enter_context(hide(Reachable(open_urls=(serving.url,))))
+        return serving.url
+
+    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+        """
+        End the requests, commands and MCP sessions of clients that are not admitted any more.
+
+        Args:
+            admits: Returns False for an admission that does not hold.
+        """
+        for revoke in self._revocations:
+            self._tasks.start(revoke(admits))
 
     @property
     def is_idle(self) -> bool:

@@ -221,6 +221,8 @@ class StreamPair:
     """Receives what a transport carries and turns it into messages of the SDK."""
 
     def __init__(self, transport: Transport) -> None:
+        # A line that is not UTF-8 gets a parse error, as other lines that are no messages do.
+        transport.text_only = False
         self._pausing = _Pausing(transport)
         self._requests = _OpenRequests(self._pausing)
         self.incoming = Incoming(self._pausing)
@@ -257,7 +259,8 @@ class StreamPair:
     def _refuse(self, message: bytes, error: ValidationError) -> None:
         """Tell a client that something is no message, and whoever waits for it as an answer."""
         try:
-            given: Any = json.loads(message)
+            # Decoded first, because `json` would also take UTF-16 and UTF-32.
+            given: Any = json.loads(message.decode())
         except (ValueError, RecursionError):
             self._complain(_error(None, PARSE_ERROR, f"Parse error: {error.errors()[0]['msg']}"))
             return

@@ -5,6 +5,7 @@ The exec-server as an object, for use in any event loop.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from http import HTTPStatus
@@ -27,7 +28,7 @@ from holdfast.process.process_table import (
 from holdfast.process.served import ServedProcess
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.rpc.router import Router
-from holdfast.server.auth import Check
+from holdfast.server.auth import REVOKED, Check, log_revoked
 from holdfast.server.connection import ServerConnection
 from holdfast.server.discovery import add_discovery_methods
 from holdfast.server.environment import add_environment_methods
@@ -43,7 +44,7 @@ from holdfast.server.recording import ProcessRecorder
 from holdfast.server.sessions import EXPIRY, Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
-from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
+from holdfast.transports.base import SIGN_INTERVAL, Admission, Receiver, Transport
 from holdfast.transports.http_head import Response
 
 if TYPE_CHECKING:
@@ -282,6 +283,22 @@ class Server:
         )
         self._stack.callback(listening.close)
         return listening.url
+
+    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+        """
+        End the connections and sessions of clients that are not admitted any more.
+
+        Args:
+            admits: Returns False for an admission that does not hold.
+        """
+        # Sessions first: one that has its connection would be detached, and kept for a resume.
+        sessions = Counter(self.state.sessions.end_revoked(admits))
+        gone = [one for one in self.state.connections if not admits(one.admission)]
+        for connection in gone:
+            connection.abandon(REVOKED)
+        connections = Counter(connection.admission for connection in gone)
+        for admission in sessions | connections:
+            log_revoked(admission, connections=connections[admission], sessions=sessions[admission])
 
     def _count_refusal(self) -> None:
         self.state.principals.totals.refusals += 1

@@ -1,35 +1,47 @@
 """
-Checks of bearer tokens, which return the principal of a token [auth.*].
+Checks of bearer tokens, which return the principal and the secret of a client [auth.*].
 
 Secrets are read at the start, and again by `Access.reload`. They are compared in constant time.
 """
 
 import hashlib
 import hmac
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
 
 from holdfast.errors import HoldfastError
+from holdfast.log_event import LogEvent
 from holdfast.system_text import system_text
 from holdfast.token_file import DEFAULT_PRINCIPAL, NamedToken
+from holdfast.transports.base import Admission
 
 __all__ = [
     "ANONYMOUS",
+    "REVOKED",
     "Access",
     "AuthOptions",
     "BadAuthOptions",
     "Check",
+    "SecretCheck",
     "Unauthorized",
     "check_tokens",
+    "log_revoked",
     "make_check",
 ]
 
-Check = Callable[[str | None], str]
-"""Function from the `Authorization` header to the principal; raises `Unauthorized`."""
+logger = logging.getLogger(__name__)
 
-# Principal of all clients of a listener without tokens.
-ANONYMOUS = "anonymous"
+Check = Callable[[str | None], Admission]
+"""Function from the `Authorization` header to the admission; raises `Unauthorized`."""
+
+ANONYMOUS: Final = Admission("anonymous")
+"""Admission of all clients of a listener without tokens."""
+
+REVOKED: Final = "its token was revoked"
+"""Reason for the end of a connection."""
 
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 # Bytes of a shared secret: HS256 is no stronger than its key, and RFC 7518 asks for 256 bits.
@@ -49,10 +61,31 @@ class Unauthorized(HoldfastError):
     """The token is missing or wrong; the text is for the client."""
 
 
+def log_revoked(admission: Admission, **ended: int) -> None:
+    """
+    Log that a token was revoked.
+
+    Args:
+        admission: Of the clients that have shown it.
+        **ended: What has ended with it, such as `sessions=2`.
+    """
+    logger.info(LogEvent("token revoked", principal=admission.principal, **ended))
+
+
+class SecretCheck(Protocol):
+    """A check that knows which secrets are valid."""
+
+    def __call__(self, header: str | None, /) -> Admission:
+        """Return the admission of a client; see `Check`."""
+
+    def admits(self, admission: Admission, /) -> bool:
+        """Return True if the secret of an earlier admission is valid for that principal."""
+
+
 class Access:
     """A check whose secrets can be read again while the server runs."""
 
-    def __init__(self, make: Callable[[], Check]) -> None:
+    def __init__(self, make: Callable[[], SecretCheck]) -> None:
         """
         Read the secrets.
 
@@ -65,12 +98,16 @@ class Access:
         self._make = make
         self._check = make()
 
-    def __call__(self, header: str | None) -> str:
+    def __call__(self, header: str | None) -> Admission:
         return self._check(header)
+
+    def admits(self, admission: Admission) -> bool:
+        """Return False for a client whose token was revoked, or belongs to another name now."""
+        return admission.secret is None or self._check.admits(admission)
 
     def reload(self) -> None:
         """
-        Read the secrets again. Open connections stay.
+        Read the secrets again. Ending the clients of revoked ones is up to the caller.
 
         Raises:
             BadAuthOptions: The secrets cannot be used; the previous ones stay valid.
@@ -114,7 +151,7 @@ class AuthOptions:
         )
 
 
-def make_check(options: AuthOptions) -> Check | None:
+def make_check(options: AuthOptions) -> SecretCheck | None:
     """
     Return the check that the options ask for; None if they ask for none.
 
@@ -133,7 +170,7 @@ def make_check(options: AuthOptions) -> Check | None:
     return _signed_check(options)
 
 
-def _capability_check(options: AuthOptions) -> Check:
+def _capability_check(options: AuthOptions) -> SecretCheck:
     if options.has_jwt_options:
         raise BadAuthOptions(
             "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and"
@@ -153,24 +190,32 @@ def _capability_check(options: AuthOptions) -> Check:
             " when `--ws-auth capability-token` is set"
         )
 
-    return _digest_check([(DEFAULT_PRINCIPAL, expected)])
+    return _TokenCheck([Admission(DEFAULT_PRINCIPAL, expected)])
 
 
-def check_tokens(tokens: Iterable[NamedToken]) -> Check:
+def check_tokens(tokens: Iterable[NamedToken]) -> SecretCheck:
     """Return a check for these tokens; the principal is the name of the token."""
-    return _digest_check([(one.name, _digest(one.token)) for one in tokens])
+    return _TokenCheck([Admission(one.name, _digest(one.token)) for one in tokens])
 
 
-def _digest_check(known: Sequence[tuple[str, bytes]]) -> Check:
-    def check(header: str | None) -> str:
+class _TokenCheck:
+    """Check of tokens, of which only the digests are kept."""
+
+    def __init__(self, known: Sequence[Admission]) -> None:
+        self._known = known
+
+    def __call__(self, header: str | None) -> Admission:
         digest = _digest(_bearer(header))
         # All are compared, always: the time must not reveal which token matched.
-        names = [name for name, one in known if hmac.compare_digest(digest, one)]
-        if not names:
+        found = [one for one in self._known if hmac.compare_digest(digest, one.secret or b"")]
+        if not found:
             raise Unauthorized("invalid websocket bearer token")
-        return names[0]
+        return found[0]
 
-    return check
+    def admits(self, admission: Admission) -> bool:
+        # The first name of a token counts, as in a check.
+        names = [one.principal for one in self._known if one.secret == admission.secret]
+        return names[:1] == [admission.principal]
 
 
 def _digest(token: str) -> bytes:
@@ -178,7 +223,7 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _signed_check(options: AuthOptions) -> Check:
+def _signed_check(options: AuthOptions) -> SecretCheck:
     if options.has_token_options:
         raise BadAuthOptions(
             "`--ws-token-file` and `--ws-token-sha256` require"
@@ -194,21 +239,33 @@ def _signed_check(options: AuthOptions) -> Check:
             f"signed websocket bearer secret {options.shared_secret_file}"
             f" must be at least {_MIN_SECRET} bytes"
         )
-    # A blank option counts as not given [auth.jwt.issuer].
-    issuer = (options.issuer or "").strip() or None
-    audience = (options.audience or "").strip() or None
-    skew = _DEFAULT_SKEW if options.max_clock_skew is None else options.max_clock_skew
+    return _SignedCheck(secret, options)
 
-    def check(header: str | None) -> str:
-        claims = _read_claims(_bearer(header), secret)
+
+class _SignedCheck:
+    """Check of JWTs that were signed with a shared secret."""
+
+    def __init__(self, secret: bytes, options: AuthOptions) -> None:
+        self._secret = secret
+        self._digest = hashlib.sha256(secret).digest()
+        # A blank option counts as not given [auth.jwt.issuer].
+        self._issuer = (options.issuer or "").strip() or None
+        self._audience = (options.audience or "").strip() or None
+        skew = options.max_clock_skew
+        self._skew = _DEFAULT_SKEW if skew is None else skew
+
+    def __call__(self, header: str | None) -> Admission:
+        claims = _read_claims(_bearer(header), self._secret)
         if claims is None:
             raise Unauthorized("invalid websocket jwt")
-        fault = _claims_fault(claims, issuer, audience, skew)
+        fault = _claims_fault(claims, self._issuer, self._audience, self._skew)
         if fault is not None:
             raise Unauthorized(fault)
-        return _subject(claims)
+        return Admission(_subject(claims), self._digest)
 
-    return check
+    def admits(self, admission: Admission) -> bool:
+        # A token that has expired since is no reason to end what it has begun.
+        return admission.secret == self._digest
 
 
 def _subject(claims: dict[str, object]) -> str:

@@ -57,7 +57,8 @@ class ServerConnection:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.state = state
-        self.principal = transport.principal
+        self.admission = transport.admission
+        self.principal = self.admission.principal
         """The name of the client's token, or `local`, or `anonymous`."""
         self.usage = state.principals[self.principal]
         self.connection = Connection(transport, self, prepare=router.prepare)
@@ -135,12 +136,10 @@ class ServerConnection:
         self.acknowledges = params.acknowledges is True
         if params.resume_session_id is None:
             self.state.check_draining()
-            self.usage.check("sessions")
             self._session = sessions.open(self)
             self._session.processes.add_observer(SessionJournal(self._session, self.state.audit))
         else:
             self._session = sessions.resume(params.resume_session_id, self)
-        self._session.principal = self.principal
         line = SessionLine(
             principal=self.principal,
             session=short_session(self._session.id),
@@ -231,8 +230,12 @@ class ServerConnection:
         self.files.end()
         self.filesystem.leave()
         if self._session is not None:
-            silent = self.acknowledges and self.connection.transport.went_silent
-            self.state.connection_ended(self._session, silent=silent)
+            transport = self.connection.transport
+            self.state.connection_ended(
+                self._session,
+                silent=self.acknowledges and transport.went_silent,
+                closed=transport.was_closed,
+            )
         if self.state.telemetry is not None:
             self.state.telemetry.connection_closed(self.connection.transport.kind)
         # A refused connection was counted as well, so each one is subtracted once.

@@ -24,6 +24,7 @@ from holdfast.protocol.process import (
 )
 from holdfast.rpc.encode import encode_notification, encode_output, output_prefix
 from holdfast.server.principals import Usage
+from holdfast.transports.base import Admission
 
 __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exited_event"]
 
@@ -63,6 +64,10 @@ class Owner(Protocol):
     @property
     def acknowledges(self) -> bool:
         """True for a Holdfast client, which sends `process/ack`."""
+
+    @property
+    def admission(self) -> Admission:
+        """The principal and the secret of the client."""
 
     @property
     def usage(self) -> Usage:

@@ -17,6 +17,7 @@ from holdfast.server.auth import (
     AuthOptions,
     BadAuthOptions,
     Check,
+    SecretCheck,
     check_tokens,
     make_check,
 )
@@ -31,6 +32,7 @@ from holdfast.token_file import (
     new_token,
     read_tokens,
 )
+from holdfast.transports.base import Admission
 from holdfast.transports.tls import BadCertificate, ServerTls
 
 __all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Reloading", "make_entrance"]
@@ -87,6 +89,8 @@ class Entrance:
         """Files with secrets, which no sandboxed command may read."""
         self.made_token = token is not None
         """True if the token was made for this start, so that nobody knows it yet."""
+        self.revoke: Callable[[Callable[[Admission], bool]], None] | None = None
+        """Ends the clients that are not admitted any more; set by the server."""
         self._token = token
         self._token_file = token_file
 
@@ -124,6 +128,11 @@ class Entrance:
             except HoldfastError as error:
                 problems.append(str(error))
         return problems
+
+    def end_revoked(self) -> None:
+        """End the clients whose token the last reload has revoked, in the event loop."""
+        if self.check is not None and self.revoke is not None:
+            self.revoke(self.check.admits)
 
 
 def make_entrance(
@@ -173,7 +182,7 @@ def _is_open(options: EntranceOptions) -> bool:
     return options.no_auth or options.insecure_no_auth
 
 
-def _again(auth: AuthOptions) -> Check:
+def _again(auth: AuthOptions) -> SecretCheck:
     check = make_check(auth)
     # The options are the same as at the start, where they asked for a check.
     assert check is not None
@@ -210,7 +219,7 @@ def _with_token_file(
 ) -> Entrance:
     path = os.path.abspath(path)
 
-    def read() -> Check:
+    def read() -> SecretCheck:
         try:
             tokens = read_tokens(path)
         except BadTokenFile as error:
@@ -337,6 +346,8 @@ class Reloading:
         tell_service_manager(READY)
         for problem in problems:
             logger.error("SIGHUP: %s; what was read before stays in use", problem)
+        # Also after a problem: it may be that of the certificate only.
+        self._entrance.end_revoked()
         if not problems:
             logger.info("SIGHUP: tokens and certificates were read again")
         if self._again:

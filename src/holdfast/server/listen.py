@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, Overloaded
 from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
-from holdfast.transports.base import LOCAL_PRINCIPAL, Receiver, Transport
+from holdfast.transports.base import LOCAL, Admission, Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
 # Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
@@ -253,8 +253,8 @@ def _inherited(where: ListenUrl) -> socket.socket | None:
     return None if where.descriptor is None else socket.socket(fileno=where.descriptor)
 
 
-def _only_own_user(header: str | None) -> str:
-    return LOCAL_PRINCIPAL
+def _only_own_user(header: str | None) -> Admission:
+    return LOCAL
 
 
 class Pages(NamedTuple):
@@ -279,14 +279,14 @@ def make_gate(
     reach a server that runs commands. Then the upgrade headers are checked, then the token.
 
     Args:
-        check: Returns the principal of a token; by default everybody may connect.
+        check: Returns the admission of a client; by default everybody may connect.
         admit: As for `listen`.
         refused: As for `listen`.
         pages: As for `listen`.
         is_ready: As for `listen`.
     """
 
-    def principal_of(head: RequestHead) -> Response | str:
+    def admitted(head: RequestHead) -> Response | Admission:
         if check is None:
             return ANONYMOUS
         try:
@@ -296,7 +296,7 @@ def make_gate(
                 refused()
             return Response(HTTPStatus.UNAUTHORIZED, str(refusal).encode())
 
-    def gate(head: RequestHead) -> Response | str:
+    def gate(head: RequestHead) -> Response | Admission:
         if head.get("origin") is not None:
             return Response(HTTPStatus.FORBIDDEN)
         health = head.path == "/readyz" or (head.path == "/healthz" and pages is not None)
@@ -310,20 +310,20 @@ def make_gate(
                 return Response(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
             # `metrics` is True only with pages.
             assert pages is not None
-            reader = principal_of(head)
-            return pages.metrics() if isinstance(reader, str) else reader
+            reader = admitted(head)
+            return reader if isinstance(reader, Response) else pages.metrics()
         if head.path != "/":
             return Response(HTTPStatus.NOT_FOUND)
         fault = upgrade_fault(head)
         if fault is not None:
             return fault
-        principal = principal_of(head)
+        found = admitted(head)
         # After the token: only a known principal may learn that it is at its limit.
-        if isinstance(principal, str) and admit is not None:
+        if not isinstance(found, Response) and admit is not None:
             try:
-                admit(principal)
+                admit(found.principal)
             except Overloaded as refusal:
                 return Response(HTTPStatus.TOO_MANY_REQUESTS, str(refusal).encode())
-        return principal
+        return found
 
     return gate

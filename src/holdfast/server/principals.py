@@ -35,7 +35,7 @@ class PrincipalLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     connections: int | None = None
     sessions: int | None = None
-    """Sessions, detached ones included."""
+    """Sessions; those that their clients have left make room for new ones."""
     processes: int | None = None
     """Processes that run or are being started."""
     file_handles: int | None = None
@@ -78,6 +78,12 @@ class Usage(ProcessObserver):
         """Number of processes that run or are being started."""
         return self._running + len(self._starting)
 
+    def is_full(self, what: Counted) -> bool:
+        """Return True if the principal is at a limit."""
+        # The names of limits, of counts and of options are the same.
+        limit: int | None = getattr(self._limits, what)
+        return limit is not None and getattr(self, what) >= limit
+
     def check(self, what: Counted) -> None:
         """
         Raise if the principal is at a limit; call this before one more is counted.
@@ -85,14 +91,12 @@ class Usage(ProcessObserver):
         Raises:
             Overloaded: There are as many as the limit allows.
         """
-        # The names of limits, of counts and of options are the same.
-        limit: int | None = getattr(self._limits, what)
-        if limit is None or getattr(self, what) < limit:
+        if not self.is_full(what):
             return
         self.totals.overloads += 1
         option = f"--max-{what.replace('_', '-')}"
         raise Overloaded(
-            f"principal `{self.principal}` has {limit} {_WORDS[what]} already,"
+            f"principal `{self.principal}` has {getattr(self._limits, what)} {_WORDS[what]} already,"
             f" which is all that {option} allows"
         )
 

@@ -44,7 +44,7 @@ from holdfast.supervision.service_manager import READY, STOPPING
 from holdfast.system_text import system_text
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
-from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.base import Admission, Receiver, Transport
 
 # Loaded late: this module also runs other kinds of servers, which need no exec-server.
 if TYPE_CHECKING:
@@ -156,6 +156,9 @@ class Service(Protocol):
         self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
     ) -> str:
         """Accept connections at an address until the end, and return its URL."""
+
+    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+        """End the connections and sessions of clients for which `admits` returns False."""
 
     @property
     def is_idle(self) -> bool:
@@ -339,6 +342,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.enter_context(hide(entrance.hidden))
         await stack.enter_async_context(server)
+        entrance.revoke = server.revoke
         try:
             await _open(server, options, addresses, entrance, stack, stopped, announce)
         except OSError as error:

@@ -23,21 +23,18 @@ from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark
 from holdfast.protocol import codes
 from holdfast.server.audit_lines import SessionLine
 from holdfast.server.delivery import Delivery, Owner
-from holdfast.server.principals import Usage
 from holdfast.tasks import OwnedTasks
+from holdfast.transports.base import Admission
 
 if TYPE_CHECKING:
     from holdfast.server.audit import AuditLog
 
-__all__ = ["ANONYMOUS", "EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
+__all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
 
 logger = logging.getLogger(__name__)
 
 # Seconds a session is kept without a connection.
 EXPIRY = 80.0
-
-# Principal of clients that need no token.
-ANONYMOUS = "anonymous"
 
 # Seconds a Holdfast client's session is kept whose connection went silent.
 #
@@ -54,23 +51,34 @@ class Session(ProcessObserver):
     """One client's processes, with or without a connection."""
 
     def __init__(
-        self, session_id: str, processes: ProcessTable[ServedProcess], usage: Usage
+        self, session_id: str, processes: ProcessTable[ServedProcess], owner: Owner
     ) -> None:
         self.id = session_id
         self.processes = processes
-        self.usage = usage
+        self.usage = owner.usage
         """Usage of its principal; only the same principal can resume the session."""
         self.owner: Owner | None = None
+        self.admission = owner.admission
+        """Admission of the client that opened the session, or resumed it last."""
+        self._left = False
         # True if the last connection was that of a Holdfast client.
         self._acknowledges = False
-        self.principal = ANONYMOUS
-        """Name of the token that opened the session, or resumed it last."""
         # By process id, for all processes that are not forgotten.
         self._deliveries: dict[str, Delivery] = {}
         # Marks of the client's commands, by which their daemons are found; see
         # `process.variable_marks`.
         self._marks: set[str] = set()
         self._first: FirstCommand | None = None
+
+    @property
+    def principal(self) -> str:
+        """Name of the token that opened the session, or resumed it last."""
+        return self.admission.principal
+
+    @property
+    def is_left(self) -> bool:
+        """True if its client closed the connection, or lost it and has no process here."""
+        return self.owner is None and (self._left or not len(self.processes))
 
     @property
     def has_marks(self) -> bool:
@@ -80,14 +88,21 @@ class Session(ProcessObserver):
     def attach(self, owner: Owner) -> None:
         """Send new events to this connection from now on."""
         self.owner = owner
+        self.admission = owner.admission
         self._acknowledges = owner.acknowledges
         for delivery in self._deliveries.values():
             delivery.attach(owner)
         self.processes.resume_forgetting()
 
-    def detach(self) -> None:
-        """Keep events instead of sending them; call this when the connection is gone."""
+    def detach(self, *, closed: bool = False) -> None:
+        """
+        Keep events instead of sending them; call this when the connection is gone.
+
+        Args:
+            closed: True if the client closed it, and so will hardly come back.
+        """
         self.owner = None
+        self._left = closed
         for delivery in self._deliveries.values():
             delivery.detach()
         # Closed processes are kept as long as the session: the client may not know of their end.
@@ -188,8 +203,22 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, owner: Owner) -> Session:
-        """Open a session for a connection."""
-        session = Session(_new_id(), self._make_processes(), owner.usage)
+        """
+        Open a session for a connection.
+
+        A principal at its limit loses those sessions first that their clients have left.
+
+        Raises:
+            Overloaded: The principal has as many sessions as its limit allows.
+        """
+        # Timers are in the order in which the sessions were detached.
+        for session_id in list(self._timers) if owner.usage.is_full("sessions") else ():
+            left = self._sessions[session_id]
+            if left.usage is owner.usage and left.is_left:
+                self.end(left, Reason.SESSION_EXPIRED)
+                break
+        owner.usage.check("sessions")
+        session = Session(_new_id(), self._make_processes(), owner)
         session.processes.add_observer(session)
         session.processes.add_observer(owner.usage)
         self._sessions[session.id] = session
@@ -220,20 +249,28 @@ class Sessions:
         session.attach(owner)
         return session
 
-    def detach(self, session: Session, *, silent: bool = False) -> None:
+    def detach(self, session: Session, *, silent: bool = False, closed: bool = False) -> None:
         """
         Detach a session from its connection, and start its expiry.
 
         Args:
             session: The session.
             silent: True if the server closed the connection because nothing came on it.
+            closed: True if the client closed the connection.
         """
-        session.detach()
+        session.detach(closed=closed)
         if session.id not in self._sessions:
             # The session was ended before its connection.
             return
         expiry = max(self._expiry, SILENT_EXPIRY) if silent else self._expiry
         self._timers[session.id] = self._loop.call_later(expiry, self._expire, session)
+
+    def end_revoked(self, admits: Callable[[Admission], bool]) -> list[Admission]:
+        """Destroy the sessions whose admission does not hold, and return their admissions."""
+        revoked = [one for one in self._sessions.values() if not admits(one.admission)]
+        for session in revoked:
+            self.end(session, Reason.TERMINATED)
+        return [session.admission for session in revoked]
 
     def end(self, session: Session, reason: Reason) -> None:
         """Destroy a session and kill its processes."""

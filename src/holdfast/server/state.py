@@ -62,7 +62,7 @@ class ServerState:
         if self.draining:
             raise Overloaded("the server is stopping and takes no new work")
 
-    def connection_ended(self, session: Session, *, silent: bool) -> None:
+    def connection_ended(self, session: Session, *, silent: bool, closed: bool) -> None:
         """Keep a session for a resume, unless the server is not resumable; see `detach`."""
         if self._resumable:
-            self.sessions.detach(session, silent=silent)
+            self.sessions.detach(session, silent=silent, closed=closed)

@@ -1,14 +1,15 @@
 """Interface of all transports: messages are sent by a call and received by a callback."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 __all__ = [
     "HIGH_WATER",
-    "LOCAL_PRINCIPAL",
+    "LOCAL",
     "LOW_WATER",
     "MAX_MESSAGE",
     "SIGN_INTERVAL",
+    "Admission",
     "Receiver",
     "Transport",
 ]
@@ -25,8 +26,18 @@ LOW_WATER = 256 << 10
 SIGN_INTERVAL = 10.0
 """Seconds between two signs of life of a client, and of either side where both are Holdfast."""
 
-LOCAL_PRINCIPAL = "local"
-"""The principal of a connection that only the server's own user can make."""
+
+class Admission(NamedTuple):
+    """The principal that a client was admitted as, and the secret that admitted it."""
+
+    principal: str
+    """The name of its token, or `local`, or `anonymous`."""
+    secret: bytes | None = None
+    """Digest of the token, or of the key that signed it; None if the client needed none."""
+
+
+LOCAL: Final = Admission("local")
+"""Admission of a connection that only the server's own user can make."""
 
 
 class Receiver(Protocol):
@@ -52,6 +63,12 @@ class Transport(Protocol):
     Messages that are sent while one is being received go out together afterwards.
     """
 
+    text_only: bool
+    """
+    True if a line that is not UTF-8 ends the connection. A receiver that answers such a line
+    clears it. Frames are passed on either way.
+    """
+
     @property
     def kind(self) -> str:
         """`websocket`, `stdio`, `unix` or `memory`."""
@@ -61,12 +78,16 @@ class Transport(Protocol):
         """The other side, for the text about a message that cannot be read."""
 
     @property
-    def principal(self) -> str:
-        """The name of the token that the other side has shown, as a server found out."""
+    def admission(self) -> Admission:
+        """The admission of the other side, as a server found out."""
 
     @property
     def went_silent(self) -> bool:
         """True if it was ended from here because the other side gave no sign of life."""
+
+    @property
+    def was_closed(self) -> bool:
+        """True if the other side said that it closes it, and was not just gone."""
 
     def send(self, message: bytes, *, alone: bool = False) -> None:
         """

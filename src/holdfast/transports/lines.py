@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from holdfast.rpc.framing import Lines, LineTooLong
 from holdfast.transports.base import (
     HIGH_WATER,
-    LOCAL_PRINCIPAL,
+    LOCAL,
     LOW_WATER,
     Receiver,
     Transport,
@@ -54,7 +54,10 @@ class LineTransport(asyncio.Protocol):
         self.kind = kind
         self._leaves_unread = leaves_unread
         self.went_silent = False
-        self.principal = LOCAL_PRINCIPAL
+        # The end of a stream looks the same whether its client closed it or was killed.
+        self.was_closed = False
+        self.admission = LOCAL
+        self.text_only = True
         self.label = f"exec-server {kind}"
         self._accept = accept
         self._receiver: Receiver | None = None
@@ -264,7 +267,7 @@ class LineTransport(asyncio.Protocol):
         """Hand a line on; `False` when that ended the connection."""
         # Set before the first data can arrive.
         assert self._receiver is not None
-        if not line.isascii():
+        if self.text_only and not line.isascii():
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.transports.base import (
     HIGH_WATER,
-    LOCAL_PRINCIPAL,
+    LOCAL,
     LOW_WATER,
     Receiver,
     Transport,
@@ -20,7 +20,9 @@ class MemoryTransport:
 
     kind = "memory"
     went_silent = False
-    principal = LOCAL_PRINCIPAL
+    was_closed = False
+    admission = LOCAL
+    text_only = False
     label = "exec-server memory"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from picows import (
     WSAutoPingStrategy,
+    WSCloseCode,
     WSFrame,
     WSListener,
     WSMsgType,
@@ -23,7 +24,7 @@ from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its
 
 from holdfast.transports.base import (
     HIGH_WATER,
-    LOCAL_PRINCIPAL,
+    LOCAL,
     LOW_WATER,
     MAX_MESSAGE,
     Receiver,
@@ -84,7 +85,9 @@ class WebSocketTransport(WSListener):
 
     kind = "websocket"
     went_silent = False
-    principal = LOCAL_PRINCIPAL
+    was_closed = False
+    admission = LOCAL
+    text_only = False
 
     def __init__(
         self,
@@ -205,6 +208,9 @@ class WebSocketTransport(WSListener):
         # Nothing is read any more, so silence tells nothing; a lost route still shows.
         self._life.pause()
         self._stop_hang_up()
+        if self._is_client and not self._lost and not self._ws.underlying_transport.is_closing():
+            # A server tells by it that the client left, and did not just lose its connection.
+            self._ws.send_close(WSCloseCode.OK)
         self._ws.disconnect()
 
     def abort(self) -> None:
@@ -304,6 +310,7 @@ class WebSocketTransport(WSListener):
             # frame was the last one of a batch.
             transport.send_pong(frame.get_payload_as_bytes())
         elif kind is WSMsgType.CLOSE:
+            self.was_closed = True
             self._uncork()
             transport.send_close(frame.get_close_code(), frame.get_close_message())
             transport.disconnect()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from holdfast.late_import import late_module
 from holdfast.log_event import LogEvent, clip
 from holdfast.transports.accepting import PlainListener
-from holdfast.transports.base import Receiver, Transport
+from holdfast.transports.base import Admission, Receiver, Transport
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.unix import bind_unix
 from holdfast.transports.unix_as_tcp import UnixAsTcp
@@ -44,8 +44,8 @@ PING_INTERVAL = 30.0
 HEAD_TIMEOUT = 10.0
 """Seconds a client may take to send its request."""
 
-Gate = Callable[[RequestHead], Response | str]
-"""Decides on a request before it becomes a WebSocket: an answer, or the name of who comes in."""
+Gate = Callable[[RequestHead], Response | Admission]
+"""Decides on a request before it becomes a WebSocket: an answer, or the client's admission."""
 
 # Connections that may wait to be accepted.
 _BACKLOG = 1024
@@ -95,10 +95,10 @@ class _FrontDoor(asyncio.Protocol):
             self._answer(Response(HTTPStatus.BAD_REQUEST), head_only=False)
             return
         decided = self._gate(request)
-        if isinstance(decided, str):
-            self._upgrade(request, rest, principal=decided)
-        else:
+        if isinstance(decided, Response):
             self._answer(decided, head_only=request.method == "HEAD")
+        else:
+            self._upgrade(request, rest, decided)
 
     def _answer(self, response: Response, *, head_only: bool) -> None:
         if response.status >= HTTPStatus.BAD_REQUEST:
@@ -113,11 +113,11 @@ class _FrontDoor(asyncio.Protocol):
         self._transport.write(response.encode(head_only=head_only))
         self._transport.close()
 
-    def _upgrade(self, request: RequestHead, rest: bytes, *, principal: str) -> None:
+    def _upgrade(self, request: RequestHead, rest: bytes, admission: Admission) -> None:
         listener = WebSocketTransport(
             self._loop, self._ping_interval, self._accept, is_client=False
         )
-        listener.principal = principal
+        listener.admission = admission
         protocol = websocket_protocol(lambda _: listener, self._ping_interval)
         self._transport.set_protocol(protocol)
         sock = self._transport.get_extra_info("socket")

@@ -300,6 +300,7 @@ class SessionManager:
                     # It was killed, or it was never stored and the call is cancelled.
                     if held.forgotten or not self._owner.store.holds(session):
                         self._owner.release(held)
+                    self._owner.prune(coming=0)
                     held.announcer.end()
 
     async def _start_again(
@@ -447,6 +448,7 @@ class SessionManager:
             finally:
                 if held.forgotten:
                     self._owner.release(held)
+                self._owner.prune(coming=0)
                 held.announcer.end()
 
     async def _ask_about_input(self, held: HeldSession, call_id: str, chars: str) -> None:

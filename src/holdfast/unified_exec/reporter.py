@@ -57,6 +57,8 @@ class Reporter:
         left = False
         if exit_code is not None and not session.killed:
             left = await self._owner.end_what_was_left(held)
+        # Before the notes, so that the result names the sessions and counts those that are left.
+        gone = (*pruned, *self._owner.prune(coming=0))
         captured = session.take_output()
         selected = None if output is None else output.selected()
         gone = tuple(pruned)

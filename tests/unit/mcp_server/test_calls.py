@@ -96,13 +96,13 @@ async def test_a_failure_is_the_callers_to_see() -> None:
         await call.result()
 
 
-def test_the_first_and_the_last_request_are_told() -> None:
+async def test_the_first_and_the_last_request_are_told() -> None:
     told: list[str] = []
     here = Attendance()
     here.arrived = lambda key: told.append(f"arrived {key}")
     here.left = lambda key: told.append(f"left {key}")
-    with here.request("a"):
-        with here.request("a"), here.request("b"):
+    async with here.request("a"):
+        async with here.request("a"), here.request("b"):
             assert told == ["arrived a", "arrived b"]
         assert told[2:] == ["left b"]
     assert told[3:] == ["left a"]

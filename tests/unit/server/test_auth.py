@@ -13,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.auth import AuthOptions, BadAuthOptions, Unauthorized, make_check
+from holdfast.server.auth import (
+    ANONYMOUS,
+    Access,
+    AuthOptions,
+    BadAuthOptions,
+    SecretCheck,
+    Unauthorized,
+    check_tokens,
+    make_check,
+)
+from holdfast.token_file import NamedToken
 
 SECRET = "a secret of at least 32 bytes...."
 OTHER = "another secret of at least 32 bytes"
@@ -318,3 +328,45 @@ def test_any_signed_token_is_taken_or_refused(
     path.write_text(SECRET)
     check = check_of(mode="signed-bearer-token", shared_secret_file=str(path))
     assert check(f"Bearer {token}") in ("invalid websocket jwt", "invalid authorization header")
+
+
+# After a reload.
+
+
+@pytest.mark.requirement("auth.revoked")
+def test_an_admission_holds_as_long_as_its_secret_and_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    options = AuthOptions(mode="signed-bearer-token", shared_secret_file=str(path))
+    access = Access(lambda: made(make_check(options)))
+    admission = access(signed(exp=int(time.time()) + 1, sub="alice"))
+    assert admission.principal == "jwt:alice"
+    # Its token may expire: only the key that signed it counts.
+    assert access.admits(admission)
+    path.write_text(OTHER)
+    access.reload()
+    assert not access.admits(admission)
+    path.write_text("too short")
+    with pytest.raises(BadAuthOptions):
+        access.reload()
+    assert not access.admits(admission)
+    path.write_text(SECRET)
+    access.reload()
+    assert access.admits(admission)
+
+
+@pytest.mark.requirement("auth.revoked")
+def test_a_token_with_two_names_has_the_first_one() -> None:
+    tokens = [NamedToken("ci", "t"), NamedToken("ops", "t")]
+    before = check_tokens(tokens)("Bearer t")
+    assert before.principal == "ci"
+    assert check_tokens(tokens).admits(before)
+    assert not check_tokens(tokens[::-1]).admits(before)
+    assert not check_tokens(tokens[1:]).admits(before)
+    # A client that has shown no secret cannot lose one.
+    assert Access(lambda: check_tokens(tokens)).admits(ANONYMOUS)
+
+
+def made(check: SecretCheck | None) -> SecretCheck:
+    assert check is not None
+    return check

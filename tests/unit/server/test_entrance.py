@@ -150,9 +150,9 @@ def test_names_of_tokens_are_principals(tmp_path: Path) -> None:
     file.write_text("ci first-token-of-ci\nci other-token-of-ci\ntoken-of-nobody-special\n")
     made = entrance(token_file=str(file))
     assert made.check is not None
-    assert made.check("Bearer first-token-of-ci") == "ci"
-    assert made.check("Bearer other-token-of-ci") == "ci"
-    assert made.check("bearer token-of-nobody-special") == "default"
+    assert made.check("Bearer first-token-of-ci").principal == "ci"
+    assert made.check("Bearer other-token-of-ci").principal == "ci"
+    assert made.check("bearer token-of-nobody-special").principal == "default"
     with pytest.raises(Unauthorized):
         made.check("Bearer ci")
     assert str(file) in made.hidden.secrets

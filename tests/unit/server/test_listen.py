@@ -10,6 +10,7 @@ from holdfast.server.listen import (
     meant_listen_url,
     parse_listen_url,
 )
+from holdfast.transports.base import Admission
 from holdfast.transports.http_head import RequestHead, Response
 
 UPGRADE = {
@@ -135,16 +136,16 @@ def knock(
 ) -> tuple[int, str]:
     """Return the answer of a gate with a token: status and text, 101 if it lets the caller in."""
 
-    def check(header: str | None) -> str:
+    def check(header: str | None) -> Admission:
         if header != token:
             raise Unauthorized(f"wrong: {header}")
-        return "somebody"
+        return Admission("somebody")
 
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     head = RequestHead(method, path, list(names.items()))
     decided = make_gate(None if token is None else check)(head)
-    if isinstance(decided, str):
-        assert decided == ("anonymous" if token is None else "somebody")
+    if isinstance(decided, Admission):
+        assert decided.principal == ("anonymous" if token is None else "somebody")
         return 101, ""
     return decided.status, decided.body.decode()
 

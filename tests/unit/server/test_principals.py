@@ -19,6 +19,7 @@ from holdfast.server.auth import check_tokens
 from holdfast.server.metrics import metrics_text
 from holdfast.server.principals import PrincipalLimits
 from holdfast.token_file import NamedToken
+from tests.e2e.wire import connect
 
 pytestmark = pytest.mark.both_loops
 
@@ -78,6 +79,38 @@ async def test_a_session_counts_until_it_has_ended(served: LimitedServer) -> Non
         with pytest.raises(RemoteError, match="--max-sessions") as caught:
             await served.connect()
         assert caught.value.code == codes.OVERLOADED
+
+
+@pytest.mark.requirement("auth.sessions-of-one")
+@limited(sessions=2)
+async def test_a_client_that_left_does_not_count(served: LimitedServer) -> None:
+    sessions = served.server.state.sessions
+    for _ in range(3):
+        async with await served.connect() as client:
+            # Its client closes the connection, so nobody comes back for what it has left here.
+            await client.start(sleeper("p"))
+        await connections(served, 0)
+    assert len(sessions) == 2
+    # Both of these lose their connections. One has a process, for which it may come back.
+    headers = {"Authorization": "Bearer token-of-ci"}
+    async with (
+        connect(served.url, headers=headers) as kept,
+        connect(served.url, headers=headers),
+    ):
+        await kept.start("p", ["/bin/sleep", "1000"])
+    await connections(served, 0)
+    async with await served.connect():
+        assert len(sessions) == 2
+        with pytest.raises(RemoteError, match="`ci` has 2 sessions already"):
+            await served.connect()
+        async with connect(served.url, headers=headers, resume=kept.session_id) as again:
+            assert await again.terminate("p")
+
+
+async def connections(served: LimitedServer, count: int) -> None:
+    async with asyncio.timeout(5):
+        while len(served.server.state.connections) != count:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.001)
 
 
 @limited(processes=2)

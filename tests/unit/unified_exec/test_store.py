@@ -125,6 +125,39 @@ async def test_the_one_that_goes_is_told_to_the_caller_and_to_listeners() -> Non
             assert (ended.session_id, ended.pruned) == (1_001, False)
 
 
+async def test_calls_in_parallel_leave_no_more_than_the_store_may_hold() -> None:
+    environment = FakeEnvironment()
+    async with UnifiedExec(environment, options=Options(counted_ids=True)) as tools:
+        arguments = ExecArguments(cmd="x", yield_time_ms=250)
+        results = await asyncio.gather(
+            *[tools.exec_command(arguments) for _ in range(CAPACITY + 20)]
+        )
+        left = {info.session_id for info in tools.sessions()}
+        assert len(left) == CAPACITY
+        # Each one that went is named by a call that ended after its own.
+        gone = [number for result in results for number in result.pruned_sessions]
+        assert sorted([*gone, *left]) == sorted(result.session_id or 0 for result in results)
+
+
+@pytest.mark.parametrize("exited", [True, False])
+async def test_a_call_that_is_cancelled_or_reports_an_end_leaves_no_more(exited: bool) -> None:
+    environment = FakeEnvironment()
+    async with UnifiedExec(environment, options=Options(counted_ids=True)) as tools:
+        arguments = ExecArguments(cmd="x", yield_time_ms=250)
+        longer = ExecArguments(cmd="x", yield_time_ms=30_000)
+        # All but the last call end while the session of the last one is among the oldest.
+        last = asyncio.create_task(tools.exec_command(longer))
+        await asyncio.sleep(1)
+        short = [asyncio.create_task(tools.exec_command(arguments)) for _ in range(CAPACITY + 2)]
+        await asyncio.sleep(0.2)
+        if exited:
+            environment.backend.processes[0].end(0)
+        else:
+            last.cancel()
+        await asyncio.wait([last, *short])
+        assert len(tools._owner.store) == CAPACITY
+
+
 @pytest.mark.requirement("unified.11.terminate")
 async def test_one_that_is_terminated_is_kept_for_the_call_that_waits_on_it() -> None:
     environment = FakeEnvironment()

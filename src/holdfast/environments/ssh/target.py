@@ -247,6 +247,8 @@ class _Farewell:
     def __init__(self, inner: Transport) -> None:
         self.kind = inner.kind
         self.label = inner.label
+        self.admission = inner.admission
+        self.text_only = inner.text_only
         self.send = inner.send
         self.send_parts = inner.send_parts
         self.pause_receiving = inner.pause_receiving
@@ -259,12 +261,12 @@ class _Farewell:
         self._inner = inner
 
     @property
-    def principal(self) -> str:
-        return self._inner.principal
-
-    @property
     def went_silent(self) -> bool:
         return self._inner.went_silent
+
+    @property
+    def was_closed(self) -> bool:
+        return self._inner.was_closed
 
     def close(self) -> None:
         self.said = True

@@ -118,17 +118,33 @@ class SessionOwner:
             The numbers of sessions that were ended to make room.
         """
         session = held.session
-        pruned = []
+        pruned: tuple[int, ...] = ()
         if session.running:
-            # The store is bounded, and chooses which session has to end.
-            while (surplus := self.store.surplus()) is not None:
-                pruned.append(surplus.session_id)
-                old = self.held[surplus]
-                old.announcer.pruned = True
-                self.kill(old)
+            pruned = self.prune()
             self.store.add(session)
         if not held.denied_early:
             held.announcer.begin()
+        return pruned
+
+    def prune(self, *, coming: int = 1) -> tuple[int, ...]:
+        """
+        End the sessions that are too many, except those that a call waits on.
+
+        Calls in parallel may hold more than the limit. So each one calls this again at its end,
+        when the sessions of the calls that ended before it can go.
+
+        Args:
+            coming: How many are about to be added.
+
+        Returns:
+            Their numbers.
+        """
+        pruned = []
+        while (surplus := self.store.surplus(coming=coming)) is not None:
+            pruned.append(surplus.session_id)
+            old = self.held[surplus]
+            old.announcer.pruned = True
+            self.kill(old)
         return tuple(pruned)
 
     def find_output(self, key: str | int) -> KeptOutput | None:

@@ -96,15 +96,18 @@ class SessionStore:
         self._uses += 1
         session.last_used = self._uses
 
-    def surplus(self) -> CommandSession | None:
+    def surplus(self, *, coming: int = 1) -> CommandSession | None:
         """
-        Return the session to end before another one is added, if there is one.
+        Return the session to end before others are added, if there is one.
 
         That is the exited one used longest ago, else the one used longest ago. Those used
         last are never chosen. One that a call waits on is skipped, and if such a one has
         exited, no live one goes in its place: there will be room in a moment.
+
+        Args:
+            coming: How many are about to be added.
         """
-        if len(self._sessions) < CAPACITY:
+        if len(self._sessions) + coming <= CAPACITY:
             return None
         oldest_first = sorted(self._sessions.values(), key=lambda session: session.last_used)
         candidates = oldest_first[:-PROTECTED]
