@@ -169,7 +169,9 @@ def make_token_file(path: str) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise bad_token_file(path, f"it cannot be made: {error.strerror or error}", error.errno) from error
+        raise bad_token_file(
+            path, f"it cannot be made: {error.strerror or error}", error.errno
+        ) from error
     return True
 
 

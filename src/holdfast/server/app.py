@@ -138,9 +138,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         self._backend = self._served_processes()
-        sessions = Sessions(
-            self._make_processes, expiry=self._session_expiry, audit=self._audit
-        )
+        sessions = Sessions(self._make_processes, expiry=self._session_expiry, audit=self._audit)
         self.state = ServerState(
             sessions=sessions,
             filesystem=self._served_files(),

@@ -28,12 +28,12 @@ from holdfast.server.entrance import (
     BadEntrance,
     Entrance,
     EntranceOptions,
-    Reloading,
     make_entrance,
 )
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.malloc import keep_freed_memory
 from holdfast.server.principals import PrincipalLimits
+from holdfast.server.reloading import Reloading
 from holdfast.server.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.supervision.guardian import (
     children_of_this_process,
