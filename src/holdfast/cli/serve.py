@@ -26,8 +26,13 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         options: The parsed command line.
         parser: The parser of this subcommand; it reads the config file, too.
     """
+    given = options
+
+    def read() -> argparse.Namespace:
+        return with_config(given, parser)
+
     try:
-        options = with_config(options, parser)
+        options = read()
     except InvalidConfig as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
@@ -35,7 +40,9 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         return _serve_kept(options)
     # The worker is loaded after the fork, so that the guardian stays small.
     return run_guarded(
-        lambda lifeline: load("run_server")(options, lifeline, lambda url: _announce(url, options)),
+        lambda lifeline: load("run_server")(
+            options, lifeline, lambda url: _announce(url, options), read=read
+        ),
         pass_on=(signal.SIGHUP,) if reloads(options) else (),
         stop_limit=STOP_LIMIT + options.drain,
         notify=True,

@@ -19,6 +19,8 @@ __all__ = [
     "ExitLine",
     "FileLine",
     "LostLine",
+    "RefusalLine",
+    "ReloadLine",
     "SessionLine",
     "bounded",
 ]
@@ -35,6 +37,23 @@ class LostLine(AuditLine, kw_only=True, tag="lost"):
 
     count: int
     reason: str
+
+
+class RefusalLine(AuditLine, kw_only=True, tag="refused"):
+    """A client was not let in."""
+
+    address: str
+    status: int
+    reason: str
+
+
+class ReloadLine(AuditLine, kw_only=True, tag="reload"):
+    """The files of the server were read again."""
+
+    changed: Sequence[str]
+    restart: Sequence[str]
+    """Options that changed in the config file, and need a restart."""
+    problems: Sequence[str]
 
 
 class _SessionLine(AuditLine, kw_only=True):

@@ -1,4 +1,4 @@
-"""Reads the files of a server again at SIGHUP."""
+"""Reads the files of a server again at SIGHUP: tokens, certificates, its config file."""
 
 import asyncio
 import logging
@@ -8,7 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from holdfast.errors import HoldfastError
 from holdfast.server.entrance import Entrance
+from holdfast.server.logs import set_level
+from holdfast.server.reload import LiveSettings, Reload, Reread, changes
 from holdfast.supervision.guardian import tell_service_manager
 from holdfast.supervision.service_manager import READY, RELOADING
 
@@ -24,16 +27,29 @@ _HANGUP_LOOK: Final = 0.5
 
 
 class Reloading:
-    """Handler of SIGHUP that reads tokens and certificates again, in a thread."""
+    """Handler of SIGHUP that reads the files again, in a thread."""
 
-    def __init__(self, entrance: Entrance, terminal_gone: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        entrance: Entrance,
+        terminal_gone: Callable[[], None],
+        *,
+        settings: LiveSettings | None = None,
+        reread: Callable[[], Reread] | None = None,
+    ) -> None:
         """
         Remember whether the server was started on a terminal.
 
         Args:
             entrance: Has the tokens and certificates.
             terminal_gone: Called if the signal came because that terminal was closed.
+            settings: The settings of the start, if there is a config file to read again.
+            reread: Reads that file, in any thread; raises `HoldfastError`.
         """
+        self.follow: Callable[[Reload], None] | None = None
+        """Called in the event loop with the result of each reload; set by the server."""
+        self._settings = settings
+        self._reread = reread
         self._loop = asyncio.get_running_loop()
         self._entrance = entrance
         self._terminal_gone = terminal_gone
@@ -60,18 +76,24 @@ class Reloading:
         self._slow = self._loop.call_later(_SLOW, self._say_slow)
 
     def _read(self) -> None:
+        problems: list[str] = []
+        found: Reread | None = None
         try:
-            problems = self._entrance.reload()
+            problems += self._entrance.reload()
+            if self._reread is not None:
+                found = self._reread()
+        except HoldfastError as error:
+            problems.append(str(error))
         except Exception as error:
-            logger.exception("tokens and certificates could not be read")
-            problems = [repr(error)]
+            logger.exception("the files of the server could not be read")
+            problems.append(repr(error))
         # The server may have ended meanwhile, and its event loop with it.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._done, problems)
+            self._loop.call_soon_threadsafe(self._done, problems, found)
 
     def _say_slow(self) -> None:
         logger.error(
-            "SIGHUP: tokens and certificates could not be read in %gs; what was read before stays"
+            "SIGHUP: the files of the server could not be read in %gs; what was read before stays"
             " in use",
             _SLOW,
         )
@@ -81,7 +103,7 @@ class Reloading:
         if not _has_terminal():
             self._terminal_gone()
 
-    def _done(self, problems: list[str]) -> None:
+    def _done(self, problems: list[str], found: Reread | None) -> None:
         self._running = False
         # Set with `_running`.
         assert self._slow is not None
@@ -93,9 +115,30 @@ class Reloading:
         self._entrance.end_revoked()
         if not problems:
             logger.info("SIGHUP: tokens and certificates were read again")
+        result = Reload(problems=problems)
+        if found is not None:
+            result = self._apply(found, problems)
+        if self.follow is not None:
+            self.follow(result)
         if self._again:
             self._again = False
             self.hang_up()
+
+    def _apply(self, found: Reread, problems: list[str]) -> Reload:
+        # Set if a file is read again.
+        assert self._settings is not None
+        changed = list(changes(self._settings, found.settings))
+        lines = [*changed, *(f"{name} changed, which needs a restart" for name in found.restart)]
+        # Before or after, so that the log has the change of its own level.
+        if not logger.isEnabledFor(logging.INFO):
+            set_level(found.settings.log_level)
+        for line in lines:
+            logger.info("SIGHUP: %s", line)
+        set_level(found.settings.log_level)
+        self._settings = found.settings
+        return Reload(
+            settings=found.settings, changed=changed, restart=found.restart, problems=problems
+        )
 
 
 def _has_terminal() -> bool:

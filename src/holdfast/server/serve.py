@@ -33,6 +33,7 @@ from holdfast.server.entrance import (
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.malloc import keep_freed_memory
 from holdfast.server.principals import PrincipalLimits
+from holdfast.server.reload import LiveSettings, Reload, Reread
 from holdfast.server.reloading import Reloading
 from holdfast.server.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.supervision.guardian import (
@@ -130,6 +131,10 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True if `/healthz` and `/metrics` are answered."""
     reloads: bool = False
     """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
+    settings: LiveSettings | None = None
+    """The settings that a reload may change, if there may be a config file."""
+    reread: Callable[[], Reread] | None = None
+    """Reads the config file again, at SIGHUP; raises `HoldfastError`."""
     drain: float = 0.0
     """Seconds that commands have to end after SIGTERM, before they are killed."""
     idle_exit: float | None = None
@@ -174,6 +179,14 @@ class _TakesStreams(Protocol):
 
     def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
         """Serve connections on streams that other processes pass to this one."""
+
+
+@runtime_checkable
+class _FollowsReloads(Protocol):
+    """A server whose settings a reload may change; the exec-server does."""
+
+    def follow(self, reload: Reload) -> None:
+        """Apply the settings that were read again."""
 
 
 ServiceMaker = Callable[[ListenUrl, Telemetry | None], Service]
@@ -327,7 +340,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(initializer=block_child_signals))
     stopped, signals = asyncio.Event(), _StopSignals()
-    _handle_signals(loop, stopped, signals, options, addresses[0], entrance)
+    reloading = _handle_signals(loop, stopped, signals, options, addresses[0], entrance)
     orphaned = False
 
     def guardian_gone() -> None:
@@ -343,6 +356,8 @@ async def _serve(
         stack.enter_context(hide(entrance.hidden))
         await stack.enter_async_context(server)
         entrance.revoke = server.revoke
+        if reloading is not None and isinstance(server, _FollowsReloads):
+            reloading.follow = server.follow
         try:
             await _open(server, options, addresses, entrance, stack, stopped, announce)
         except OSError as error:
@@ -403,8 +418,9 @@ def _handle_signals(
     options: ServeOptions,
     where: ListenUrl,
     entrance: Entrance,
-) -> None:
+) -> Reloading | None:
     """Stop at SIGTERM, SIGINT and SIGHUP, or reload at SIGHUP if the options say so."""
+    reloading: Reloading | None = None
 
     def stop(number: signal.Signals) -> None:
         signals.arrived(number)
@@ -412,12 +428,16 @@ def _handle_signals(
 
     hang_up: Callable[[], None] = partial(stop, signal.SIGHUP)
     if options.reloads and where.kind != "stdio":
-        hang_up = Reloading(entrance, stopped.set).hang_up
+        reloading = Reloading(
+            entrance, stopped.set, settings=options.settings, reread=options.reread
+        )
+        hang_up = reloading.hang_up
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # A signal that was ignored at the start, by `nohup` for one, stays ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
             action = hang_up if number == signal.SIGHUP else partial(stop, number)
             loop.add_signal_handler(number, action)
+    return reloading
 
 
 async def _open(
