@@ -153,10 +153,13 @@ def _denied(denial: Denial, advice: Advice, *, writable: bool | None) -> Note | 
             return Note(NoteKind.DENIED, f"{known}.")
         case DenialKind.UNKNOWN:
             known = "The server reports that the sandbox denied something"
-        case DenialKind.READ_ONLY_FILE_SYSTEM if path and writable is False:
-            # The kernel says so by the words of the program, and so does the profile.
+        case DenialKind.READ_ONLY_FILE_SYSTEM if path and (denial.reason or writable is False):
+            # The kernel says so by the words of the program, and so does the sandbox.
             known = f"The sandbox does not let commands write `{path}`"
-        case DenialKind.PERMISSION_DENIED | DenialKind.OPERATION_NOT_PERMITTED if writable:
+        case DenialKind.PERMISSION_DENIED | DenialKind.OPERATION_NOT_PERMITTED if (
+            writable and denial.reason is None
+        ):
+            # The mode of the file, or its owner.
             return None
         case _:
             about = f"access to `{path}`" if path else "something"

@@ -32,10 +32,12 @@ async def start(environment: Environment, process_id: str, script: str) -> ExecP
     )
 
 
-async def output(events: AsyncIterator[ProcessEvent], wanted: bytes) -> None:
+async def output(
+    events: AsyncIterator[ProcessEvent], wanted: bytes, *, limit: float = 2 * LIMIT
+) -> None:
     """Wait for exactly these bytes, and for no others before them."""
     got = b""
-    async with asyncio.timeout(2 * LIMIT):
+    async with asyncio.timeout(limit):
         while got != wanted:
             event = await anext(events)
             assert isinstance(event, OutputChunk), f"it ended after {got!r}"

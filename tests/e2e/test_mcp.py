@@ -76,6 +76,20 @@ async def test_a_command_and_its_result_as_text_and_as_an_object(
         assert not done.is_error
 
 
+@ONE_MODE
+async def test_long_output_is_cut_in_the_object_as_in_the_text(
+    kind: Kind, mode: str, tmp_path: Path
+) -> None:
+    async with serving(kind, mode, tmp_path) as served, served.client() as client:
+        # Over HTTP the official client takes no more than 1 MiB in one event.
+        done = await run(client, "seq 1 200000")
+        found = done.structured_content
+        assert found["output"].startswith("Warning: truncated output (original token count: ")
+        assert text(done).endswith(f"Output:\n{found['output']}")
+        (note,) = found["notes"]
+        assert note["kind"] == "cut"
+
+
 async def test_tools_tell_what_they_may_do(mode: str, tmp_path: Path) -> None:
     async with serving("stdio", mode, tmp_path) as served, served.client() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -120,10 +134,16 @@ async def test_an_image_is_content_of_its_own(kind: Kind, mode: str, folder: Pat
         assert isinstance(image, types.ImageContent)
         assert (base64.b64decode(image.data), image.mime_type) == (png(), "image/png")
         assert seen.structured_content is None
+        # The official client takes it, over HTTP too; one byte more is refused.
+        largest = 750_000 if kind == "http" else 3_750_000
+        for more, refused in ((0, False), (1, True)):
+            (folder / "large.png").write_bytes(png().ljust(largest + more, b"\0"))
+            seen = await client.call_tool("view_image", {"path": "large.png"})
+            assert seen.is_error is refused
         for name in ("link.png", "../hidden.png", "profile.toml", "none"):
-            refused = await client.call_tool("view_image", {"path": name})
-            assert refused.is_error
-            assert text(refused).startswith("unable to ")
+            seen = await client.call_tool("view_image", {"path": name})
+            assert seen.is_error
+            assert text(seen).startswith("unable to ")
 
 
 @ONE_MODE

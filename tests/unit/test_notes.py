@@ -88,10 +88,12 @@ def test_an_ordinary_end_has_no_note(verdict: Verdict) -> None:
 
 def test_the_profile_turns_a_guess_into_knowledge() -> None:
     read_only = failed(Denial(kind=READ_ONLY, path="/x", reason="it is the code of the server"))
-    (note,) = verdict_notes(read_only, writable=False, advice=Advice(files="; ask for it"))
+    (note,) = verdict_notes(read_only, writable=True, advice=Advice(files="; ask for it"))
     assert note.text == (
         "The sandbox does not let commands write `/x` (it is the code of the server); ask for it."
     )
+    (note,) = verdict_notes(failed(Denial(kind=READ_ONLY, path="/x")), writable=False)
+    assert note.text == "The sandbox does not let commands write `/x`."
     # Where the sandbox lets it write, the mode of the file was the cause.
     assert verdict_notes(failed(Denial(kind=REFUSED, path="/x")), writable=True) == ()
     (note,) = verdict_notes(failed(Denial(kind=REFUSED, network=True)), offline=True)

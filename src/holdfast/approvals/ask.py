@@ -81,8 +81,6 @@ class Reviewer(Protocol):
 
 
 Callback: TypeAlias = Callable[[Question], "Decision | str | Awaitable[Decision | None] | None"]
-AnyApprover: TypeAlias = "Approver | CallbackApprover | Callback"
-"""An object with `ask`, or a function, plain or async."""
 
 
 async def ask_bounded(approver: Approver, question: Question, *, limit: float | None) -> Decision:
@@ -183,6 +181,10 @@ class CallbackApprover:
             return Decision.parse(found)
         # Anything else is looked at by `ask_bounded`.
         return cast("Decision | None", found)
+
+
+AnyApprover: TypeAlias = Approver | CallbackApprover | Callback
+"""An object with `ask`, or a function, plain or async."""
 
 
 def as_approver(approver: AnyApprover) -> Approver:

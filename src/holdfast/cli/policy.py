@@ -15,6 +15,7 @@ from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
+from holdfast.errors import InvalidConfig
 from holdfast.protocol.paths import PathUri
 
 __all__ = ["check", "explain"]
@@ -22,7 +23,11 @@ __all__ = ["check", "explain"]
 
 def check(options: argparse.Namespace) -> int:
     """Show the matching rules; return the exit status."""
-    rules = _rules(options.rules)
+    try:
+        rules = _rules(options.rules)
+    except InvalidConfig as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 1
     # A file that was named must be usable; those of the layers only get a warning.
     if options.rules and rules.broken:
         print(_refusal(rules.broken[0]), file=sys.stderr)
@@ -41,7 +46,11 @@ def check(options: argparse.Namespace) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     """Show the decision about a command and its ground; return the exit status."""
-    rules = _rules(options.rules)
+    try:
+        rules = _rules(options.rules)
+    except InvalidConfig as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 1
     argv = tuple(options.argv)
     if len(argv) == 1:
         # A single argument is a script for the shell, as a model gives it.

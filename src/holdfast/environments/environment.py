@@ -108,6 +108,11 @@ class Environment(ABC):
         """The address for people to read: `this machine`, a URL, or a command that leads there."""
         return self.id
 
+    @property
+    def is_connected(self) -> bool:
+        """False before a connection to a server is made, and while it is lost."""
+        return True
+
     def _connection_state(self) -> str:
         return "ready"
 

@@ -93,8 +93,13 @@ class RemoteEnvironment(Environment):
         """See `Environment.where`."""
         return self._target.label
 
+    @property
+    def is_connected(self) -> bool:
+        """See `Environment.is_connected`."""
+        return self._shared.is_connected
+
     def _connection_state(self) -> str:
-        return "connected" if self._shared.is_connected else "not connected"
+        return "connected" if self.is_connected else "not connected"
 
     async def client(self) -> ExecServerClient:
         """

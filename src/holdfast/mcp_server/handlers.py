@@ -350,10 +350,14 @@ class Handlers:
                 image = ImageContent.model_validate(*result.content("mcp"))
                 return CallToolResult(content=[image], is_error=False)
             structured = result.object()
-            if isinstance(result, ExecResult) and result.notes:
-                structured["notes"] = [
-                    {"kind": note.kind.value, "text": note.text} for note in result.notes
-                ]
+            if isinstance(result, ExecResult):
+                # Cut as in the text: some clients give the object to their model instead, and
+                # over HTTP they take no more than 1 MiB in one event.
+                structured["output"] = result.output
+                if result.notes:
+                    structured["notes"] = [
+                        {"kind": note.kind.value, "text": note.text} for note in result.notes
+                    ]
             return success(result.text(), structured)
 
         return work

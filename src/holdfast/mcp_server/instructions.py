@@ -2,13 +2,18 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from holdfast.environments.config.home import is_configured
 from holdfast.environments.config.snapshot import LOCAL
+from holdfast.environments.sandbox import (
+    ProfileContext,
+    SandboxProfile,
+    as_profile,
+    home_here,
+)
 from holdfast.errors import InvalidParams
-from holdfast.mcp_server.options import PROFILES, ServerOptions
-from holdfast.protocol.paths import ForeignPathUri
+from holdfast.mcp_server.options import ServerOptions
+from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import (
     FileEntry,
     ManagedProfile,
@@ -17,8 +22,6 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SpecialPath,
 )
-from holdfast.sandbox.profile.builtin import named_profile
-from holdfast.sandbox.profile.file import parse_profile
 
 __all__ = ["instructions"]
 
@@ -38,7 +41,7 @@ def instructions(options: ServerOptions) -> str:
 def _workplace(options: ServerOptions) -> str:
     workspace = _workspace(options)
     where = "" if workspace is None else f" in `{workspace}`"
-    profile = _profile(options)
+    profile = _profile(options, workspace)
     if profile is None:
         # A broken file; the first command reports what is wrong with it.
         return f"Commands run{where} in the sandbox `{options.sandbox}`.{_escape(options)}"
@@ -60,17 +63,23 @@ def _escape(options: ServerOptions) -> str:
 def _workspace(options: ServerOptions) -> str | None:
     """Return the directory of the commands; None if only the environment knows it."""
     here = options.environment == LOCAL or not (options.environment or is_configured(os.environ))
-    if here:
-        return os.path.abspath(options.cwd or ".")
-    return options.cwd
-
-
-def _profile(options: ServerOptions) -> PermissionProfile | None:
-    if options.sandbox in PROFILES:
-        return named_profile(options.profile)
+    if not here:
+        return options.cwd
     try:
-        return parse_profile(Path(options.sandbox).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, InvalidParams):
+        return os.path.abspath(options.cwd or ".")
+    except FileNotFoundError:
+        # The directory of the server was removed; the first command says so.
+        return options.cwd
+
+
+def _profile(options: ServerOptions, workspace: str | None) -> PermissionProfile | None:
+    # Only for relative paths, and for `~`; the workspace itself has a name in profiles.
+    folder = workspace if workspace is not None and os.path.isabs(workspace) else "/"
+    context = ProfileContext(folder=PathUri.from_path(folder), home=home_here())
+    try:
+        profile = as_profile(options.profile)
+        return profile.permissions(context) if isinstance(profile, SandboxProfile) else None
+    except (InvalidParams, InvalidPathUri):
         return None
 
 
@@ -89,10 +98,7 @@ def _written(entry: FileEntry, workspace: str | None) -> Iterator[str]:
         return
     path = entry.path
     if isinstance(path, PlainPath):
-        try:
-            yield f"`{path.path.native}`"
-        except ForeignPathUri:
-            yield f"`{path.path}`"
+        yield f"`{path.path.shown}`"
     elif isinstance(path, SpecialPath):
         below = "" if path.value.subpath is None else f"/{path.value.subpath}"
         match path.value.kind:

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["KEEP", "MAX_WAIT", "PROFILES", "OnCancel", "ServerOptions"]
+__all__ = [
+    "HTTP_IMAGE",
+    "KEEP",
+    "LARGEST_IMAGE",
+    "MAX_WAIT",
+    "PROFILES",
+    "OnCancel",
+    "ServerOptions",
+]
 
 PROFILES: Final = ("danger-full-access", "workspace-write", "read-only")
 """The sandboxes that have a name."""
@@ -14,6 +22,12 @@ MAX_WAIT: Final = 50.0
 
 KEEP: Final = 1_800.0
 """Seconds that the sessions of an HTTP client outlive its last request."""
+
+LARGEST_IMAGE: Final = 3_750_000
+"""Bytes of an image on standard streams, as in `unified_exec`."""
+
+HTTP_IMAGE: Final = 750_000
+"""Bytes of an image over HTTP: clients of the SDK take 1 MiB at once, and base64 adds a third."""
 
 OnCancel: TypeAlias = Literal["stop", "keep"]
 """Treatment of the command of a cancelled `exec_command`."""
@@ -41,6 +55,8 @@ class ServerOptions:
     """`stop` interrupts the command and kills it after 2 s; `keep` lets it run on."""
     notes: bool = True
     """Begin the text of a result with notes: what happened, and what to do about it."""
+    largest_image: int = LARGEST_IMAGE
+    """Bytes of an image that `view_image` shows."""
     keep: float = KEEP
     """Seconds that sessions outlive the last request of an HTTP client."""
 

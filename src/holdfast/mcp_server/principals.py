@@ -143,6 +143,7 @@ class Principal:
                 extras=True,
                 notes=options.notes,
                 view_image=True,
+                largest_image=options.largest_image,
                 longest_call=options.max_wait,
                 # A call has to end within the client's own time limit, also while a person is
                 # asked.

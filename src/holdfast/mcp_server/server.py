@@ -10,6 +10,7 @@ import importlib
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -42,7 +43,7 @@ from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.instructions import instructions
-from holdfast.mcp_server.options import ServerOptions
+from holdfast.mcp_server.options import HTTP_IMAGE, ServerOptions
 from holdfast.mcp_server.wire import StreamPair
 from holdfast.server.auth import Check
 from holdfast.server.listen import ListenUrl
@@ -82,6 +83,9 @@ class McpServer:
             access: What requests over HTTP may carry; None for a server that does not listen.
         """
         self._access = access
+        if access is not None:
+            smaller = min(options.largest_image, HTTP_IMAGE)
+            options = replace(options, largest_image=smaller)
         self._options = options
         # The one client of stdio takes its sessions along.
         self._keep = None if access is None else options.keep

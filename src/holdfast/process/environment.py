@@ -3,9 +3,10 @@
 import os
 import pwd
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from holdfast.errors import InvalidParams
 from holdfast.protocol.process import EnvPolicy, StartMetadata
 from holdfast.protocol.secret_variables import COMMAND_SECRETS, SECRET_PATTERNS, TOKEN_VARIABLE
 
@@ -28,6 +29,13 @@ _CORE = frozenset(
     ]
 )
 
+# Patterns of one list, and their characters together.
+_PATTERNS = 256
+_PATTERN_CHARACTERS = 8 << 10
+
+# Characters of a name that is matched.
+_NAME_CHARACTERS = 1_024
+
 _THREAD_ID = "CODEX_THREAD_ID"
 _TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
 
@@ -49,6 +57,9 @@ def child_environment(
         policy: Rules of inheritance; without them the child gets `env` and nothing else.
         metadata: Thread and tool call of the start, passed to the child as two variables.
         inherited: The server's own variables.
+
+    Raises:
+        InvalidParams: The policy has too many patterns to be matched in time.
     """
     variables = {} if policy is None else _inherit(policy, inherited)
     variables.update(env)
@@ -71,7 +82,30 @@ def without_tokens(variables: Mapping[str, str]) -> Mapping[str, str]:
     return variables
 
 
+def _check_size(patterns: Sequence[str], names: Iterable[str], what: str) -> None:
+    """
+    Check that patterns can be matched in a few milliseconds, as the event loop waits for that.
+
+    Raises:
+        InvalidParams: There are too many, or they are too long, or a name is.
+    """
+    characters = sum(map(len, patterns))
+    if len(patterns) > _PATTERNS or characters > _PATTERN_CHARACTERS:
+        raise InvalidParams(
+            f"envPolicy.{what} has {len(patterns):,} patterns of {characters:,} characters,"
+            f" {_PATTERNS} of {_PATTERN_CHARACTERS:,} are allowed"
+        )
+    longest = max(map(len, names), default=0)
+    if longest > _NAME_CHARACTERS and patterns:
+        raise InvalidParams(
+            f"envPolicy.set has a name of {longest:,} characters, {_NAME_CHARACTERS:,} are allowed"
+            f" with {what}"
+        )
+
+
 def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
+    _check_size(policy.exclude, (), "exclude")
+    _check_size(policy.include_only or (), policy.set, "includeOnly")
     variables: dict[str, str] = {}
     inherited = without_tokens(inherited)
     if policy.inherit == "all":

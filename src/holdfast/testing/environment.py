@@ -46,6 +46,12 @@ class FakeEnvironment(Environment):
         self._http = http
 
     @property
+    def is_connected(self) -> bool:
+        """False while the line of its backend is lost."""
+        line = self.backend.line
+        return line.up and line.failure is None
+
+    @property
     def filesystem(self) -> FileSystem:  # type: ignore[override]
         """Its files, if it was given some."""
         if self._filesystem is None:

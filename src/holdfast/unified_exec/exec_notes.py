@@ -41,8 +41,16 @@ class NoteWriter:
         self._options = options
         self._advice = _advice(options)
 
-    def of_command(self, session: CommandSession, request: StartRequest) -> Iterator[Note]:
+    def of_command(
+        self, session: CommandSession, request: StartRequest, environment: Environment
+    ) -> Iterator[Note]:
         """Yield the notes on a command: what it waits for, or how it ended."""
+        if session.running and not environment.is_connected:
+            text = (
+                "The connection to the server is lost for now, so what the command does is not"
+                " known; look for its output again."
+            )
+            yield Note(NoteKind.CONNECTION_LOST, text)
         if request.cwd_missing:
             yield Note(NoteKind.DIRECTORY, _home_instead(session.cwd))
         if session.waiting_for is not None:

@@ -32,6 +32,7 @@ from holdfast.unified_exec.hooks import Hooks, InputRequest, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.pages import Page
+from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.planner import Planner, refuse_half_characters
 from holdfast.unified_exec.reporter import Reporter
 from holdfast.unified_exec.result import ExecResult, ImageResult, PermissionGrant
@@ -102,6 +103,7 @@ class SessionManager:
         if self._approvals is not None:
             self._hooks = self._approvals
         self._listeners = Listeners()
+        self._searching = SearchThread()
         self._owner = SessionOwner(
             hooks=self._hooks,
             listeners=self._listeners,
@@ -114,6 +116,7 @@ class SessionManager:
             owner=self._owner,
             listeners=self._listeners,
             clock=self._clock,
+            searching=self._searching,
         )
         self._reporter = Reporter(self._owner, self.options)
 
@@ -229,6 +232,7 @@ class SessionManager:
         finally:
             # Also after the time limit: no task may outlive the tools.
             await self._owner.tasks.aclose()
+            self._searching.close()
             self._listeners.close()
 
     # -- exec_command
@@ -432,6 +436,7 @@ class SessionManager:
                     held.attempt.request.sandbox,
                     # Input to a command without one is refused in the words of the contract.
                     tty=session.tty or bool(arguments.chars),
+                    thread=self._searching,
                 )
                 if arguments.chars:
                     await self._ask_about_input(held, call_id, arguments.chars)
@@ -534,15 +539,8 @@ class SessionManager:
         log = self._owner.find_output(key)
         if log is None:
             raise CallRefused(f"no output is kept for {key!r}")
-        steps = log.read_in_steps(from_seq=from_seq, lines=lines, pattern=pattern)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                page: Page = end.value
-                return page
-            # Searching 1 MiB takes long: the event loop runs between two steps.
-            await asyncio.sleep(0)
+        read = log.reader(from_seq=from_seq, lines=lines, pattern=pattern)
+        return read() if pattern is None else await self._searching.run(read)
 
     # -- view_image
 
@@ -563,7 +561,7 @@ class SessionManager:
         environment = self._open_environment(environment_id)
         async with self._starter.ended_by_close():
             return await images.view_image(
-                environment, path, sandbox=self.options.sandbox, call_id=call_id or new_call_id()
+                environment, path, self.options, call_id=call_id or new_call_id()
             )
 
     # -- waits
@@ -587,6 +585,7 @@ class SessionManager:
             return
         with output.following(session):
             await wait_for_end(session, self._clock, limit, output.wake)
+        await output.finish()
 
     def _open_environment(self, environment_id: str | None) -> Environment:
         if self._starter.closed:

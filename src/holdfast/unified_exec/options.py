@@ -18,7 +18,10 @@ from holdfast.unified_exec.waiting.collect import LONGEST_POLL
 if TYPE_CHECKING:
     from holdfast.approvals.options import Approvals
 
-__all__ = ["Background", "Options"]
+__all__ = ["LARGEST_IMAGE", "Background", "Options"]
+
+LARGEST_IMAGE = 3_750_000
+"""Bytes of an image: 5 MB in base64, the least that any of the large providers takes."""
 
 Background = Literal["end", "keep"]
 """Treatment of processes that a command left in its process group."""
@@ -72,6 +75,8 @@ class Options:
     """Show notes in the text of results: what happened and what to do, in a sentence each."""
     view_image: bool = False
     """Offer the tool `view_image`, for models that take images."""
+    largest_image: int = LARGEST_IMAGE
+    """Bytes of an image that `view_image` shows."""
     patches: bool = True
     """Apply a command that is an `apply_patch` call; False runs it like any other."""
     pause_for_questions: bool = True
@@ -102,6 +107,9 @@ class Options:
             raise InvalidParams(
                 f"model_policy is {policy!r}, it must be a number of `tokens` or `bytes`"
             )
+        _check_type("largest_image", self.largest_image, int)
+        if self.largest_image <= 0:
+            raise InvalidParams(f"largest_image is {self.largest_image!r}, it must be in bytes")
         if self.sandbox is not None:
             # A wrong name would otherwise be told to the model, with every call.
             as_profile(self.sandbox)

@@ -62,7 +62,7 @@ class Reporter:
         captured = session.take_output()
         selected = None if output is None else output.selected()
         gone = tuple(pruned)
-        notes = [*self._notes.of_command(session, held.attempt.request)]
+        notes = [*self._notes.of_command(session, held.attempt.request, held.environment)]
         if left:
             notes.append(_LEFT)
         if held.announcer.output_lost:

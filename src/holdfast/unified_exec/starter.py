@@ -25,6 +25,7 @@ from holdfast.unified_exec.hooks import (
     end_attempt,
 )
 from holdfast.unified_exec.output.call_output import CallOutput
+from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.planner import Planner, impossible_start, spawn_failure
 from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listeners
@@ -50,12 +51,14 @@ class Starter:
         owner: SessionOwner,
         listeners: Listeners,
         clock: PausableClock,
+        searching: SearchThread,
     ) -> None:
         self._planner = planner
         self._hooks = hooks
         self._owner = owner
         self._listeners = listeners
         self._clock = clock
+        self._searching = searching
         # Timeouts of running starts; closing the tools lets them expire.
         self._under_way: set[asyncio.Timeout] = set()
         self._none_under_way = asyncio.Event()
@@ -143,7 +146,11 @@ class Starter:
         while True:
             # Checks what the call asks for, before anything is started.
             output = await CallOutput.open(
-                request.arguments, environment, request.sandbox, tty=request.tty
+                request.arguments,
+                environment,
+                request.sandbox,
+                tty=request.tty,
+                thread=self._searching,
             )
             held = await self._start_once(environment, request, first)
             session = held.session

@@ -4,22 +4,19 @@ from typing import Final
 
 from holdfast.backends import FileSystem
 from holdfast.environments.environment import Environment
-from holdfast.environments.sandbox import AnySandbox
 from holdfast.errors import Refused, RemoteError
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.errors import CallRefused
 from holdfast.unified_exec.image_format import image_format
+from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.planner import folder_of, refuse_half_characters
 from holdfast.unified_exec.result import ImageResult
 
-__all__ = ["LARGEST_IMAGE", "LONGEST_SIDE", "view_image"]
-
-LARGEST_IMAGE: Final = 3_750_000
-"""Bytes of an image: 5 MB in base64, the least that any of the large providers takes."""
+__all__ = ["LONGEST_SIDE", "view_image"]
 
 LONGEST_SIDE: Final = 8_000
-"""Pixels of an image in one direction, by the same measure."""
+"""Pixels of an image in one direction: the least that any of the large providers takes."""
 
 # Bytes of a block; a handle gives no more than 1 MiB at once.
 _BLOCK: Final = 1 << 20
@@ -28,7 +25,7 @@ _SMALLER: Final = "make a smaller copy and view that"
 
 
 async def view_image(
-    environment: Environment, path: str, *, sandbox: AnySandbox | None, call_id: str
+    environment: Environment, path: str, options: Options, *, call_id: str
 ) -> ImageResult:
     """
     Return an image by its path.
@@ -36,7 +33,7 @@ async def view_image(
     Args:
         environment: The environment that has the file.
         path: The path as the model wrote it, relative to the directory of the environment.
-        sandbox: The sandbox of commands; by default that of the environment.
+        options: The options of the tools: sandbox and largest size.
         call_id: The id of the call.
 
     Raises:
@@ -51,8 +48,8 @@ async def view_image(
             f" `{await environment.uri()}`: {error}"
         ) from error
     shown = uri.shown
-    context = await environment.sandbox_context(sandbox)
-    data = await _content(environment.filesystem, uri, shown, context)
+    sandbox = await environment.sandbox_context(options.sandbox)
+    data = await _content(environment.filesystem, uri, sandbox, options.largest_image)
     found = image_format(data)
     if found is None:
         raise CallRefused("unable to process image: invalid or unsupported image data")
@@ -72,7 +69,7 @@ async def view_image(
 
 
 async def _content(
-    files: FileSystem, uri: PathUri, shown: str, sandbox: SandboxContext | None
+    files: FileSystem, uri: PathUri, sandbox: SandboxContext | None, largest: int
 ) -> bytes:
     """
     Return the content of a file that is small enough.
@@ -80,6 +77,7 @@ async def _content(
     Raises:
         CallRefused: It is not, or it cannot be read.
     """
+    shown = uri.shown
     try:
         metadata = await files.get_metadata(uri, sandbox=sandbox)
     except (Refused, RemoteError) as error:
@@ -89,12 +87,12 @@ async def _content(
     blocks: list[bytes] = []
     size = metadata.size
     try:
-        if size <= LARGEST_IMAGE:
+        if size <= largest:
             handle = await files.open(uri, sandbox=sandbox)
             try:
                 size, ended = 0, False
                 # By blocks: the file may be growing, and its size is not always known.
-                while not ended and size <= LARGEST_IMAGE:
+                while not ended and size <= largest:
                     block, ended = await handle.read_block(size, _BLOCK)
                     blocks.append(block)
                     size += len(block)
@@ -102,10 +100,10 @@ async def _content(
                 await handle.aclose()
     except (Refused, RemoteError) as error:
         raise CallRefused(f"unable to read image at `{shown}`: {_reason(error)}") from error
-    if size > LARGEST_IMAGE:
+    if size > largest:
         raise CallRefused(
             f"unable to read image at `{shown}`: file is too large to read: limit is"
-            f" {LARGEST_IMAGE} bytes; {_SMALLER}"
+            f" {largest} bytes; {_SMALLER}"
         )
     return b"".join(blocks)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import InvalidParams
 from holdfast.process.environment import child_environment
 from holdfast.protocol.process import EnvInherit, EnvPolicy, StartMetadata, ThreadId
 
@@ -265,3 +266,18 @@ def test_a_pattern_of_many_stars_takes_no_time() -> None:
     rules = policy(exclude=("*a" * 30 + "b",))
     name = "A" * 60
     assert child_environment({}, rules, None, {name: "1"}) == {name: "1"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (policy(exclude=("A*",) * 257), "envPolicy.exclude has 257 patterns of 514 characters"),
+        (policy(include_only=("?" * 9_000,)), "envPolicy.includeOnly has 1 patterns of 9,000"),
+        (policy(set_={"x" * 2_000: "y"}, include_only=("*",)), "has a name of 2,000 characters"),
+    ],
+)
+def test_a_policy_that_would_take_long_to_match_is_refused(rules: EnvPolicy, said: str) -> None:
+    # Thousands of patterns held the event loop for seconds.
+    with pytest.raises(InvalidParams, match=said):
+        inherited(rules)
+    assert inherited(policy(exclude=("A*",) * 256, set_={"x" * 2_000: "y"}))

@@ -286,25 +286,22 @@ def test_matches_in_what_is_left() -> None:
     )
 
 
-def test_a_bad_pattern_is_refused_before_the_first_step() -> None:
-    with pytest.raises(InvalidParams):
-        logged(b"a\n").read_in_steps(pattern="(")
-
-
-def test_a_search_leaves_turns_to_others_and_is_of_one_moment() -> None:
+def test_a_search_is_of_one_moment() -> None:
     log = logged(b"a\n" * 100_000)
-    steps = log.read_in_steps(pattern="a")
-    page, turns = None, 0
-    while page is None:
-        try:
-            next(steps)
-            turns += 1
-            log.append(1 + turns, b"a\n" * 60_000)
-        except StopIteration as end:
-            page = end.value
-    assert turns == 200_000 // (8 << 10) + 1
-    assert isinstance(page, Page)
+    read = log.reader(pattern="a")
+    for number in range(4):
+        log.append(2 + number, b"a\n" * 200_000)
+    page = read()
     assert page.matching_lines == page.total_lines == 100_000
+
+
+def test_a_line_of_a_mebibyte_is_searched_in_parts() -> None:
+    log = logged(b"x" * 300_000 + b"needle" + b"x" * 300_000 + b"\nneedle\n")
+    page = log.read(pattern="x{9}needle")
+    assert (page.matching_lines, page.first_line) == (1, 1)
+    assert log.read(pattern="^x+needlex+$").matching_lines == 0  # too long a match
+    with pytest.raises(InvalidParams, match="takes too long"):
+        logged(b"a" * (1 << 20)).read(pattern="(a?){400}a{400}b")
 
 
 # -- gaps

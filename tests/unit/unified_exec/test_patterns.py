@@ -191,3 +191,13 @@ def test_a_common_pattern_is_never_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         search = LineSearch(text)
         found = search.matching(b"\n" * 20_000 + b"x\n\n" * 10_000)[1]
         assert (found, search.given_up) == ((10_000, False) if "x" in text else (30_000, False))
+
+
+def test_a_pattern_of_many_classes_is_refused_before_it_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # To compile it would hold the interpreter for 30 ms.
+    monkeypatch.setattr(patterns.re2, "compile", None)
+    for text in (r"\pL" * 333, r"\PN" * 33):
+        with pytest.raises(InvalidParams, match="is too large"):
+            compile_pattern(text)

@@ -7,7 +7,7 @@ import pytest
 from holdfast.errors import ConnectionLost
 from holdfast.protocol.process import WriteStatus
 from holdfast.testing import FakeBackend, FakeEnvironment
-from holdfast.unified_exec import UnifiedExec
+from holdfast.unified_exec import NoteKind, Options, ToolError, UnifiedExec
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.unified_exec.errors import WriteToStdin
 
@@ -72,3 +72,23 @@ async def test_an_interrupt_is_given_up_with_its_server() -> None:
         environment.backend.lose_for_good()
         # Nothing of the interrupt is left to do.
         await tools._owner.tasks.join()
+
+
+@pytest.mark.requirement("tools.notes")
+async def test_a_poll_without_a_line_says_so() -> None:
+    environment = FakeEnvironment(FakeBackend(remote=True))
+    async with environment, UnifiedExec(environment, options=Options(notes=True)) as tools:
+        begun = await tools.exec_command(ExecArguments(cmd="sleep 100", yield_time_ms=250))
+        assert begun.session_id is not None
+        assert begun.notes == ()
+        environment.backend.lose_line()
+        poll = WriteArguments(session_id=begun.session_id)
+        lost = await tools.write_stdin(poll)
+        assert [note.kind for note in lost.notes] == [NoteKind.CONNECTION_LOST]
+        assert lost.text().startswith("The connection to the server is lost for now, ")
+        environment.backend.restore_line()
+        assert (await tools.write_stdin(poll)).notes == ()
+        environment.backend.lose_for_good()
+        gone = await tools.call("write_stdin", {"session_id": begun.session_id})
+        assert isinstance(gone, ToolError)
+        assert [note.kind for note in gone.notes] == [NoteKind.CONNECTION_LOST]

@@ -21,11 +21,15 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
     UnrestrictedFiles,
 )
+from holdfast.unified_exec.output.output_search import OutputSearch
+from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.waiting.wait_for import PORT_INTERVAL, WaitFor, Watch
 
 HEAD = (
     b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout\n"
 )
+
+THREAD = SearchThread()
 
 
 def row(port: int, state: str = "0A", number: int = 0) -> bytes:
@@ -56,7 +60,12 @@ class Wait:
     def __init__(self, watch: Watch, woken: asyncio.Event) -> None:
         self.watch = watch
         self.woken = woken
+        self.search = OutputSearch(THREAD, None, watch.stream, watch.searched)
         self.task = asyncio.get_running_loop().create_task(watch.run())
+
+    def feed(self, data: bytes) -> None:
+        self.watch.output_came()
+        self.search.feed(data)
 
     async def met(self) -> tuple[str | None, str | None]:
         async with asyncio.timeout(60):
@@ -66,7 +75,7 @@ class Wait:
     async def end(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        self.watch.close()
+        self.search.close()
 
 
 async def begin(
@@ -79,7 +88,9 @@ async def begin(
         woken.set()
 
     files = Tables(tcp=b"") if files is None else files
-    watch = await Watch.open(WaitFor(**conditions), wake, files=files, sandbox=sandbox)
+    watch = await Watch.open(
+        WaitFor(**conditions), wake, thread=THREAD, files=files, sandbox=sandbox
+    )
     return Wait(watch, woken)
 
 
@@ -148,10 +159,10 @@ async def test_without_the_engine_a_pattern_is_refused(monkeypatch: pytest.Monke
 @pytest.mark.requirement("tools.wait-for.first")
 async def test_a_pattern_ends_the_wait() -> None:
     wait = await begin(pattern=r"ready in \d+ ms")
-    wait.watch.feed(b"starting\r\nrea")
-    wait.watch.feed(b"dy in 12 ms\r\n")
+    wait.feed(b"starting\r\nrea")
+    wait.feed(b"dy in 12 ms\r\n")
     assert await wait.met() == ("pattern", "ready in 12 ms")
-    wait.watch.feed(b"ready in 13 ms")
+    wait.feed(b"ready in 13 ms")
     assert wait.watch.detail == "ready in 12 ms"
     await wait.end()
 
@@ -159,8 +170,9 @@ async def test_a_pattern_ends_the_wait() -> None:
 @pytest.mark.virtual_time
 async def test_what_came_last_is_searched_before_the_result_is_told() -> None:
     wait = await begin(pattern="late")
-    wait.watch.feed(b"x")
-    wait.watch.feed(b"late")
+    wait.feed(b"x")
+    wait.feed(b"late")
+    await wait.search.finish()
     assert wait.watch.met == "pattern"
     await wait.end()
 
@@ -168,7 +180,7 @@ async def test_what_came_last_is_searched_before_the_result_is_told() -> None:
 @pytest.mark.virtual_time
 async def test_the_text_of_a_match_is_bounded() -> None:
     wait = await begin(pattern="<x*>")
-    wait.watch.feed(b"<" + b"x" * 5000 + b">")
+    wait.feed(b"<" + b"x" * 5000 + b">")
     assert await wait.met() == ("pattern", "<" + 199 * "x")
     await wait.end()
 
@@ -184,7 +196,7 @@ async def test_a_time_without_output_ends_the_wait() -> None:
     begun = loop.time()
     for _ in range(10):
         await asyncio.sleep(1.5)
-        wait.watch.feed(b"x")
+        wait.feed(b"x")
     assert wait.watch.met is None
     assert await wait.met() == ("quiet", "2 s")
     assert loop.time() - begun == pytest.approx(17.0)
@@ -195,7 +207,7 @@ async def test_a_time_without_output_ends_the_wait() -> None:
 async def test_the_time_begins_with_the_call() -> None:
     loop = asyncio.get_running_loop()
     woken = asyncio.Event()
-    watch = await Watch.open(WaitFor(quiet=2), woken.set, files=_files(Tables()))
+    watch = await Watch.open(WaitFor(quiet=2), woken.set, thread=THREAD, files=_files(Tables()))
     await asyncio.sleep(60)  # the command is started
     begun = loop.time()
     wait = Wait(watch, woken)
@@ -385,7 +397,7 @@ async def test_the_first_of_several_counts() -> None:
     await asyncio.sleep(4)
     files.tables["tcp"] = row(80)
     assert await wait.met() == ("port", "80")
-    wait.watch.feed(b"done")
+    wait.feed(b"done")
     wait.watch.input_found(WaitingFor.LINE)
     await asyncio.sleep(60)
     assert wait.watch.met == "port"
@@ -398,8 +410,8 @@ async def test_a_wait_that_is_cancelled_leaves_nothing() -> None:
     files = Tables(tcp=b"", tcp6=b"")
     wait = await begin(files, pattern="done", quiet=50, port=80, input=True)
     await asyncio.sleep(4)
-    wait.watch.feed(b"x")
-    wait.watch.feed(b"do")
+    wait.feed(b"x")
+    wait.feed(b"do")
     await wait.end()
     reads = len(files.reads)
     await asyncio.sleep(600)

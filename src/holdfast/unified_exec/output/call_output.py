@@ -7,6 +7,7 @@ It selects lines (`head`, `tail`, `grep`) and watches for what ends the wait ear
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
 from holdfast.environments.environment import Environment
@@ -14,6 +15,8 @@ from holdfast.errors import InvalidParams
 from holdfast.events import Gap, WaitingFor
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.output.output_search import OutputSearch
+from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.output.selection import Selected, Selection, Selector
 from holdfast.unified_exec.sessions.session import CommandSession
 from holdfast.unified_exec.waiting.input_wanted import QUIET
@@ -25,12 +28,22 @@ __all__ = ["CallOutput"]
 class CallOutput:
     """A consumer of the output of one session, for the time of one call."""
 
-    def __init__(self, selector: Selector | None, wake: asyncio.Event) -> None:
+    def __init__(
+        self,
+        selector: Selector | None,
+        watch: Watch | None,
+        wake: asyncio.Event,
+        thread: SearchThread,
+    ) -> None:
         """Make one with `open`."""
         self.wake = wake
         """Set when the wait is to end early."""
         self._selector = selector
-        self._watch: Watch | None = None
+        self._watch = watch
+        stream = None if watch is None else watch.stream
+        self._search: OutputSearch | None = None
+        if selector is not None or stream is not None:
+            self._search = OutputSearch(thread, selector, stream, self._searched)
         self._selected: Selected | None = None
         self._wants_input = False
         self._attached = False
@@ -43,6 +56,7 @@ class CallOutput:
         sandbox: SandboxContext | None,
         *,
         tty: bool,
+        thread: SearchThread,
     ) -> Self | None:
         """
         Check what a call asks for, before anything is started; None if it asks for nothing.
@@ -52,6 +66,7 @@ class CallOutput:
             environment: Where the command runs.
             sandbox: What it may touch.
             tty: True if it has a terminal, and so can wait for input.
+            thread: Where its output is searched.
 
         Raises:
             InvalidParams: It cannot be done; the text names the argument.
@@ -60,7 +75,12 @@ class CallOutput:
         if arguments.wait_for is None and not selection:
             return None
         wake = asyncio.Event()
-        found = cls(Selector(selection) if selection else None, wake)
+        selector = None
+        if selection:
+            # A pattern may take long to compile.
+            make = partial(Selector, selection)
+            selector = make() if selection.grep is None else await thread.run(make)
+        watch = None
         asked = arguments.wait_for
         if asked is not None:
             if asked.input and not tty:
@@ -71,13 +91,15 @@ class CallOutput:
                 port=asked.port,
                 input=asked.input,
             )
-            found._wants_input = asked.input
-            found._watch = await Watch.open(
+            watch = await Watch.open(
                 wait_for,
                 wake.set,
+                thread=thread,
                 files=None if asked.port is None else environment.filesystem,
                 sandbox=sandbox,
             )
+        found = cls(selector, watch, wake, thread)
+        found._wants_input = asked is not None and asked.input
         return found
 
     def attach(self, session: CommandSession) -> None:
@@ -89,6 +111,7 @@ class CallOutput:
         """
         self._attached = True
         session.consumers.append(self)
+        session.search = self._search
 
     @contextmanager
     def following(self, session: CommandSession) -> Iterator[None]:
@@ -96,8 +119,8 @@ class CallOutput:
         if not self._attached:
             waiting = session.peek_output()
             self._feed(waiting.head)
-            if waiting.omitted and self._selector is not None:
-                self._selector.leave_out(waiting.omitted)
+            if waiting.omitted and self._search is not None:
+                self._search.leave_out(waiting.omitted)
             self._feed(waiting.tail)
             self.attach(session)
         # Of this block: they are cancelled at its end.
@@ -110,12 +133,20 @@ class CallOutput:
                 watching.append(loop.create_task(_look_again(session)))
         try:
             yield
+        except BaseException:
+            if self._search is not None:
+                self._search.close()
+            raise
         finally:
             session.consumers.remove(self)
-            if self._watch is not None:
-                self._watch.close()
+            session.search = None
             for task in watching:
                 task.cancel()
+
+    async def finish(self) -> None:
+        """Search what has come up to the end of `following`."""
+        if self._search is not None:
+            self._selected = await self._search.finish()
 
     @property
     def ended_by(self) -> str | None:
@@ -130,9 +161,7 @@ class CallOutput:
         return self._watch is not None and self._watch.pattern_given_up
 
     def selected(self) -> Selected | None:
-        """Return the lines that the call asked for; None if it asked for all."""
-        if self._selected is None and self._selector is not None:
-            self._selected = self._selector.selected()
+        """Return the lines that the call asked for, after `finish`; None if it asked for all."""
         return self._selected
 
     # -- Consumer
@@ -157,10 +186,14 @@ class CallOutput:
     def _feed(self, data: bytes) -> None:
         if not data:
             return
-        if self._selector is not None:
-            self._selector.feed(data)
         if self._watch is not None:
-            self._watch.feed(data)
+            self._watch.output_came()
+        if self._search is not None:
+            self._search.feed(data)
+
+    def _searched(self) -> None:
+        if self._watch is not None:
+            self._watch.searched()
 
 
 async def _look_again(session: CommandSession) -> None:

@@ -7,7 +7,8 @@ of everything; the archive has the logs of the sessions that ended last.
 
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
 from holdfast.unified_exec.output.line_text import BYTE_BUDGET
 from holdfast.unified_exec.output.pages import Lost, Page, PageRequest, Piece, Window, read_window
@@ -215,32 +216,23 @@ class KeptOutput:
             InvalidParams: Both `from_seq` and `lines` are given, the lines are in the wrong
                 order or 0, or the pattern cannot be used.
         """
-        steps = self.read_in_steps(
-            from_seq=from_seq, lines=lines, pattern=pattern, max_bytes=max_bytes
-        )
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                page: Page = end.value
-                return page
+        return self.reader(from_seq=from_seq, lines=lines, pattern=pattern, max_bytes=max_bytes)()
 
-    def read_in_steps(
+    def reader(
         self,
         *,
         from_seq: int | None = None,
         lines: tuple[int, int | None] | None = None,
         pattern: str | None = None,
         max_bytes: int = BYTE_BUDGET,
-    ) -> Generator[None, None, Page]:
+    ) -> Callable[[], Page]:
         """
-        Do as `read` does, in steps that each take a few milliseconds.
+        Return a function that does as `read` does, in any thread.
 
-        The generator yields where the event loop may have its turn, and returns the page.
-        What is appended meanwhile is not on it.
+        What is appended meanwhile is not on the page.
         """
         request = PageRequest(from_seq=from_seq, lines=lines, pattern=pattern, max_bytes=max_bytes)
-        return read_window(self._window(), request)
+        return partial(read_window, self._window(), request)
 
     def _window(self) -> Window:
         """Return what is kept now, cut to the bytes that a log keeps."""

@@ -27,6 +27,9 @@ _SHORT = 12
 # Bytes of a block, at most.
 _MOST = 64 << 10
 
+# Bytes of a very long line that are searched at once.
+_PART = 32 << 10
+
 # Bytes of a very long line that are searched again together with what follows them.
 _OVERLAP = 8 << 10
 
@@ -81,6 +84,10 @@ class LineSearch:
         """True if the pattern turned out to be too slow: no line matches any more."""
         return self._single.given_up or (self._run is not None and self._run.given_up)
 
+    def is_quick(self, size: int) -> bool:
+        """Return True if so many bytes can be searched in the event loop."""
+        return self._single.is_quick(size) and (self._run is None or self._run.is_quick(size))
+
     def in_blocks(self, lines: bytes) -> Iterator[bytes]:
         """Return the lines in blocks that can be searched at once, each ending with a newline."""
         window = min(self._single.window, _MOST if self._run is None else self._run.window)
@@ -109,6 +116,8 @@ class LineSearch:
 
     def runs(self, block: bytes) -> list[LineRun]:
         """Return the lines that match; the block ends with a newline."""
+        if len(block) > _MOST and block.find(b"\n") == len(block) - 1:
+            return [LineRun(0, 1, 0, len(block))] if self._long_line_matches(block[:-1]) else []
         text = self._searchable(block)
         spans, flags = self._find(text)
         found = _runs_of_spans(text, spans) if flags is None else _runs_of_flags(text, flags)
@@ -119,6 +128,13 @@ class LineSearch:
             LineRun(run.first, run.lines, starts[run.first], starts[run.first + run.lines])
             for run in found
         ]
+
+    def _long_line_matches(self, line: bytes) -> bool:
+        """Search a very long line in parts, so that a pattern can be given up in between."""
+        parts = self.in_parts()
+        for at in range(0, len(line), _PART):
+            parts.feed(line[at : at + _PART])
+        return parts.finish()
 
     @staticmethod
     def _searchable(block: bytes) -> bytes:

@@ -1,7 +1,6 @@
 """Pages of retained output: by sequence number, by lines, by a pattern."""
 
 from array import array
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from holdfast.unified_exec.output.line_text import (
 
 __all__ = ["Lost", "Page", "PageRequest", "Piece", "Window", "read_window"]
 
-# Bytes that are searched before the event loop may have its turn.
+# Bytes that are searched before it is seen whether the pattern is too slow.
 _STEP = 8 << 10
 
 # Bytes that every line may have, however many are on a page.
@@ -231,9 +230,9 @@ class Window:
         return position
 
 
-def read_window(window: Window, request: PageRequest) -> Generator[None, None, Page]:
+def read_window(window: Window, request: PageRequest) -> Page:
     """
-    Begin to read a page; the generator yields between its steps and returns the page.
+    Read a page; with a pattern, in a `SearchThread`.
 
     Raises:
         InvalidParams: The pattern cannot be used.
@@ -253,7 +252,7 @@ class _PageReader:
         self._kept_line, self._missing = window.first_line()
         self._total = window.total_lines
 
-    def read(self, search: LineSearch | None) -> Generator[None, None, Page]:
+    def read(self, search: LineSearch | None) -> Page:
         request, window = self._request, self._window
         if request.from_seq is not None:
             start = window.after_letter(window.position_of_seq(request.from_seq))
@@ -270,7 +269,7 @@ class _PageReader:
             return self._page("", self._nothing(wanted, last), None, None, search=search)
         if search is None:
             return self._read_lines(first, last, wanted)
-        return (yield from self._search_lines(search, first, last, wanted))
+        return self._search_lines(search, first, last, wanted)
 
     def _resolve(self, first: int, last: int | None) -> tuple[int, int]:
         """Return the numbers of the lines from the begin, of those that there are."""
@@ -361,9 +360,7 @@ class _PageReader:
             span=(start, start + fitting),
         )
 
-    def _search_lines(
-        self, search: LineSearch, first: int, last: int, wanted: int
-    ) -> Generator[None, None, Page]:
+    def _search_lines(self, search: LineSearch, first: int, last: int, wanted: int) -> Page:
         """Count all lines that match, and read as many as fit."""
         start, end = self._window.position_of_line(first), self._end_of(last)
         data = self._window.bytes_between(start, end)
@@ -405,7 +402,6 @@ class _PageReader:
                     numbers.append(number)
             line += block.count(b"\n")
             at = step
-            yield
         page = "".join(shown)
         # Take the added newline away again.
         if open_line and numbers and numbers[-1] == last:

@@ -2,9 +2,9 @@
 Compiles the regular expressions that a model writes.
 
 The engine is RE2: its time is linear in the text, whatever the pattern is. But a byte may cost
-15 µs where its automaton becomes too large, and a search holds the event loop. So a pattern that
-turns out to be so slow is given up. RE2 comes with the extra `patterns` and is imported with the
-first pattern.
+15 µs where its automaton becomes too large. So only a short text is searched in the event loop, and
+all others in a `SearchThread`. A pattern that turns out to be so slow is given up. RE2 comes with
+the extra `patterns` and is imported with the first pattern.
 """
 
 from collections.abc import Iterator
@@ -60,6 +60,12 @@ a byte, because each match is a call.
 # Steps of the engine that one search should take at most: instructions times bytes.
 _STEPS = 2_000_000
 
+# Steps that take 5 ms at most, by the slowest patterns that were found.
+_QUICK_STEPS = 500_000
+
+# Bytes that take 5 ms at most where every second line of a few bytes matches.
+_QUICK_BYTES = 16 << 10
+
 # Borders of the bytes that are searched at once.
 _LEAST, _MOST = 4 << 10, 64 << 10
 
@@ -71,6 +77,14 @@ _COUNTED = 64
 
 # Bytes of memory that the engine may use for one pattern. It caches up to 128 of them.
 _MEMORY = 1 << 20
+
+# Bytes of memory in which a pattern within `PATTERN_INSTRUCTIONS` is compiled. The engine holds the
+# interpreter while it compiles, so a larger pattern has to fail soon.
+_TRIAL_MEMORY = 256 << 10
+
+# Classes of Unicode, such as `\pL`, that a pattern may name: each takes 50 µs to read, and few
+# patterns with more than one are within `PATTERN_INSTRUCTIONS`.
+_CLASSES = 32
 
 
 class Match(Protocol):
@@ -100,13 +114,18 @@ class Pattern:
         self.given_up = False
         """True if it turned out to be too slow: nothing matches any more."""
         self.window = min(max(_STEPS // max(engine.programsize, 1), _LEAST), _MOST)
-        """Bytes to search at once, so that a slow search does not hold up others for long."""
+        """Bytes to search at once, so that a slow pattern is soon given up."""
+        self._quick = min(_QUICK_STEPS // max(engine.programsize, 1), _QUICK_BYTES)
         self._engine = engine
         self._seconds = 0.0
         self._bytes = 0
 
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
+
+    def is_quick(self, size: int) -> bool:
+        """Return True if so many bytes can be searched in the event loop."""
+        return self.given_up or size <= self._quick
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> tuple[int, int] | None:
         """
@@ -174,7 +193,9 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
             f"pattern {text[:40]!r}... has {len(text):,} characters,"
             f" {PATTERN_CHARACTERS:,} are allowed"
         )
-    options.max_mem = _MEMORY
+    if text.count("\\p") + text.count("\\P") > _CLASSES:
+        raise InvalidParams(f"pattern {text!r} is too large")
+    options.max_mem = _TRIAL_MEMORY
     options.log_errors = False
     options.never_capture = True
     options.never_nl = within_lines
@@ -186,6 +207,7 @@ def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") 
     try:
         # Compiled alone first: the wrapping must not close a lone bracket of the pattern.
         compiled(text)
+        options.max_mem = _MEMORY
         engine = compiled(f"(?m){text}")
         if wrap != "{}":
             before, after = wrap.split("{}")

@@ -19,10 +19,7 @@ from holdfast.unified_exec.output.line_text import (
     with_note,
 )
 
-__all__ = ["FEED_BYTES", "REST_HINT", "Selected", "Selection", "Selector"]
-
-FEED_BYTES = 16 << 10
-"""Bytes to feed, with a pattern, before the event loop has its turn."""
+__all__ = ["REST_HINT", "Selected", "Selection", "Selector"]
 
 REST_HINT = "read_output shows the rest"
 """Ends the note of an answer that does not show everything."""
@@ -32,6 +29,9 @@ _BLOCK = 32 << 10
 
 # Bytes that are gathered at most.
 _TURN = 64 << 10
+
+# Bytes that can be fed in the event loop without a pattern.
+_QUICK = 128 << 10
 
 # Bytes that every line may have, however many are asked for.
 _SHARE = 4 << 10
@@ -127,9 +127,8 @@ class Selector:
         """
         Take what comes next.
 
-        64 KiB take a millisecond or less. With a pattern they take some 20 where every second
-        line of a few bytes matches. So a caller who must not be held feeds `FEED_BYTES` at a
-        time. A pattern that is too slow is given up, see `Pattern`.
+        64 KiB take a millisecond or less. With a pattern they may take a second, until it is given
+        up, see `is_quick` and `Pattern`.
         """
         self._bytes += len(data)
         if len(data) <= _TURN:
@@ -140,6 +139,21 @@ class Selector:
         for start in range(0, len(data), _TURN):
             self._pending += data[start : start + _TURN]
             self._look()
+
+    def is_quick(self, size: int, *, ends: bool = False) -> bool:
+        """
+        Return True if so many bytes more can be fed in the event loop.
+
+        Args:
+            size: The bytes.
+            ends: True if `selected` follows, which searches what was gathered.
+        """
+        if self._search is None:
+            return size <= _QUICK
+        gathered = len(self._pending) + size
+        if not ends and gathered < _BLOCK:
+            return True
+        return self._long is None and self._search.is_quick(gathered)
 
     def gap(self, first_seq: int, last_seq: int) -> None:
         """Note that the events with these numbers were lost, and with them their lines."""

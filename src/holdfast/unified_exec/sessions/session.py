@@ -1,7 +1,7 @@
 """
 One command of the model: its process, output and end.
 
-A reader takes the events of the process and never waits for a consumer. For the first moments
+A reader takes the events of the process and waits for no consumer but a search. For the first moments
 the reader is the call that started it, then a task of its own. Calls take from the buffer that
 the reader fills.
 """
@@ -51,6 +51,13 @@ class Consumer(Protocol):
 
     def settled(self) -> None:
         """Take the end of the command and, as far as it is waited for, of its output."""
+
+
+class Search(Protocol):
+    """A consumer that takes longer than a command may take to write."""
+
+    async def room(self) -> None:
+        """Wait until more output may come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +134,8 @@ class CommandSession:
         """True when nothing more is to be read: the output has ended, or reading has."""
         self.consumers: list[Consumer] = []
         """Consumers of live output."""
+        self.search: Search | None = None
+        """The search of a call, if there is one."""
         self.call_ids = deque([call_id], _CALL_IDS)
         """The ids of all its calls, by which its output can be read later."""
         self.log = KeptOutput()
@@ -220,6 +229,8 @@ class CommandSession:
                 event = await drain.next(quiet=None, limit=self._wait_for_output)
                 if type(event) is OutputChunk:
                     self._take(event)
+                    if self.search is not None:
+                        await self.search.room()
                 elif type(event) is Exited:
                     self._exit(event.verdict)
                 elif type(event) is Gap:

@@ -8,13 +8,15 @@ output, a time without output, a port that is listened on, or a program that wai
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Self
 
 from holdfast.backends import FileSystem
 from holdfast.errors import HoldfastError, InvalidParams
 from holdfast.events import WaitingFor
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.unified_exec.output.patterns import compile_pattern
+from holdfast.unified_exec.output.patterns import Pattern, compile_pattern
+from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.waiting.listening_port import ListeningPort
 from holdfast.unified_exec.waiting.stream_search import StreamSearch
 
@@ -93,29 +95,27 @@ class Watch:
     """
     Watches for the conditions of one call.
 
-    Make one with `open` before the command is started. Give it the output of the call by
-    `feed`, and what an `InputWatch` finds by `input_found`. Let `run` go on beside it until the
-    wait ends. Call `close` at the end.
+    Make one with `open` before the command is started. Search the output of the call by
+    `stream`, and hand over what an `InputWatch` finds by `input_found`. Let `run` go on until the
+    wait ends.
     """
 
     def __init__(
-        self, wait_for: WaitFor, wake: Callable[[], None], port: ListeningPort | None
+        self, wait_for: WaitFor, wake: Callable[[], None], pattern: Pattern | None
     ) -> None:
         """Make one with `open`."""
+        self.stream = None if pattern is None else StreamSearch(pattern)
+        """The search for the pattern; call `searched` after each of its steps."""
         self.detail: str | None = None
         """More about `met`: the text that matched, the port, the kind of input."""
         self.pattern_given_up = False
         """True if the pattern is too slow, and not looked for any more."""
         self._wait_for = wait_for
         self._wake = wake
-        self._port = port
+        self._port: ListeningPort | None = None
         self._met: Condition | None = None
         self._loop = asyncio.get_running_loop()
         self._last_output = self._loop.time()
-        self._search: StreamSearch | None = None
-        if wait_for.pattern is not None:
-            pattern = compile_pattern(wait_for.pattern)
-            self._search = StreamSearch(pattern, self._matched, self._give_up_pattern)
 
     @classmethod
     async def open(
@@ -123,6 +123,7 @@ class Watch:
         wait_for: WaitFor,
         wake: Callable[[], None],
         *,
+        thread: SearchThread,
         files: FileSystem | None = None,
         sandbox: SandboxContext | None = None,
     ) -> Self:
@@ -132,33 +133,40 @@ class Watch:
         Args:
             wait_for: The conditions.
             wake: Called once, when the first of them is met.
+            thread: Where the pattern is compiled.
             files: Those of the environment; needed for a port only.
             sandbox: That of the command, if it has one.
 
         Raises:
             InvalidParams: The pattern is wrong, or the port cannot be looked up.
         """
-        if wait_for.port is None:
-            return cls(wait_for, wake, None)
-        # Required for a port.
-        assert files is not None
-        # Checks the pattern before anything is asked of the server.
-        watch = cls(wait_for, wake, None)
-        watch._port = await ListeningPort.open(wait_for.port, files, sandbox)
+        pattern = None
+        if wait_for.pattern is not None:
+            pattern = await thread.run(partial(compile_pattern, wait_for.pattern))
+        watch = cls(wait_for, wake, pattern)
+        if wait_for.port is not None:
+            # Required for a port.
+            assert files is not None
+            watch._port = await ListeningPort.open(wait_for.port, files, sandbox)
         return watch
 
     @property
     def met(self) -> Condition | None:
         """The first condition that was met."""
-        if self._met is None and self._search is not None:
-            self._search.flush()
         return self._met
 
-    def feed(self, data: bytes) -> None:
-        """Take output of the call."""
+    def output_came(self) -> None:
+        """Note that there is output."""
         self._last_output = self._loop.time()
-        if self._search is not None:
-            self._search.feed(data)
+
+    def searched(self) -> None:
+        """Take the result of a search for the pattern."""
+        if self.stream is None:
+            return
+        if self.stream.match is not None:
+            match = self.stream.match[:_DETAIL]
+            self._meet("pattern", match.decode(errors="replace"))
+        self.pattern_given_up = self.stream.given_up
 
     def input_found(self, found: WaitingFor) -> None:
         """Take what the program was found to wait for: `LINE`, `PASSWORD` or `KEY`."""
@@ -178,12 +186,6 @@ class Watch:
                 group.create_task(self._watch_time(self._wait_for.quiet))
             if self._port is not None:
                 group.create_task(self._watch_port(self._port))
-
-    def close(self) -> None:
-        """Stop searching; harmless a second time. What `met` says stays."""
-        if self._search is not None:
-            self._search.flush()
-            self._search.close()
 
     async def _watch_time(self, quiet: float) -> None:
         while self._met is None:
@@ -206,12 +208,6 @@ class Watch:
             # A machine with many sockets takes long to list them.
             pause = _PORT_SHARE * (self._loop.time() - begun)
             await asyncio.sleep(max(PORT_INTERVAL, pause))
-
-    def _give_up_pattern(self) -> None:
-        self.pattern_given_up = True
-
-    def _matched(self, match: bytes) -> None:
-        self._meet("pattern", match[:_DETAIL].decode(errors="replace"))
 
     def _meet(self, condition: Condition, detail: str) -> None:
         if self._met is None:
