@@ -410,7 +410,7 @@ async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
             with pytest.raises(RemoteError, match="1 processes already"):
                 await env.run("true")
             config.write_text(
-                first.replace("= 1", "= 2") + 'drain = 3\nidle-exit = 60\nmax-requests = 9\n'
+                first.replace("= 1", "= 2") + "drain = 3\nidle-exit = 60\nmax-requests = 9\n"
             )
             said = await reloaded(server, "idle-exit")
             assert "max-processes is 2 now, it was 1\n" in said

@@ -56,14 +56,14 @@ class ReloadLine(AuditLine, kw_only=True, tag="reload"):
     problems: Sequence[str]
 
 
-class _SessionLine(AuditLine, kw_only=True):
+class _OfSession(AuditLine, kw_only=True):
     """A line about a session; it begins with whose it is."""
 
     principal: str
     session: str
 
 
-class SessionLine(_SessionLine, kw_only=True, tag="session"):
+class SessionLine(_OfSession, kw_only=True, tag="session"):
     """A session was opened, resumed or ended."""
 
     state: Literal["opened", "resumed", "ended"]
@@ -75,7 +75,7 @@ class SessionLine(_SessionLine, kw_only=True, tag="session"):
     """The number of processes that ended with it."""
 
 
-class CommandLine(_SessionLine, kw_only=True, tag="command"):
+class CommandLine(_OfSession, kw_only=True, tag="command"):
     """A command was started, or could not be."""
 
     process: str
@@ -91,7 +91,7 @@ class CommandLine(_SessionLine, kw_only=True, tag="command"):
     error: str | None = None
 
 
-class ExitLine(_SessionLine, kw_only=True, tag="exit"):
+class ExitLine(_OfSession, kw_only=True, tag="exit"):
     """A command ended."""
 
     process: str
@@ -105,7 +105,7 @@ class ExitLine(_SessionLine, kw_only=True, tag="exit"):
     output_bytes: int
 
 
-class DenialLine(_SessionLine, kw_only=True, tag="network"):
+class DenialLine(_OfSession, kw_only=True, tag="network"):
     """A sandbox denied a command the network."""
 
     decision: str
@@ -116,7 +116,7 @@ class DenialLine(_SessionLine, kw_only=True, tag="network"):
     kind: str | None = None
 
 
-class CallLine(_SessionLine, kw_only=True, tag="network"):
+class CallLine(_OfSession, kw_only=True, tag="network"):
     """The server made an HTTP call for a client, or refused to."""
 
     decision: str
@@ -126,7 +126,7 @@ class CallLine(_SessionLine, kw_only=True, tag="network"):
     error: str | None = None
 
 
-class FileLine(_SessionLine, kw_only=True, tag="file"):
+class FileLine(_OfSession, kw_only=True, tag="file"):
     """A client wrote, made, copied or removed a file, or opened one to write it."""
 
     operation: str

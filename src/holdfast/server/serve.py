@@ -5,13 +5,10 @@ import gc
 import logging
 import os
 import resource
-import signal
 import sys
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import msgspec
@@ -35,6 +32,7 @@ from holdfast.server.malloc import keep_freed_memory
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.reload import LiveSettings, Reload, Reread
 from holdfast.server.reloading import Reloading
+from holdfast.server.stop_signals import StopSignals
 from holdfast.server.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.supervision.guardian import (
     children_of_this_process,
@@ -339,8 +337,13 @@ async def _serve(
 ) -> int:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(initializer=block_child_signals))
-    stopped, signals = asyncio.Event(), _StopSignals()
-    reloading = _handle_signals(loop, stopped, signals, options, addresses[0], entrance)
+    stopped = asyncio.Event()
+    reloading: Reloading | None = None
+    if options.reloads and addresses[0].kind != "stdio":
+        reloading = Reloading(
+            entrance, stopped.set, settings=options.settings, reread=options.reread
+        )
+    signals = StopSignals(stopped, hang_up=None if reloading is None else reloading.hang_up)
     orphaned = False
 
     def guardian_gone() -> None:
@@ -355,9 +358,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.enter_context(hide(entrance.hidden))
         await stack.enter_async_context(server)
-        entrance.revoke = server.revoke
-        if reloading is not None and isinstance(server, _FollowsReloads):
-            reloading.follow = server.follow
+        _follow_reloads(server, entrance, reloading)
         try:
             await _open(server, options, addresses, entrance, stack, stopped, announce)
         except OSError as error:
@@ -387,57 +388,11 @@ async def _serve(
     return 0
 
 
-class _StopSignals:
-    """Signals that asked the server to stop."""
-
-    def __init__(self) -> None:
-        self.count: Counter[signal.Signals] = Counter()
-        self._repeated = asyncio.Event()
-
-    def arrived(self, number: signal.Signals) -> None:
-        """Count a signal."""
-        self.count[number] += 1
-        # By number: at Ctrl-C the terminal sends SIGINT, and the guardian SIGTERM.
-        if self.count[number] > 1:
-            self._repeated.set()
-
-    async def unless_repeated(self, work: Coroutine[object, object, None]) -> None:
-        """Do something until it is done, or until one of the signals comes once more."""
-        async with asyncio.TaskGroup() as tasks:
-            working = tasks.create_task(work)
-            repeated = tasks.create_task(self._repeated.wait())
-            await asyncio.wait([working, repeated], return_when=asyncio.FIRST_COMPLETED)
-            working.cancel()
-            repeated.cancel()
-
-
-def _handle_signals(
-    loop: asyncio.AbstractEventLoop,
-    stopped: asyncio.Event,
-    signals: _StopSignals,
-    options: ServeOptions,
-    where: ListenUrl,
-    entrance: Entrance,
-) -> Reloading | None:
-    """Stop at SIGTERM, SIGINT and SIGHUP, or reload at SIGHUP if the options say so."""
-    reloading: Reloading | None = None
-
-    def stop(number: signal.Signals) -> None:
-        signals.arrived(number)
-        stopped.set()
-
-    hang_up: Callable[[], None] = partial(stop, signal.SIGHUP)
-    if options.reloads and where.kind != "stdio":
-        reloading = Reloading(
-            entrance, stopped.set, settings=options.settings, reread=options.reread
-        )
-        hang_up = reloading.hang_up
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A signal that was ignored at the start, by `nohup` for one, stays ignored.
-        if signal.getsignal(number) != signal.SIG_IGN:
-            action = hang_up if number == signal.SIGHUP else partial(stop, number)
-            loop.add_signal_handler(number, action)
-    return reloading
+def _follow_reloads(server: Service, entrance: Entrance, reloading: Reloading | None) -> None:
+    """Let a server know of tokens that are revoked, and of settings that change."""
+    entrance.revoke = server.revoke
+    if reloading is not None and isinstance(server, _FollowsReloads):
+        reloading.follow = server.follow
 
 
 async def _open(
