@@ -21,7 +21,7 @@ class StopSignals:
             hang_up: Called at SIGHUP instead, if that does not stop the server.
         """
         self.count: Counter[signal.Signals] = Counter()
-        """How often each one has come."""
+        """The number of times that each one has come."""
         self._stopped = stopped
         self._repeated = asyncio.Event()
         loop = asyncio.get_running_loop()
