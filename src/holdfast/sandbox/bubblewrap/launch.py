@@ -343,6 +343,7 @@ async def _complete(
     except BaseException:
         if kill is not None:
             # After a cancellation bwrap may be at work, and must create nothing after the removal.
+            # Its process that makes the mounts has the channel open until it exits.
             kill()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_LIMIT):
