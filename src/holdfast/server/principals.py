@@ -96,8 +96,8 @@ class Usage(ProcessObserver):
         self.totals.overloads += 1
         option = f"--max-{what.replace('_', '-')}"
         raise Overloaded(
-            f"principal `{self.principal}` has {getattr(self._limits, what)} {_WORDS[what]} already,"
-            f" which is all that {option} allows"
+            f"principal `{self.principal}` has {getattr(self._limits, what)} {_WORDS[what]}"
+            f" already, which is all that {option} allows"
         )
 
     def preparing(self, start: ProcessStart) -> None:
