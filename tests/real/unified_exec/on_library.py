@@ -177,6 +177,8 @@ class _Run:
         await asyncio.sleep(act.after)
         match act.name:
             case "list":
+                # Codex lists them by number, ours are in the order of their starts.
+                sessions = sorted(self._tools.sessions(), key=lambda one: one.session_id)
                 listed = [
                     {
                         "item": session.call_id,
@@ -184,7 +186,7 @@ class _Run:
                         "command": self._place.hide(session.script),
                         "cwd": self._place.hide(session.cwd),
                     }
-                    for session in self._tools.sessions()
+                    for session in sessions
                 ]
                 self._acts.append(listing(listed))
             case "terminate":
