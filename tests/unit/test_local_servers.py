@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import local_servers
 from holdfast.local_servers import (
     Listed,
     Reachable,
@@ -23,7 +24,9 @@ Environ = dict[str, str]
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> Environ:
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environ:
+    # No other server of the user who runs the tests is to be seen.
+    monkeypatch.setattr(local_servers, "database_home", lambda: str(tmp_path / "home"))
     runtime = tmp_path / "runtime"
     runtime.mkdir(0o700)
     return {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(tmp_path / "home")}

@@ -27,6 +27,7 @@ from holdfast.protocol.codes import NO_MXC
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import HostDisk, Seen
+from holdfast.sandbox.policy.own_paths import own_paths
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy, Rule
 from holdfast.sandbox.profile import entries
 
@@ -198,5 +199,6 @@ def _facts() -> PolicyInputs:
         home=os.environ.get("HOME"),
         uid=os.getuid(),
         reachable=_hidden().reachable,
+        own=own_paths(os.environ).paths,
         disk=_DISK,
     )

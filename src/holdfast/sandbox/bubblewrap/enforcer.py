@@ -20,6 +20,7 @@ from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.linux.device_namespace import DeviceNamespace
 from holdfast.linux.device_nodes import OwnDevices, hidden_by_own_devices
 from holdfast.linux.search_path import candidates
+from holdfast.own_code import note_program
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits
@@ -305,6 +306,8 @@ class BubblewrapEnforcer(Enforcer):
         if support.own_devices:
             self._devices = _own_devices()
         self._support = support
+        if support.launcher is not None:
+            note_program(support.launcher.path)
         return support
 
     def planning(self) -> AbstractContextManager[None]:

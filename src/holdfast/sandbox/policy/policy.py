@@ -51,7 +51,17 @@ Standing = Literal["read", "write", "deny", "hidden"]
 """Access to a path. `hidden`: no rule covers the path, so it does not exist in the sandbox."""
 
 Why = Literal[
-    "entry", "platform", "protected", "gitdir", "cover", "pin", "glob", "socket", "server"
+    "entry",
+    "platform",
+    "protected",
+    "gitdir",
+    "code",
+    "settings",
+    "cover",
+    "pin",
+    "glob",
+    "socket",
+    "server",
 ]
 """
 Origin of a rule.
@@ -60,6 +70,8 @@ Origin of a rule.
 - `platform`: a system directory of `minimal`
 - `protected`: a protected name in a writable root
 - `gitdir`: the repository that a `.git` file points to
+- `code`: code that this server runs from
+- `settings`: settings, rules, state or logs of Holdfast
 - `cover`: the first missing component of a path that has to stay missing
 - `pin`: a directory that must keep its name because of a rule below it
 - `glob`: a match of a pattern
@@ -106,7 +118,7 @@ class Policy:
     minimal: bool = False
     """True if the system directories may be read, whatever else is allowed."""
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    """Rules by path; with `full_write` only those that hide secrets of servers."""
+    """Rules by path; with `full_write` only those that protect the files of Holdfast."""
     globs: tuple[Glob, ...] = ()
     """Patterns of denied files, for files that appear later than the policy."""
     links: tuple[tuple[str, str], ...] = ()
@@ -138,7 +150,7 @@ class Policy:
     @property
     def protected(self) -> tuple[str, ...]:
         """Paths below a writable one that stay read-only though no entry says so."""
-        return self._paths("read", {"protected", "gitdir", "cover"})
+        return self._paths("read", {"protected", "gitdir", "code", "settings", "cover"})
 
     def access(self, path: str, *, directory: bool = False) -> Literal["read", "write", "deny"]:
         """
@@ -152,11 +164,9 @@ class Policy:
 
     def standing(self, path: str, *, directory: bool = False) -> Standing:
         """Return the access to a path; `deny` means EACCES there, `hidden` ENOENT."""
-        if self.full_write:
-            return "write"
         rule = self.governing(path)
         if rule is None:
-            return "hidden"
+            return "write" if self.full_write else "hidden"
         if rule.access == "deny":
             # A denied directory with a readable path below is an empty tmpfs with mode 111:
             # the directory cannot be listed, and its other entries do not exist.
