@@ -104,12 +104,15 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """The file named in that line, if any."""
     network: bool = False
     """True if the line is about the network rather than a file."""
+    reason: str | None = None
+    """The reason why that file is read-only, if it belongs to the server itself."""
 
     def __str__(self) -> str:
         if self.kind is DenialKind.UNKNOWN:
             return "it does not say what"
         about = "the network" if self.network else self.path
-        return f"{self.kind.value}: {about}" if about else self.kind.value
+        text = f"{self.kind.value}: {about}" if about else self.kind.value
+        return f"{text} ({self.reason})" if self.reason else text
 
 
 UNKNOWN_DENIAL = Denial(kind=DenialKind.UNKNOWN)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
-__all__ = ["distrust", "late_module"]
+__all__ = ["distrust", "drop_script_entry", "late_module"]
 
 
 class _LateModule:
@@ -31,7 +32,7 @@ class _LateModule:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._module: "ModuleType | None" = None
+        self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> object:
         # Remembered, as some are used in every request. Its names are not: tests replace them,
@@ -55,7 +56,7 @@ class _TrustedFirst:
     for an import that Holdfast makes by `late_module`.
     """
 
-    def __init__(self, path_finder: "type") -> None:
+    def __init__(self, path_finder: "Any") -> None:
         self.distrusted: frozenset[str] = frozenset()
         self._find_on_path = path_finder.find_spec
         # Threads that run an import of ours, by their number of nested calls.
@@ -90,8 +91,8 @@ def distrust(entries: "Iterable[str]") -> None:
         at = next((i for i, one in enumerate(sys.meta_path) if _is_path_finder(one)), None)
         if at is None:
             return
-        _finder = _TrustedFirst(sys.meta_path[at])  # type: ignore[arg-type]
-        sys.meta_path.insert(at, _finder)  # type: ignore[arg-type]
+        _finder = _TrustedFirst(sys.meta_path[at])
+        sys.meta_path.insert(at, _finder)
     found = frozenset(entries)
     # In the spelling of `sys.path`, which may be relative.
     spelled = frozenset(entry for entry in sys.path if os.path.abspath(entry) in found)
@@ -116,3 +117,15 @@ def _import_ours(name: str) -> "ModuleType":
         if not ours[thread]:
             del ours[thread]
 
+
+def drop_script_entry() -> None:
+    """
+    Remove the directory of the script or the working directory from `sys.path`, as `-P` does.
+
+    For commands of Holdfast. Their working directory is often one that a sandbox makes writable.
+    """
+    if sys.path and not sys.flags.safe_path:
+        first = os.path.realpath(sys.path[0] or ".")
+        # A checkout may be run from where it is.
+        if first != os.path.dirname(os.path.dirname(os.path.realpath(__file__))):
+            del sys.path[0]

@@ -196,7 +196,7 @@ def _make_parents(path: str) -> None:
 # -- what a server writes down
 
 
-class _Entry:
+class _LockedFile:
     """A file in a runtime directory, locked by this process."""
 
     def __init__(self, folder: int, name: str, file: int, path: str) -> None:
@@ -218,7 +218,7 @@ class _Entry:
 class Listed:
     """The registration of a server; ends with `remove` or with the process."""
 
-    def __init__(self, entry: _Entry, pointer: _Entry | None) -> None:
+    def __init__(self, entry: _LockedFile, pointer: _LockedFile | None) -> None:
         self.path = entry.path
         """The file that it is written down in."""
         self._entries = (entry,) if pointer is None else (pointer, entry)
@@ -270,7 +270,7 @@ def _names(secrets: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def _point_to(path: str, key: str) -> _Entry | None:
+def _point_to(path: str, key: str) -> _LockedFile | None:
     """Leave the path of an unusual directory where sandboxes of other servers look for it."""
     usual = _usual_folders()
     if path in usual:
@@ -281,7 +281,7 @@ def _point_to(path: str, key: str) -> _Entry | None:
     return None
 
 
-def _write(path: str, name: str, about: Mapping[str, object]) -> _Entry:
+def _write(path: str, name: str, about: Mapping[str, object]) -> _LockedFile:
     """
     Write and lock a file in a runtime directory.
 
@@ -311,7 +311,7 @@ def _write(path: str, name: str, about: Mapping[str, object]) -> _Entry:
             errno=error.errno,
             path=path,
         ) from error
-    return _Entry(folder, name, file, f"{path}/{name}")
+    return _LockedFile(folder, name, file, f"{path}/{name}")
 
 
 def _remove_abandoned(folder: int) -> None:

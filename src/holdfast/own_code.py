@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 from typing import NamedTuple
 
-__all__ = ["CodePaths", "code_paths", "drop_script_entry", "note_program", "programs"]
+__all__ = ["CodePaths", "code_paths", "note_program", "programs"]
 
 
 class CodePaths(NamedTuple):
@@ -25,20 +25,7 @@ class CodePaths(NamedTuple):
     loaded: tuple[str, ...]
     """Files and packages of modules that come from none of `installed`."""
     made: tuple[str, ...]
-    """Those of the others that are directories to create, since Python would look into them."""
-
-
-def drop_script_entry() -> None:
-    """
-    Remove the directory of the script or the working directory from `sys.path`, as `-P` does.
-
-    For commands of Holdfast. Their working directory is often one that a sandbox makes writable.
-    """
-    if sys.path and not sys.flags.safe_path and not sys.flags.isolated:
-        # Without `holdfast` in it: a checkout may be run from where it is.
-        entry = sys.path[0]
-        if os.path.realpath(entry or ".") != os.path.dirname(_HERE):
-            del sys.path[0]
+    """Directories among the others that sandboxes create, since Python looks into them."""
 
 
 # Other programs that this process runs outside of sandboxes. Replaced as a whole, never changed:
@@ -58,14 +45,10 @@ def programs() -> tuple[str, ...]:
     return _programs
 
 
-# The directory of this package.
-_HERE = os.path.dirname(os.path.realpath(__file__))
-
-
 def code_paths() -> CodePaths:
     """Return the paths of the modules that are loaded now, or could be loaded next."""
     prefixes = _unique(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
-    entries = _unique(*(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
+    entries = _unique(*(os.path.abspath(entry) for entry in sys.path))
     user_site = _user_site()
     installed = _unique(
         os.path.dirname(os.path.abspath(__file__)),

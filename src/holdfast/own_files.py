@@ -30,6 +30,8 @@ class OwnFiles(NamedTuple):
     """Directories, which sandboxes create if they are missing."""
     files: tuple[str, ...]
     """Files elsewhere that options or programs name."""
+    around: tuple[str, ...] = ()
+    """Directories of such files, which a profile may still make writable by name."""
 
 
 def holdfast_home(environ: Mapping[str, str]) -> Path:
@@ -55,15 +57,33 @@ def user_home(environ: Mapping[str, str]) -> Path:
 
 
 # Files named by options and by programs. Replaced as a whole, never changed: threads read it.
-_named: tuple[str, ...] = ()
+_named = OwnFiles((), ())
+
+# Names that are kept. A program names a few; the bound is for one that makes them up.
+_MOST = 512
 
 
-def keep_unchanged(path: str | os.PathLike[str]) -> None:
-    """Make a file of settings, rules or logs read-only in each sandbox from now on."""
+def keep_unchanged(path: str | os.PathLike[str], *, folder: bool = False) -> None:
+    """
+    Make a file of settings, rules or logs read-only in each sandbox from now on.
+
+    Args:
+        path: The file.
+        folder: Likewise its directory, unless a profile makes exactly that one writable. For a
+            file that is replaced, or that may be missing.
+    """
     global _named
     found = os.path.abspath(path)
-    if found not in _named:
-        _named = (*_named, found)
+    files, around = _named.files, _named.around
+    if not folder or os.path.lexists(found):
+        files = _added(files, found)
+    if folder:
+        around = _added(around, os.path.dirname(found))
+    _named = OwnFiles((), files, around)
+
+
+def _added(known: tuple[str, ...], path: str) -> tuple[str, ...]:
+    return known if path in known else (*known, path)[-_MOST:]
 
 
 _VARIABLES = (
@@ -78,7 +98,8 @@ _VARIABLES = (
 
 def own_files(environ: Mapping[str, str]) -> OwnFiles:
     """Return the files of Holdfast for processes with these variables, and for those without."""
-    return OwnFiles(_folders(tuple(environ.get(name, "") for name in _VARIABLES)), _named)
+    folders = _folders(tuple(environ.get(name, "") for name in _VARIABLES))
+    return _named._replace(folders=folders)
 
 
 @lru_cache(maxsize=16)

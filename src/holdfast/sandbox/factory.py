@@ -9,19 +9,19 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, partial
 
 from holdfast.errors import CannotEnforce, InvalidParams
 from holdfast.late_import import distrust
 from holdfast.local_servers import make_runtime_folders, reachable
+from holdfast.own_files import OwnFiles
 from holdfast.process.sandbox import CommandSandbox
 from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapEnforcer
 from holdfast.sandbox.enforcer import Enforcer, IsolationLevel, SandboxSupport
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
-from holdfast.sandbox.policy.disk import ChangingDisk
 from holdfast.sandbox.policy.own_paths import own_paths, settings_at
 from holdfast.sandbox.policy.policy import Policy
 
@@ -71,7 +71,7 @@ class Sandboxes:
         cwd: str,
         env: Mapping[str, str],
         threads: StartThreads | None = None,
-        settings: Sequence[str] = (),
+        settings: OwnFiles | None = None,
     ) -> CommandSandbox | CannotEnforce | None:
         """
         Return the sandbox for a profile; see `process.sandbox.SandboxSource`.
@@ -81,7 +81,7 @@ class Sandboxes:
             cwd: The working directory of the command.
             env: The environment of the command.
             threads: Threads for look-ups on the disk.
-            settings: Files with settings of the caller, to keep read-only in addition.
+            settings: Settings of the caller, to keep read-only in addition to our own.
         """
         with self._enforcer.planning():
             try:
@@ -104,7 +104,11 @@ class Sandboxes:
                 return error
 
     def _resolve(
-        self, context: SandboxContext, cwd: str, env: Mapping[str, str], settings: Sequence[str]
+        self,
+        context: SandboxContext,
+        cwd: str,
+        env: Mapping[str, str],
+        settings: OwnFiles | None,
     ) -> tuple[Policy, tuple[str, ...]]:
         """Return the policy of a profile, and its gaps that no enforcer can close."""
         # A caller with other variables may have servers of its own, as for `holdfast-sh`.
@@ -117,8 +121,8 @@ class Sandboxes:
             home=self._home,
             uid=os.getuid(),
             reachable=servers,
-            own=(*own.paths, *settings_at(settings)) if settings else own.paths,
-            disk=_DISK,
+            own=own.paths if settings is None else (*own.paths, *settings_at(settings)),
+            makes=True,
         )
         policy = resolve(context, facts)
         # With a network, a command can reach a server without a token and leave its sandbox.
@@ -130,10 +134,6 @@ class Sandboxes:
                 distrust(entry for _, entry in writable)
                 gaps += tuple(_import_gap(path) for path, _ in writable)
         return policy, gaps
-
-
-# Directories of Holdfast that a command could create are created first.
-_DISK = ChangingDisk()
 
 
 def _import_gap(path: str) -> str:

@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.linux.device_namespace import DeviceNamespace
@@ -80,7 +81,9 @@ class BubblewrapSandbox:
         """
         made = _plan(policy, support, devices=None if devices is None else devices.folder)
         known = (*policy_gaps(policy, support.landlock_abi), *support.gaps, *gaps)
-        self.enforcement = Enforcement(isolation=support.isolation, gaps=known)
+        self.enforcement = Enforcement(
+            isolation=support.isolation, gaps=known, protected=policy.own_paths or UNSET
+        )
         """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
         self._mount_points = mount_points
@@ -228,6 +231,7 @@ class BubblewrapSandbox:
             self.close()
             raise
         child.ended = self.close
+        child.enforcement, child.cwd = self.enforcement, launch.cwd
         return child
 
     def _spec_for(self, cwd: str) -> SandboxSpec:

@@ -29,6 +29,7 @@ from holdfast.protocol.sandbox import (
 from holdfast.protocol.sandbox_folders import check_folders
 from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
 from holdfast.sandbox.policy.own_paths import OwnPath
+from holdfast.sandbox.policy.own_rules import keep_own, refuse_own_links
 from holdfast.sandbox.policy.policy import (
     KEPT_NAMES,
     PATH_MAX,
@@ -38,6 +39,7 @@ from holdfast.sandbox.policy.policy import (
     Rule,
     Why,
     parent_of,
+    rule_above,
 )
 from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, read_entries
 from holdfast.sandbox.profile.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
@@ -104,6 +106,8 @@ class PolicyInputs:
     """Sockets and token files of this user's Holdfast servers."""
     own: tuple[OwnPath, ...] = ()
     """Code and settings of Holdfast, which no command may write."""
+    makes: bool = False
+    """True to create missing directories of settings that a command could create."""
     disk: Disk = HOST
     """File system to look at; another one in tests."""
 
@@ -205,7 +209,7 @@ class _PolicyBuilder:
     by then, so the order of the steps is part of the meaning.
     """
 
-    def __init__(self, profile: ProfileRequest, facts: PolicyInputs, disk: Disk) -> None:
+    def __init__(self, profile: ProfileRequest, facts: PolicyInputs, disk: RememberedDisk) -> None:
         self.rules: dict[str, Rule] = {}
         self.links: list[tuple[str, str]] = []
         self.globs = list(profile.globs)
@@ -285,13 +289,11 @@ class _PolicyBuilder:
             self._hide_from_all(path)
         # After all denials are known, and before read-only rules are added on purpose.
         self._drop_reading_below_denied()
-        for own in self._facts.own:
-            self._keep_own(own)
+        keep_own(self.rules, self._facts.own, self._disk, makes=self._facts.makes)
         if names:
             for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
                 self._protect(rule)
-        for own in self._facts.own:
-            self._judge_own_links(own)
+        refuse_own_links(self.rules, self._facts.own)
         # Last: every rule inside of a writable root needs directories that keep their names.
         for rule in list(self.rules.values()):
             self._cover_or_pin(rule)
@@ -445,31 +447,6 @@ class _PolicyBuilder:
             return
         self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")
 
-    def _keep_own(self, own: OwnPath) -> None:
-        """Make a path of Holdfast read-only, if an entry makes it writable."""
-        at = self.rules.get(own.path)
-        if own.below == "nothing":
-            for path in [path for path in self.rules if path.startswith(f"{own.path}/")]:
-                if self.rules[path].access == "write":
-                    self.rules[path] = self.rules[path]._replace(access="read", why=own.why)
-        elif own.below == "named or itself" and at is not None and at.access == "write":
-            # A script's directory that is the workspace: what is loaded from it has its own path.
-            return
-        over = at or self._above(own.path)
-        if over is None or over.access != "write":
-            return
-        kind = trace(own.path, self._disk).kind
-        if kind is None and own.is_made and self._disk.make_folder(own.path):
-            kind = "directory"
-        self.rules[own.path] = Rule(own.path, "read", kind, own.why)
-
-    def _judge_own_links(self, own: OwnPath) -> None:
-        """Raise `CannotEnforce` if a command could lead this process to other code or settings."""
-        for link in own.links:
-            over = self._above(link)
-            if over is not None and over.access == "write":
-                raise CannotEnforce(_OWN_LINKS[own.why].format(link=link, path=own.path))
-
     def _drop_reading_below_denied(self) -> None:
         """Drop readable rules below a denied one: only writing reopens it, as in Codex."""
         for path in sorted(self.rules):
@@ -580,12 +557,7 @@ class _PolicyBuilder:
 
     def _above(self, path: str) -> Rule | None:
         """Return the rule of the nearest directory above a path, or None."""
-        while path != "/":
-            path = parent_of(path)
-            rule = self.rules.get(path)
-            if rule is not None:
-                return rule
-        return None
+        return rule_above(self.rules, path)
 
 
 def _refuse_impossible(path: str) -> None:
@@ -608,13 +580,6 @@ def _refuse_impossible(path: str) -> None:
             f" the {PATH_MAX - 1:,} of a path"
         )
 
-
-_OWN_LINKS: Final = {
-    "code": "cannot keep the code of this server read-only because it was started by writable"
-    " symlink {link}: start it by {path}",
-    "settings": "cannot keep the settings of Holdfast read-only because they are behind writable"
-    " symlink {link}: name {path} instead, for example in HOLDFAST_HOME",
-}
 
 _WORDS: Final = {"read": "read-only", "write": "writable", "deny": "deny-read"}
 

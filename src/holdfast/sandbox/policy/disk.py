@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from holdfast.sandbox.policy.exhausted import raise_exhausted
 from holdfast.sandbox.policy.path_fingerprint import PathFingerprint
 
-__all__ = ["HOST", "ChangingDisk", "Disk", "HostDisk", "RememberedDisk", "Seen", "Traced", "trace"]
+__all__ = ["HOST", "Disk", "HostDisk", "RememberedDisk", "Seen", "Traced", "trace"]
 
 T = TypeVar("T")
 
@@ -45,9 +43,6 @@ class Disk(Protocol):
 
     def text(self, path: str) -> str:
         """Return the first 4 KiB of a file; an empty text if it cannot be read."""
-
-    def make_folder(self, path: str) -> bool:
-        """Create a directory of Holdfast, where that is wanted; return True if it exists now."""
 
 
 class HostDisk:
@@ -118,42 +113,8 @@ class HostDisk:
             raise_exhausted(error)
             return ""
 
-    def make_folder(self, path: str) -> bool:
-        return False
-
 
 HOST = HostDisk()
-
-
-class ChangingDisk(HostDisk):
-    """The disk of this machine, on which directories of Holdfast are created."""
-
-    __slots__ = ()
-
-    def make_folder(self, path: str) -> bool:
-        missing: list[str] = []
-        while not os.path.isdir(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        # A missing home or mount point is not ours to create: then the first missing directory
-        # is kept missing.
-        if any(os.path.basename(one) not in _OURS for one in missing[1:]):
-            return False
-        try:
-            for one in reversed(missing):
-                with suppress(FileExistsError):
-                    os.mkdir(one, 0o700)
-        except OSError as error:
-            raise_exhausted(error)
-            return False
-        return True
-
-
-# Directories on the way to those of Holdfast and of Python that may be created.
-_OURS: Final = frozenset(
-    (".cache", ".config", ".local", "holdfast", "lib", "share", "state")
-    + (f"python{sys.version_info[0]}.{sys.version_info[1]}",)
-)
 
 
 class RememberedDisk:
@@ -222,15 +183,12 @@ class RememberedDisk:
     def text(self, path: str) -> str:
         return self._keep(self._disk.text, path)
 
-    def make_folder(self, path: str) -> bool:
-        if not self._disk.make_folder(path):
-            return False
-        # What was missing before is there now.
+    def forget_missing(self, path: str) -> None:
+        """Forget that a path or a directory above it was missing: it has been created."""
         for known in [known for known, seen in self._kinds.items() if seen is None]:
             if f"{path}/".startswith(f"{known}/"):
                 del self._kinds[known]
         self._again = None
-        return self.kind(path) == "directory"
 
     def _keep(self, ask: Callable[[str], T], path: str) -> T:
         key = (ask, path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from holdfast.sandbox.policy.policy import Policy, Rule
+from holdfast.sandbox.policy.policy import OWN_REASONS, Policy, Rule
 
 __all__ = ["Row", "Topic", "explain"]
 
@@ -30,8 +30,7 @@ _WHY: Final = {
     "platform": "part of `minimal`",
     "protected": "a protected name in a writable directory",
     "gitdir": "where a `.git` file points to",
-    "code": "this server runs from it",
-    "settings": "settings of Holdfast",
+    **OWN_REASONS,
     "cover": "something below it has to stay missing",
     "pin": "keeps its name because of what is in it",
     "glob": "matches a denied pattern",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from holdfast.own_code import CodePaths, code_paths, programs
@@ -21,7 +21,7 @@ __all__ = ["OwnPath", "OwnPaths", "own_paths", "settings_at"]
 
 Below = Literal["nothing", "named", "named or itself"]
 """
-What a profile may still make writable.
+Paths that a profile may still make writable.
 
 - `nothing`: neither the path nor anything below it
 - `named`: a path below it, if an entry names that path
@@ -54,13 +54,13 @@ class OwnPaths(NamedTuple):
 _FRESH: Final = 1.0
 
 
-class _Known(NamedTuple):
+class _Collected(NamedTuple):
     until: float
     key: object
     found: OwnPaths
 
 
-_known: _Known | None = None
+_known: _Collected | None = None
 
 
 def own_paths(environ: Mapping[str, str]) -> OwnPaths:
@@ -76,13 +76,17 @@ def own_paths(environ: Mapping[str, str]) -> OwnPaths:
         # The same object as before where nothing changed, which compares faster.
         if known is not None and known.found == found:
             found = known.found
-        known = _known = _Known(now + _FRESH, key, found)
+        known = _known = _Collected(now + _FRESH, key, found)
     return known.found
 
 
-def settings_at(paths: Sequence[str]) -> tuple[OwnPath, ...]:
-    """Return more files with settings, to keep read-only in one sandbox."""
-    return tuple(_own(path, "settings") for path in paths)
+def settings_at(files: OwnFiles) -> tuple[OwnPath, ...]:
+    """Return the paths of settings to keep read-only."""
+    return (
+        *(_own(path, "settings", is_made=True) for path in files.folders),
+        *(_own(path, "settings", below="named or itself") for path in files.around),
+        *(_own(path, "settings") for path in files.files),
+    )
 
 
 def _collect(code: CodePaths, files: OwnFiles) -> OwnPaths:
@@ -93,8 +97,7 @@ def _collect(code: CodePaths, files: OwnFiles) -> OwnPaths:
         *(_own(path, "code", below="named or itself") for path in code.searched),
         *(_own(path, "code") for path in code.loaded),
         *(_own(path, "code", is_made=True) for path in code.made),
-        *(_own(path, "settings", is_made=True) for path in files.folders),
-        *(_own(path, "settings") for path in files.files),
+        *settings_at(files),
     ]
     searched = tuple((_own(path, "code").path, path) for path in code.searched)
     return OwnPaths(tuple(_merged(every)), searched)

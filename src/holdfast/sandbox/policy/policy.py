@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from holdfast.protocol.process import ProtectedPath
 from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.profile.globs import Glob
 
 __all__ = [
     "KEPT_NAMES",
     "NO_LANDLOCK",
+    "OWN_REASONS",
     "PATH_MAX",
     "PROTECTED_NAMES",
     "Kind",
@@ -27,6 +29,7 @@ __all__ = [
     "Standing",
     "Why",
     "parent_of",
+    "rule_above",
 ]
 
 # From `linux/limits.h`; Python has no constant for it.
@@ -46,6 +49,12 @@ Names that stay read-only as well, but only if they exist.
 They hold rules for commands, and those of a project can only restrict. A command gains nothing
 by creating them, so a missing one is not covered by an empty directory.
 """
+
+OWN_REASONS: Mapping[str, str] = {
+    "code": "the server runs from it",
+    "settings": "it has settings, state or logs of Holdfast",
+}
+"""Reasons why paths of Holdfast itself are read-only, by the origin of their rules."""
 
 Standing = Literal["read", "write", "deny", "hidden"]
 """Access to a path. `hidden`: no rule covers the path, so it does not exist in the sandbox."""
@@ -152,6 +161,14 @@ class Policy:
         """Paths below a writable one that stay read-only though no entry says so."""
         return self._paths("read", {"protected", "gitdir", "code", "settings", "cover"})
 
+    @property
+    def own_paths(self) -> tuple[ProtectedPath, ...]:
+        """Paths of Holdfast itself that are read-only though an entry makes them writable."""
+        return tuple(
+            ProtectedPath(path=path, reason=OWN_REASONS[self.rules[path].why])
+            for path in self._paths("read", set(OWN_REASONS))
+        )
+
     def access(self, path: str, *, directory: bool = False) -> Literal["read", "write", "deny"]:
         """
         Return the access to a path; `deny` for a hidden path, too.
@@ -231,3 +248,13 @@ def _ways_in(policy: Policy) -> frozenset[str]:
 def parent_of(path: str) -> str:
     """Return the directory of an absolute path; `/` for `/`."""
     return path[: path.rindex("/")] or "/"
+
+
+def rule_above(rules: Mapping[str, Rule], path: str) -> Rule | None:
+    """Return the rule of the nearest directory above a path, or None."""
+    while path != "/":
+        path = parent_of(path)
+        rule = rules.get(path)
+        if rule is not None:
+            return rule
+    return None
