@@ -114,7 +114,10 @@ def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _usual_folders() -> tuple[str, ...]:
     """Return the directories of servers that are started without special variables."""
-    return _folders({"HOME": database_home()})
+    home = database_home()
+    found = _folders({"HOME": home})
+    # Some users have no home, as `nobody`. Servers of theirs find each other in `/tmp`.
+    return found if _is_private_base(home) else (*found[:-1], f"/tmp/holdfast-{os.geteuid()}")
 
 
 # Most paths have no links, and each part of a path costs a system call.
