@@ -67,8 +67,10 @@ class _TrustedFirst:
     ) -> "ModuleSpec | None":
         if path is not None:
             return None
-        # An empty entry stands for the working directory.
-        trusted = [entry for entry in sys.path if entry and entry not in self.distrusted]
+        # Relative entries, as the empty one, depend on the working directory.
+        trusted = [
+            entry for entry in sys.path if entry.startswith("/") and entry not in self.distrusted
+        ]
         found: ModuleSpec | None = self._find_on_path(name, trusted, target)
         # A directory without `__init__.py`: the other entries may have the real module.
         if found is not None and found.loader is not None:
@@ -94,8 +96,9 @@ def distrust(entries: "Iterable[str]") -> None:
         _finder = _TrustedFirst(sys.meta_path[at])
         sys.meta_path.insert(at, _finder)
     found = frozenset(entries)
-    # In the spelling of `sys.path`, which may be relative.
-    spelled = frozenset(entry for entry in sys.path if os.path.abspath(entry) in found)
+    # In the spelling of `sys.path`, which may have a slash at the end. Relative ones are not
+    # trusted in any case.
+    spelled = frozenset(entry for entry in sys.path if entry.rstrip("/") in found)
     if not spelled <= _finder.distrusted:
         _finder.distrusted |= spelled
 

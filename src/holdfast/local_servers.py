@@ -117,7 +117,8 @@ def _usual_folders() -> tuple[str, ...]:
     home = database_home()
     found = _folders({"HOME": home})
     # Some users have no home, as `nobody`. Servers of theirs find each other in `/tmp`.
-    return found if _is_private_base(home) else (*found[:-1], f"/tmp/holdfast-{os.geteuid()}")
+    shared = f"/tmp/holdfast-{os.geteuid()}"  # noqa: S108 - refused unless it is only this user's
+    return found if _is_private_base(home) else (*found[:-1], shared)
 
 
 # Most paths have no links, and each part of a path costs a system call.
@@ -361,20 +362,36 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-# Secrets and sockets of this process. Replaced as a whole, never changed: other threads read it.
-_own: tuple[Reachable, ...] = ()
+class _Hiding:
+    """Secrets and sockets of this process."""
+
+    def __init__(self, what: Reachable) -> None:
+        self.what = what._replace(secrets=tuple(_names(what.secrets)))
+
+    def follow(self) -> Reachable:
+        """Return the paths, with those that links lead to by now and led to before."""
+        # What was in use before a renewal may still be valid.
+        known = self.what.secrets
+        new = [real for path in known if (real := os.path.realpath(path)) not in known]
+        if new:
+            self.what = self.what._replace(secrets=(*known, *dict.fromkeys(new)))
+        return self.what
+
+
+# Replaced as a whole, never changed: other threads read it.
+_own: tuple[_Hiding, ...] = ()
 
 
 @contextmanager
 def hide(what: Reachable) -> Iterator[None]:
     """Hide paths of this process from commands in its sandboxes, for the duration of the block."""
     global _own
-    named = Reachable(tuple(_names(what.secrets)), what.sockets, what.open_urls)
-    _own = (*_own, named)
+    hiding = _Hiding(what)
+    _own = (*_own, hiding)
     try:
         yield
     finally:
-        _own = tuple(one for one in _own if one is not named)
+        _own = tuple(one for one in _own if one is not hiding)
 
 
 class _Known(NamedTuple):
@@ -405,7 +422,7 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     """
     places = (folder for each in (environ, *others) for folder in _folders(each))
     known = _look(tuple(dict.fromkeys((*places, *_usual_folders()))))
-    every = [*_own, *map(_reachable_by, known.listed)]
+    every = [*(one.follow() for one in _own), *map(_reachable_by, known.listed)]
     secrets = {os.path.realpath(path) for one in every for path in one.secrets}
     return Reachable(
         tuple(sorted(secrets.union(known.folders))),

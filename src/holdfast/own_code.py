@@ -7,6 +7,8 @@ imports later, or one that the next start imports, and its code would run outsid
 
 import os
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from types import ModuleType
 from typing import NamedTuple
 
@@ -48,21 +50,21 @@ def programs() -> tuple[str, ...]:
 def code_paths() -> CodePaths:
     """Return the paths of the modules that are loaded now, or could be loaded next."""
     prefixes = _unique(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
-    entries = _unique(*(os.path.abspath(entry) for entry in sys.path))
-    user_site = _user_site()
+    entries = _unique(*_absolute(sys.path))
+    # Read at each start of the interpreter.
+    made = tuple(path for path in (_user_site(), sys.pycache_prefix) if path)
     installed = _unique(
         os.path.dirname(os.path.abspath(__file__)),
         *(f"{prefix}/{name}" for prefix in prefixes for name in ("bin", "lib", "lib64")),
         *(entry for entry in entries if _is_below(entry, prefixes)),
-        *((user_site,) if user_site else ()),
+        *made,
         # A link in a directory of programs may lead to an interpreter elsewhere.
         *(path for path in (sys.executable, getattr(sys, "_base_executable", "")) if path),
         *_programs,
     )
     searched = tuple(entry for entry in entries if not _is_below(entry, installed))
     loaded, caches = _loaded(installed)
-    made = (*((user_site,) if user_site else ()), *caches)
-    return CodePaths(installed, prefixes, searched, loaded, made)
+    return CodePaths(installed, prefixes, searched, loaded, (*made, *caches))
 
 
 def _user_site() -> str | None:
@@ -96,10 +98,18 @@ def _places(module: ModuleType) -> list[str]:
     try:
         below = getattr(module, "__path__", None)
         places = [getattr(module, "__file__", None)] if below is None else list(below)
-        return [os.path.abspath(place) for place in places if isinstance(place, str)]
-    # A module may define attributes of any kind, and `abspath` needs a working directory.
-    except Exception:
+        return _absolute(place for place in places if isinstance(place, str))
+    except Exception:  # noqa: BLE001 - a module may define these names as anything
         return []
+
+
+def _absolute(paths: Iterable[str]) -> list[str]:
+    """Return absolute paths; relative ones are left out if the working directory is gone."""
+    found: list[str] = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found.append(os.path.abspath(path))
+    return found
 
 
 def _unique(*paths: str) -> tuple[str, ...]:

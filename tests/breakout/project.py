@@ -78,7 +78,6 @@ class Project:
         self, *argv: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program as the user."""
-        user = {} if self.user is None else {"user": self.user, "group": self.user}
         return subprocess.run(
             argv,
             cwd=cwd or self.work,
@@ -87,8 +86,9 @@ class Project:
             text=True,
             timeout=2 * LIMIT,
             check=False,
-            **user,  # type: ignore[arg-type]  # the keywords of a user
-            **({} if self.user is None else {"extra_groups": []}),
+            user=self.user,
+            group=self.user,
+            extra_groups=None if self.user is None else [],
         )
 
     def run(
@@ -101,8 +101,8 @@ class Project:
     ) -> "subprocess.CompletedProcess[str]":
         """Run a script of the shell by `holdfast run`."""
         options = ["--sandbox", "workspace-write"] if sandboxed else []
-        command = [self.python, "-m", "holdfast", "run", *options, "--", "/bin/sh", "-c", script]
-        return self.call(*command, env=env, cwd=cwd)
+        words = ["-m", "holdfast", "run", *options, "--", "/bin/sh", "-c", script]
+        return self.call(self.python, *words, env=env, cwd=cwd)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ What a command changes there runs outside of every sandbox, now or at the next s
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -193,11 +192,15 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
         folder.mkdir(0o700)
         env = {"HOME": str(folder)}
     project.give(folder)
-    user = {} if project.user is None else {"user": project.user, "group": project.user}
     command = (str(project.python), "-m", "holdfast", "serve")
     variables = {"PATH": "/usr/bin:/bin", "HOME": str(project.home), **env}
-    # Where the list of others is: with root, the tests' own home.
-    with serving("--listen", "ws://127.0.0.1:0", command=command, env=variables, **user):
+    with serving(
+        *("--listen", "ws://127.0.0.1:0"),
+        command=command,
+        env=variables,
+        user=project.user,
+        group=project.user,
+    ):
         (listed,) = [path for path in folder.rglob("*") if path.is_file()]
         token = json.loads(listed.read_text())["token"]
         assert token in project.run(READ.format(path=listed.parent), sandboxed=False).stdout

@@ -24,13 +24,17 @@ from holdfast.local_servers import (
 
 Environ = dict[str, str]
 
+ACCOUNT = [""]
+"""The home of the user in the user database."""
+
 
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environ:
     # No other server of the user who runs the tests is to be seen.
     account = tmp_path / "account"
     account.mkdir(0o700)
-    monkeypatch.setattr(local_servers, "database_home", lambda: str(account))
+    monkeypatch.setattr(local_servers, "database_home", lambda: ACCOUNT[-1])
+    ACCOUNT[-1] = str(account)
     runtime = tmp_path / "runtime"
     runtime.mkdir(0o700)
     return {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(tmp_path / "home")}
@@ -40,7 +44,7 @@ def secrets(environ: Environ) -> tuple[str, ...]:
     """The folders that are hidden whatever is in them: those of all variables, if they exist."""
     others = [{**environ, "XDG_RUNTIME_DIR": base} for base in ("", f"/run/user/{os.geteuid()}")]
     host = os.uname().nodename
-    homes = (environ["HOME"], local_servers.database_home())
+    homes = (environ["HOME"], ACCOUNT[-1])
     below = {f"{home}/.local/state/holdfast/run-{host}" for home in homes}
     return tuple(sorted(below.union(map(runtime_folder, [environ, *others]))))
 
@@ -225,9 +229,7 @@ def test_all_directories_of_a_user_are_read(environ: Environ) -> None:
     server.remove()
 
 
-def test_directories_of_other_variables_are_read_as_well(
-    environ: Environ, tmp_path: Path
-) -> None:
+def test_directories_of_other_variables_are_read_as_well(environ: Environ, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir(0o700)
     theirs = {"XDG_RUNTIME_DIR": str(other)}
@@ -275,7 +277,7 @@ def test_a_pointer_to_a_directory_that_is_no_servers_is_ignored(
     environ: Environ, tmp_path: Path, path: str
 ) -> None:
     tmp_path.chmod(0o755)
-    server = list_server("ws://127.0.0.1:4500", {"HOME": local_servers.database_home()})
+    server = list_server("ws://127.0.0.1:4500", {"HOME": ACCOUNT[-1]})
     Path(server.path).write_text(json.dumps({"folder": path.format(tmp_path=tmp_path)}))
     assert reachable(environ) == Reachable(secrets(environ))
     server.remove()

@@ -29,7 +29,7 @@ from holdfast.protocol.sandbox import (
 from holdfast.protocol.sandbox_folders import check_folders
 from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
 from holdfast.sandbox.policy.own_paths import OwnPath
-from holdfast.sandbox.policy.own_rules import keep_own, refuse_own_links
+from holdfast.sandbox.policy.own_rules import keep_own, keep_own_links
 from holdfast.sandbox.policy.policy import (
     KEPT_NAMES,
     PATH_MAX,
@@ -290,10 +290,10 @@ class _PolicyBuilder:
         # After all denials are known, and before read-only rules are added on purpose.
         self._drop_reading_below_denied()
         keep_own(self.rules, self._facts.own, self._disk, makes=self._facts.makes)
+        keep_own_links(self.rules, self._facts.own, self._disk)
         if names:
             for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
                 self._protect(rule)
-        refuse_own_links(self.rules, self._facts.own)
         # Last: every rule inside of a writable root needs directories that keep their names.
         for rule in list(self.rules.values()):
             self._cover_or_pin(rule)

@@ -12,9 +12,9 @@ from holdfast.errors import CannotEnforce
 from holdfast.sandbox.policy.disk import RememberedDisk, trace
 from holdfast.sandbox.policy.exhausted import raise_exhausted
 from holdfast.sandbox.policy.own_paths import OwnPath
-from holdfast.sandbox.policy.policy import Rule, rule_above
+from holdfast.sandbox.policy.policy import Rule, parent_of, rule_above
 
-__all__ = ["keep_own", "refuse_own_links"]
+__all__ = ["keep_own", "keep_own_links"]
 
 
 def keep_own(
@@ -49,18 +49,28 @@ def keep_own(
             rules[own.path] = Rule(own.path, "read", kind, own.why)
 
 
-def refuse_own_links(rules: dict[str, Rule], paths: Iterable[OwnPath]) -> None:
+def keep_own_links(rules: dict[str, Rule], paths: Iterable[OwnPath], disk: RememberedDisk) -> None:
     """
-    Refuse rules by which a command could lead this process to other code or settings.
+    Make the directories read-only that have a link to code or settings in them.
+
+    By another link, a command could lead this process or the next one elsewhere. No mount can
+    keep a link in place.
 
     Raises:
-        CannotEnforce: A path leads through a link that a command could replace.
+        CannotEnforce: An entry makes such a directory writable by name, most often a workspace.
     """
     for own in paths:
         for link in own.links:
             over = rule_above(rules, link)
-            if over is not None and over.access == "write":
+            if over is None or over.access != "write":
+                continue
+            folder = parent_of(link)
+            # As `/home`, which is a link on some systems, in a writable `/`.
+            if not disk.can_create(folder):
+                continue
+            if folder in rules:
                 raise CannotEnforce(_LINKS[own.why].format(link=link, path=own.path))
+            rules[folder] = Rule(folder, "read", "directory", own.why)
 
 
 _LINKS: Final = {
