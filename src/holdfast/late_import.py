@@ -127,8 +127,20 @@ def drop_script_entry() -> None:
 
     For commands of Holdfast. Their working directory is often one that a sandbox makes writable.
     """
-    if sys.path and not sys.flags.safe_path:
-        first = os.path.realpath(sys.path[0] or ".")
-        # A checkout may be run from where it is.
-        if first != os.path.dirname(os.path.dirname(os.path.realpath(__file__))):
-            del sys.path[0]
+    if not sys.path or sys.flags.safe_path:
+        return
+    first = os.path.realpath(sys.path[0]) if sys.path[0] else ""
+    # A checkout may be run from where it is.
+    if first == os.path.dirname(os.path.dirname(os.path.realpath(__file__))):
+        return
+    # A program around this one may have put another directory first.
+    script = os.path.dirname(os.path.realpath(sys.argv[0])) if sys.argv else ""
+    if not first or first in (script, _working_directory()):
+        del sys.path[0]
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""

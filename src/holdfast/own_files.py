@@ -121,7 +121,8 @@ def _folders(values: tuple[str, ...]) -> tuple[str, ...]:
     shell = environ["HOLDFAST_SH_HOME"]
     if shell:
         found.append(Path(shell))
-    absolute = (os.path.abspath(path) for path in found)
+    # Without a home, `expanduser` leaves the tilde where it is.
+    absolute = (os.path.abspath(path) for path in found if path.parts[:1] != ("~",))
     return tuple(dict.fromkeys(path for path in absolute if path != "/"))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,16 @@ class Project:
         if self.user is not None:
             os.chown(path, self.user, self.user, follow_symlinks=False)
 
+    @property
+    def owner(self) -> dict[str, Any]:
+        """Arguments by which `subprocess` starts a program of the user."""
+        groups: list[int] | None = None if self.user is None else []
+        return {"user": self.user, "group": self.user, "extra_groups": groups}
+
+    def variables(self, **more: str) -> dict[str, str]:
+        """Return the variables of the user."""
+        return {"PATH": "/usr/bin:/bin", "HOME": str(self.home), **more}
+
     def call(
         self, *argv: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> "subprocess.CompletedProcess[str]":
@@ -81,14 +92,12 @@ class Project:
         return subprocess.run(
             argv,
             cwd=cwd or self.work,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(self.home), **(env or {})},
+            env=self.variables(**(env or {})),
             capture_output=True,
             text=True,
             timeout=2 * LIMIT,
             check=False,
-            user=self.user,
-            group=self.user,
-            extra_groups=None if self.user is None else [],
+            **self.owner,
         )
 
     def run(

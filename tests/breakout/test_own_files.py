@@ -7,9 +7,15 @@ What a command changes there runs outside of every sandbox, now or at the next s
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import holdfast
+from holdfast.local_servers import Reachable, hide
+from holdfast.process.backend import LocalBackend
+from tests.breakout.ground import PROFILES, Prepared
+from tests.breakout.harness import LIMIT, params, printed
 from tests.breakout.project import USERS, Project, projects
 from tests.e2e.wire import serving
 
@@ -75,6 +81,22 @@ def test_code_behind_a_link_that_a_command_could_replace_is_refused(project: Pro
     done = project.run("echo started")
     assert "started" not in done.stdout
     assert f"writable symlink {project.work}/.venv: start it by" in done.stderr, done.stderr
+
+
+async def test_clients_of_a_server_are_told_the_reason(project: Project) -> None:
+    """Over the wire, and for files, which no sandbox is built for."""
+    url = f"unix://{project.home}/socket"
+    command = (str(project.python), "-m", "holdfast", "serve")
+    with serving("--listen", url, command=command, env=project.variables(), **project.owner):
+        async with holdfast.connect(url) as env:
+            env.cwd, env.sandbox = str(project.work), "workspace-write"
+            done = await env.run("echo x > .venv/new")
+            with pytest.raises(holdfast.HoldfastError, match="the server runs from it"):
+                await env.files.write(f"{project.work}/.venv/new", "x")
+            await env.files.write(f"{project.work}/mine", "x")
+    assert not (project.work / ".venv/new").exists()
+    assert done.denial is not None
+    assert done.denial.reason == "the server runs from it", done
 
 
 PROGRAM = """
@@ -193,13 +215,11 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
         env = {"HOME": str(folder)}
     project.give(folder)
     command = (str(project.python), "-m", "holdfast", "serve")
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(project.home), **env}
     with serving(
         *("--listen", "ws://127.0.0.1:0"),
         command=command,
-        env=variables,
-        user=project.user,
-        group=project.user,
+        env=project.variables(**env),
+        **project.owner,
     ):
         (listed,) = [path for path in folder.rglob("*") if path.is_file()]
         token = json.loads(listed.read_text())["token"]
@@ -207,3 +227,37 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
         done = project.run(READ.format(path=listed.parent))
     assert token not in done.stdout, done
     assert "Permission denied" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["certbot", "kubernetes"])
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_key_behind_a_link_stays_hidden_when_the_link_changes(
+    backend: LocalBackend, ground: Prepared, kind: str
+) -> None:
+    """A renewal makes a new key, and the link of the server's option leads there."""
+    folder = ground.path("outside")
+    keys = [folder / str(number) / "key" for number in (1, 2, 3)]
+    for key in keys:
+        key.parent.mkdir()
+        key.write_text("the key")
+    link = folder / "live"
+    named = link if kind == "certbot" else link / "key"
+
+    def lead_to(key: Path) -> None:
+        link.unlink(missing_ok=True)
+        link.symlink_to(key if kind == "certbot" else key.parent)
+
+    async def read() -> str:
+        words = ("/bin/cat", *map(str, keys))
+        start = params(ground, *words, sandbox=PROFILES["workspace"](ground))
+        return await printed(backend, start, limit=LIMIT)
+
+    lead_to(keys[0])
+    with hide(Reachable((str(named),))):
+        # The same request each time, whose policy is made once and kept.
+        assert await read() == "the key" * 2
+        lead_to(keys[1])
+        assert await read() == "the key"
+        lead_to(keys[2])
+        assert await read() == ""
+    assert await read() == "the key" * 3

@@ -14,7 +14,7 @@ from functools import cache, partial
 
 from holdfast.errors import CannotEnforce, InvalidParams
 from holdfast.late_import import distrust
-from holdfast.local_servers import make_runtime_folders, reachable
+from holdfast.local_servers import make_runtime_folders, reachable, runtime_folder
 from holdfast.own_files import OwnFiles
 from holdfast.process.sandbox import CommandSandbox
 from holdfast.process.start_threads import StartThreads, call_in_daemon
@@ -111,6 +111,9 @@ class Sandboxes:
         settings: OwnFiles | None,
     ) -> tuple[Policy, tuple[str, ...]]:
         """Return the policy of a profile, and its gaps that no enforcer can close."""
+        # systemd removes a runtime directory with the last login of its user.
+        if not os.path.isdir(runtime_folder(self._environ)):
+            make_runtime_folders(self._environ)
         # A caller with other variables may have servers of its own, as for `holdfast-sh`.
         servers = reachable(self._environ, env)
         own = own_paths(self._environ)
@@ -131,6 +134,7 @@ class Sandboxes:
         if policy.isolates:
             writable = [one for one in own.searched if policy.access(one[0]) == "write"]
             if writable:
+                # What this program imports from now on must not be what a command wrote there.
                 distrust(entry for _, entry in writable)
                 gaps += tuple(_import_gap(path) for path, _ in writable)
         return policy, gaps
