@@ -53,6 +53,7 @@ CODE = (
 )
 
 
+@pytest.mark.requirement("security.own.code")
 @SANDBOXED
 def test_a_command_cannot_change_the_code_of_its_server(project: Project, sandboxed: bool) -> None:
     script = attempts(*reversed(CODE))
@@ -63,6 +64,7 @@ def test_a_command_cannot_change_the_code_of_its_server(project: Project, sandbo
         assert os.readlink(project.python) != "/bin/true"
 
 
+@pytest.mark.requirement("security.own.reason")
 def test_a_denied_write_to_the_code_is_reported_with_its_reason(project: Project) -> None:
     done = project.run("echo fine > mine && echo x > .venv/new")
     assert (project.work / "mine").read_text() == "fine\n"
@@ -73,6 +75,7 @@ def test_a_denied_write_to_the_code_is_reported_with_its_reason(project: Project
     ), done.stderr
 
 
+@pytest.mark.requirement("security.own.links")
 def test_code_behind_a_link_that_a_command_could_replace_is_refused(project: Project) -> None:
     real = project.home / "real"
     (project.work / ".venv").rename(real)
@@ -83,6 +86,7 @@ def test_code_behind_a_link_that_a_command_could_replace_is_refused(project: Pro
     assert f"writable symlink {project.work}/.venv: start it by" in done.stderr, done.stderr
 
 
+@pytest.mark.requirement("security.own.reason")
 async def test_clients_of_a_server_are_told_the_reason(project: Project) -> None:
     """Over the wire, and for files, which no sandbox is built for."""
     url = f"unix://{project.home}/socket"
@@ -131,6 +135,7 @@ OF_A_PROGRAM = (
 )
 
 
+@pytest.mark.requirement("security.own.code", "security.own.imports")
 def test_a_program_of_a_user_that_runs_in_its_workspace_is_not_changed(project: Project) -> None:
     for name, text in (("agent.py", PROGRAM), ("helper.py", ""), ("package/part.py", "")):
         project.write(f"work/{name}", text)
@@ -160,6 +165,7 @@ SETTINGS = (
 )
 
 
+@pytest.mark.requirement("security.own.settings")
 @SANDBOXED
 @pytest.mark.parametrize("there", [False, True], ids=["missing", "there"])
 def test_a_command_cannot_change_the_settings_of_holdfast(
@@ -181,6 +187,7 @@ def test_a_command_cannot_change_the_settings_of_holdfast(
         assert (project.home / ".config/other/x").read_text() == "fine\n", done
 
 
+@pytest.mark.requirement("security.own.settings")
 def test_files_that_options_name_are_not_changed(project: Project) -> None:
     profile = project.write(
         "work/profile.toml",
@@ -200,6 +207,7 @@ def test_files_that_options_name_are_not_changed(project: Project) -> None:
 READ = "cat {path}/* 2>&1; ls {path} 2>&1"
 
 
+@pytest.mark.requirement("security.servers.every")
 @pytest.mark.parametrize("kind", ["variable", "home"])
 def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
     project: Project, kind: str
@@ -229,6 +237,7 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
     assert "Permission denied" in done.stdout
 
 
+@pytest.mark.requirement("security.servers.links")
 @pytest.mark.parametrize("kind", ["certbot", "kubernetes"])
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_key_behind_a_link_stays_hidden_when_the_link_changes(

@@ -689,6 +689,7 @@ def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> 
         shell.close()
 
 
+@pytest.mark.requirement("security.servers.every")
 def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) -> None:
     """The server of `holdfast-sh` has neither its caller's runtime directory nor its home."""
     runtime = tmp_path / "runtime"

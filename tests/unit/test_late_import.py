@@ -55,6 +55,7 @@ def test_a_trusted_directory_comes_before_one_that_commands_may_write() -> None:
     assert import_module("an_extra").planted
 
 
+@pytest.mark.requirement("security.own.imports")
 @pytest.mark.usefixtures("planted")
 def test_holdfast_itself_imports_nothing_that_commands_may_write(planted: Path) -> None:
     late = late_module("an_extra")

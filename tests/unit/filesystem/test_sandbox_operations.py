@@ -229,6 +229,7 @@ def test_settings_of_holdfast_are_not_written_and_the_error_says_why(
     ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_files, "_named", own_files.OwnFiles((), ()))
+    monkeypatch.setattr(sandbox_operations, "_known", None)
     own_files.keep_unchanged(ws / "a")
     own_files.keep_unchanged(ws / "rules/new")
     for path in ("a", "rules/new"):

@@ -84,6 +84,7 @@ def test_a_profile_without_restrictions_on_files_keeps_to_it_too() -> None:
     assert words[words.index("/opt") - 1] == "--ro-bind"
 
 
+@pytest.mark.requirement("security.own.links")
 def test_the_directory_of_a_link_is_kept_too() -> None:
     link = OwnPath("/opt", "code", links=(f"{WS}/tools/link",))
     files: dict[str, str | None] = {f"{WS}/tools/link": "->/opt", f"{WS}/x": "x"}

@@ -29,7 +29,6 @@ from holdfast.filesystem.sandboxed.resolve import (
 from holdfast.filesystem.sandboxed.visibility import Sight, View
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode
 from holdfast.sandbox.policy.policy import Policy
-from holdfast.system_text import system_text
 
 __all__ = ["Confined"]
 
@@ -270,29 +269,14 @@ class Confined:
     def find_to_write(
         self, path: str, *, follow: bool, links_on_the_way: bool = True
     ) -> Iterator[ResolvedPath]:
-        """
-        Resolve a path for writing: as `Resolver.find`, with EROFS for a kept-missing one.
-
-        Raises:
-            OperationFailed: A write in the block failed with EROFS because the path belongs to
-                Holdfast itself; the text has the reason.
-        """
-        at = path
+        """Resolve a path for writing: as `Resolver.find`, with EROFS for a kept-missing one."""
         try:
             with self._resolver.find(
                 path, follow=follow, links_on_the_way=links_on_the_way
             ) as resolved:
-                at = resolved.path
                 yield resolved
-        except OSError as error:
-            number = errno.EROFS if isinstance(error, KeptMissing) else error.errno
-            reason = self._resolver.view.own_reason(at) if number == errno.EROFS else None
-            if reason is not None:
-                text = f"{system_text(errno.EROFS)}: {reason}"
-                raise OperationFailed(text, errno=number, path=path) from None
-            if isinstance(error, KeptMissing):
-                raise failure(errno.EROFS) from None
-            raise
+        except KeptMissing:
+            raise self._resolver.with_reason(failure(errno.EROFS), path) from None
 
     def check_may_appear(self, resolved: ResolvedPath, *, folder: bool = False) -> None:
         """
