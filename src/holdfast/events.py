@@ -111,7 +111,8 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind is DenialKind.UNKNOWN:
             return "it does not say what"
         about = "the network" if self.network else self.path
-        return f"{self.kind.value}: {about}" if about else self.kind.value
+        text = f"{self.kind.value}: {about}" if about else self.kind.value
+        return f"{text} ({self.reason})" if self.reason else text
 
 
 UNKNOWN_DENIAL = Denial(kind=DenialKind.UNKNOWN)

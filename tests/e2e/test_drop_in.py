@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.shells import Shell
 from tests.e2e.terminals import CTRL_C, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until
-from tests.e2e.wire import HOLDFAST, LIMIT
+from tests.e2e.wire import HOLDFAST, LIMIT, serving
 
 SANDBOXES = ["none", "workspace-write"]
 
@@ -687,6 +687,20 @@ def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> 
         assert shell.run("-c", "echo still", cwd=home).stdout == b"still\n"
     finally:
         shell.close()
+
+
+@pytest.mark.requirement("security.servers.every")
+def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) -> None:
+    """The server of `holdfast-sh` has neither its caller's runtime directory nor its home."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(0o700)
+    env = {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(tmp_path)}
+    line = f"cat {runtime}/holdfast/*; ls {runtime}/holdfast"
+    with serving("--listen", "ws://127.0.0.1:0", command=(*HOLDFAST, "serve"), env=shell.env | env):
+        freely = shell.run("-c", line, cwd=tmp_path, env=env, sandbox="none")
+        inside = [shell.run("-c", line, cwd=tmp_path, env=given) for given in (env, {})]
+    assert b'"token"' in freely.stdout
+    assert [(done.stdout, done.returncode) for done in inside] == [(b"", 2)] * 2
 
 
 def test_children_that_the_caller_ignores_do_not_matter(shell: Shell, tmp_path: Path) -> None:

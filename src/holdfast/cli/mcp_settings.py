@@ -11,6 +11,7 @@ import msgspec
 from holdfast.environments.config.home import holdfast_home
 from holdfast.errors import InvalidConfig
 from holdfast.mcp_server.options import KEEP, MAX_WAIT, PROFILES
+from holdfast.own_files import keep_unchanged
 
 __all__ = ["McpSettings", "read_settings"]
 
@@ -80,6 +81,7 @@ def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
+    keep_unchanged(path)
     # Relative to the file and not to the cwd, which an agent chooses.
     below: dict[str, Any] = {
         name: str(path.parent / value)

@@ -17,6 +17,7 @@ from holdfast.sandbox.enforcer import IsolationLevel
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.explain import Row
 from holdfast.sandbox.policy.explain import explain as rows_of
+from holdfast.sandbox.policy.own_paths import own_paths
 from holdfast.sandbox.policy.policy import Policy
 
 __all__ = ["explain"]
@@ -72,6 +73,7 @@ def _policy(profile: str, cwd: str) -> Policy:
         home=home.native,
         uid=os.getuid(),
         reachable=reachable(os.environ),
+        own=own_paths(os.environ).paths,
     )
     return resolve(context, facts)
 

@@ -67,7 +67,8 @@ def _denied(denial: Denial) -> str:
     if denial.network:
         return "the network"
     if denial.path is not None:
-        return f"{'write' if denial.kind in _WRITES else 'access'} to {denial.path}"
+        what = f"{'write' if denial.kind in _WRITES else 'access'} to {denial.path}"
+        return f"{what}: {denial.reason}" if denial.reason else what
     if denial.kind is DenialKind.SYSTEM_CALL:
         return "a system call"
     return denial.snippet or "it does not say what"

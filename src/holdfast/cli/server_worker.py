@@ -2,10 +2,13 @@
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.cli.serve import reloads
+from holdfast.own_files import keep_unchanged
 from holdfast.server.entrance import EntranceOptions
 from holdfast.server.kept import Keeping
 from holdfast.server.listen import BadListenUrl, meant_listen_url
@@ -53,6 +56,7 @@ def run_server(
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
+    _keep_settings(options)
     command = getattr(options, "command", "")
     if is_stdio(options.listen) and command != "exec-server" and sys.stdin.isatty():
         print(
@@ -74,6 +78,16 @@ def run_server(
             text = _advised(error)
         print(f"Error: {text}", file=sys.stderr)
         return 1
+
+
+def _keep_settings(options: argparse.Namespace) -> None:
+    """Keep the files that the options name unchanged by sandboxed commands."""
+    # An app-server has none of these options. Of the audit log the directory counts, too: full
+    # files are renamed.
+    for name, folder in (("config", False), ("default_config", True), ("audit_log", True)):
+        path = getattr(options, name, None)
+        if path is not None:
+            keep_unchanged(path, folder=folder)
 
 
 def _advised(error: StartFailed) -> str:
@@ -159,3 +173,6 @@ def set_log_level(name: str, style: LogFormat = "text", *, threaded: bool = Fals
         ValueError: There is no such level.
     """
     start_logging(name.lower(), style, threaded=threaded)
+    with suppress(OSError):
+        if stat.S_ISREG(os.fstat(2).st_mode):
+            keep_unchanged(os.readlink("/proc/self/fd/2"))

@@ -15,34 +15,25 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from holdfast.drop_in import tables
 from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
-from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
+from holdfast.own_files import OwnFiles, own_files
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import ProcessLimits
-from holdfast.protocol.sandbox import (
-    FileEntry,
-    ManagedProfile,
-    PlainPath,
-    RestrictedFiles,
-    SandboxContext,
-)
+from holdfast.protocol.process import Enforcement, ProcessLimits
+from holdfast.protocol.sandbox import SandboxContext
 from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
 from holdfast.sandbox.bubblewrap.init_program import CallersSession
@@ -247,7 +238,7 @@ class ShellServer:
             await self._send(connection, table, handed.descriptors, fillers=fillers)
             handed.sent()
             with StderrFile(caller.pid) as stderr:
-                await self._follow(connection, caller, handed, limits, stderr)
+                await self._follow(connection, caller, handed, limits, stderr, sandbox.enforcement)
         finally:
             handed.close()
 
@@ -258,6 +249,7 @@ class ShellServer:
         handed: DelegatedStart,
         limits: ProcessLimits | None,
         stderr: StderrFile,
+        enforcement: Enforcement,
     ) -> None:
         """Follow a command until it exits, or until its launcher has ended."""
         listening = asyncio.create_task(_pass_signals(connection, caller, handed))
@@ -271,7 +263,7 @@ class ShellServer:
                 await handed.abandon()
                 return
             status, text = running.result()
-            text = text or stderr.denial(status)
+            text = text or stderr.denial(status, enforcement, caller.cwd)
         finally:
             for task in (listening, running):
                 task.cancel()
@@ -399,26 +391,20 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
         raise _LineNotRun(f"sandbox: {error}") from error
 
 
-def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> list[str]:
+def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> OwnFiles:
     """
-    Return the files that decide about later shells, which no command may write.
+    Return the files that decide about later shells of this caller, which no command may write.
 
-    The workspace may be the user's home. A missing settings directory is made, since a command
-    could otherwise make it with its own settings.
+    Those of this process are read-only in every sandbox.
     """
-    home = holdfast_home(caller.environ)
-    with suppress(OSError):
-        os.makedirs(home, 0o700, exist_ok=True)
-    code = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     named = caller.environ.get("HOLDFAST_SH_CONFIG")
     profile = settings.sandbox if "/" in settings.sandbox else None
-    wanted = [
-        *(os.fspath(home), os.fspath(paths.launcher.parent), os.fspath(paths.socket.parent)),
-        *(code, os.path.realpath(settings.shell)),
-        *(path for path in (named, profile, *settings.rules) if path is not None),
-    ]
-    found = [os.path.realpath(os.path.join(caller.cwd, path)) for path in wanted]
-    return list(dict.fromkeys(path for path in found if os.path.exists(path)))
+    files = (path for path in (named, profile, *settings.rules) if path is not None)
+    folders = map(os.fspath, (paths.launcher.parent, paths.socket.parent))
+    return OwnFiles(
+        folders=(*own_files(caller.environ).folders, *folders),
+        files=tuple(os.path.join(caller.cwd, path) for path in (settings.shell, *files)),
+    )
 
 
 def _check_folder(caller: Caller) -> None:
@@ -432,39 +418,13 @@ def _check_folder(caller: Caller) -> None:
 
 
 async def _build(
-    context: SandboxContext, caller: Caller, own: Sequence[str]
+    context: SandboxContext, caller: Caller, own: OwnFiles
 ) -> BubblewrapSandbox | None:
     """Return the sandbox for a profile, in which the files of `own` are read-only."""
-    found = await _make(context, caller)
-    if found is None:
-        return None
-    writable = [path for path in own if found.access(path) == "write"]
-    if not writable:
-        return found
-    found.close()
-    return await _make(_protecting(context, writable), caller)
-
-
-def _protecting(context: SandboxContext, paths: Sequence[str]) -> SandboxContext:
-    profile = context.permissions
-    if not isinstance(profile, ManagedProfile):
-        return context
-    if not isinstance(profile.file_system, RestrictedFiles):
-        return context
-    more = [
-        FileEntry(path=PlainPath(path=PathUri.from_path(path)), access="read") for path in paths
-    ]
-    files = msgspec.structs.replace(
-        profile.file_system, entries=(*profile.file_system.entries, *more)
-    )
-    return msgspec.structs.replace(
-        context, permissions=msgspec.structs.replace(profile, file_system=files)
-    )
-
-
-async def _make(context: SandboxContext, caller: Caller) -> BubblewrapSandbox | None:
     try:
-        found = await shared_sandboxes().get(context, cwd=caller.cwd, env=caller.environ)
+        found = await shared_sandboxes().get(
+            context, cwd=caller.cwd, env=caller.environ, settings=own
+        )
     except HoldfastError as error:
         raise _LineNotRun(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
     if isinstance(found, CannotEnforce):

@@ -14,6 +14,7 @@ from typing import TypeAlias, get_args
 
 from holdfast.environments.paths import AnyPath
 from holdfast.errors import InvalidParams
+from holdfast.own_files import keep_unchanged
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import (
     Access,
@@ -100,6 +101,7 @@ class SandboxProfile:
             # The text names the file already.
             reason = error.strerror if isinstance(error, OSError) else error
             raise InvalidParams(f"sandbox profile `{name}`: {reason}") from error
+        keep_unchanged(path)
         return cls(profile, source=name if _names_home(text) else None)
 
     def permissions(self, context: ProfileContext) -> PermissionProfile:

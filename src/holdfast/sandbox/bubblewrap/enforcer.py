@@ -15,11 +15,13 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.linux.device_namespace import DeviceNamespace
 from holdfast.linux.device_nodes import OwnDevices, hidden_by_own_devices
 from holdfast.linux.search_path import candidates
+from holdfast.own_code import note_program
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits
@@ -79,7 +81,9 @@ class BubblewrapSandbox:
         """
         made = _plan(policy, support, devices=None if devices is None else devices.folder)
         known = (*policy_gaps(policy, support.landlock_abi), *support.gaps, *gaps)
-        self.enforcement = Enforcement(isolation=support.isolation, gaps=known)
+        self.enforcement = Enforcement(
+            isolation=support.isolation, gaps=known, protected=policy.own_paths or UNSET
+        )
         """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
         self._mount_points = mount_points
@@ -227,6 +231,7 @@ class BubblewrapSandbox:
             self.close()
             raise
         child.ended = self.close
+        child.enforcement, child.cwd = self.enforcement, launch.cwd
         return child
 
     def _spec_for(self, cwd: str) -> SandboxSpec:
@@ -305,6 +310,8 @@ class BubblewrapEnforcer(Enforcer):
         if support.own_devices:
             self._devices = _own_devices()
         self._support = support
+        if support.launcher is not None:
+            note_program(support.launcher.path)
         return support
 
     def planning(self) -> AbstractContextManager[None]:
