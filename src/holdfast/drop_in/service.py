@@ -233,6 +233,7 @@ class ShellServer:
                 launch,
                 _environment(caller, settings),
                 numbers=numbers,
+                owner=caller.pid,
                 caller=session,
                 limits=limits,
                 stand_in=_stand_in(sandbox, settings, self._files),

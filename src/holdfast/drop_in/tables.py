@@ -185,7 +185,7 @@ def _forward_signals(made: CallProgram, waited: int, before: int) -> None:
     made.leave_to(FINAL)
 
     # The server is gone, but the command goes on. With the old signal mask, a signal ends the
-    # launcher, and `--die-with-parent` then ends the command.
+    # launcher, which owns the sandbox, and so the command.
     made.bind(lost)
     ended = made.data(bytes(SIGNAL_SIZE))
     made.call("rt_sigprocmask", signal.SIG_SETMASK, before, 0, 8)

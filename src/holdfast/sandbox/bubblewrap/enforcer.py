@@ -148,6 +148,7 @@ class BubblewrapSandbox:
         env: Mapping[str, str],
         *,
         numbers: Sequence[int],
+        owner: int,
         caller: CallersSession,
         limits: ProcessLimits | None = None,
         stand_in: tuple[str, str] | None = None,
@@ -159,6 +160,7 @@ class BubblewrapSandbox:
             launch: The command.
             env: Its complete environment.
             numbers: The descriptor numbers in that process; see `descriptors`.
+            owner: Its pid; the sandbox ends with that process.
             caller: The signals and the terminal of that process.
             limits: Limits of the command.
             stand_in: A file, and the path inside at which it is mounted.
@@ -178,6 +180,7 @@ class BubblewrapSandbox:
                 launch,
                 env,
                 numbers=numbers,
+                owner=owner,
                 caller=caller,
                 limits=limits if limits is not None and has_kernel_limits(limits) else None,
                 to_verify=self._to_verify,

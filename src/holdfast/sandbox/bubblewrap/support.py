@@ -154,11 +154,16 @@ def _try(trial: _Trial) -> str | None:
         # Moved up, out of the range that the init program uses for itself.
         report = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
         stack.callback(os.close, report)
+        this_process = os.pidfd_open(os.getpid())
+        stack.callback(os.close, this_process)
+        owner = fcntl.fcntl(this_process, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
+        stack.callback(os.close, owner)
         init_program = make_init_program(
             machine,
             program=launcher.path,
             argv=[launcher.path, "--version"],
             report=report,
+            owner=owner,
             filter_program=filter_program("restricted", machine, notifies=trial.listens),
             listen=trial.listens,
             landlock=ruleset(Policy(full_write=False), trial.landlock_abi),
@@ -166,7 +171,7 @@ def _try(trial: _Trial) -> str | None:
         file = data_file(init_program)
         stack.callback(os.close, file)
         # Nearly the options of a command, since each of them may be what fails here.
-        arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
+        arguments = ["--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), INIT_PATH]
         if "--disable-userns" in launcher.options:
@@ -176,7 +181,7 @@ def _try(trial: _Trial) -> str | None:
                 [launcher.path, *arguments, "--", INIT_PATH],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                pass_fds=[file, report],
+                pass_fds=[file, report, owner],
                 # Nothing of the server's environment may decide about the result.
                 env={},
                 cwd="/",
