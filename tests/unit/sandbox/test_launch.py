@@ -397,10 +397,10 @@ async def test_a_command_whose_owner_has_ended_does_not_run(
     owner: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     owner.kill()
+    bind = ("--bind", str(tmp_path), str(tmp_path))
     with mock.patch("os.getpid", return_value=owner.pid), pytest.raises(SpawnFailed):
-        bind = ("--bind", str(tmp_path), str(tmp_path))
         await run("/bin/sh", "-c", f"touch {tmp_path}/ran", options=bind)
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == []
 
 
 async def test_a_command_lingers_until_all_it_started_is_gone(tmp_path: Path) -> None:
