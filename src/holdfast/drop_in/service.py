@@ -242,7 +242,9 @@ class ShellServer:
             raise _LineNotRun(f"the sandbox cannot be built: {error}") from error
         try:
             table = tables.enclose(
-                handed.program, handed.argv, handed.env, numbers, closed_stream=bool(closed)
+                *(handed.program, handed.argv, handed.env, numbers),
+                closed_stream=bool(closed),
+                private_mounts=handed.private_mounts,
             )
             fillers = max(closed - 1, 0)
             await self._send(connection, table, handed.descriptors, fillers=fillers)

@@ -58,6 +58,9 @@ _SIGNALFD_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_IN: Final = 1
 # F_DUPFD_CLOEXEC.
 _DUPLICATE: Final = 1030
+# CLONE_NEWNS of `unshare`, and MS_REC | MS_PRIVATE of `mount`.
+_NEW_MOUNTS: Final = 0x20000
+_PRIVATE: Final = 16384 | 1 << 18
 # Size of the kernel's `struct sigaction`; all zeros is SIG_DFL.
 _SIGACTION: Final = 32
 # AT_FDCWD, P_ALL of `waitid`, and the offset of si_status in a `siginfo_t`.
@@ -102,6 +105,7 @@ def enclose(
     descriptors: Sequence[int],
     *,
     closed_stream: bool = False,
+    private_mounts: bool = False,
 ) -> bytes:
     """
     Return a table that starts a program, forwards signals and waits for the last table.
@@ -113,6 +117,7 @@ def enclose(
         descriptors: Descriptors that the program needs and the launcher closes.
         closed_stream: True if a standard stream was closed. The table had its number; it
             becomes `/dev/null`, so that bubblewrap cannot get it for another file.
+        private_mounts: True to start it in a private mount namespace, as `mount_namespace` does.
     """
     made = CallProgram(_MACHINE, at=INBOX)
     if closed_stream:
@@ -137,6 +142,10 @@ def enclose(
     made.bind(started)
     # Signals that a terminal sends to the whole group are for the command, not for bubblewrap.
     made.call("rt_sigprocmask", signal.SIG_SETMASK, made.data(_WORD.pack(_ALL_BUT_CHILD)), 0, 8)
+    if private_mounts:
+        # A caller without the capability has the gap of an ordinary user.
+        made.call("unshare", _NEW_MOUNTS)
+        made.call("mount", 0, made.text("/"), 0, _PRIVATE)
     variables = [f"{name}={value}" for name, value in env.items()]
     _execute(made, program, _list(made, argv), _list(made, variables))
     return _bounded(made.continuation())

@@ -62,6 +62,7 @@ class DelegatedStart:
         caller: CallersSession,
         limits: ProcessLimits | None,
         to_verify: Sequence[Planned],
+        private_mounts: bool,
         ended: Callable[[], None],
         stand_in: tuple[str, str] | None = None,
     ) -> None:
@@ -91,14 +92,10 @@ class DelegatedStart:
             self._info = info_file(undo)
             self.env, moved = split_environment(env, launch.cwd)
             """The environment of bwrap."""
-            options = [
-                *spec.options,
-                *(() if stand_in is None else ("--ro-bind", *stand_in)),
-                *("--as-pid-1", "--perms", "0500", "--file", str(program_fd), INIT_PATH),
-                *moved,
-                *("--chdir", launch.cwd),
-                *("--info-fd", str(info_fd)),
-            ]
+            mounts = () if stand_in is None else ("--ro-bind", *stand_in)
+            options = [*spec.options, *mounts]
+            options += ["--as-pid-1", "--perms", "0500", "--file", str(program_fd), INIT_PATH]
+            options += [*moved, "--chdir", launch.cwd, "--info-fd", str(info_fd)]
             # Only a command with a cgroup, or mounts to check, has to wait for our go-ahead.
             wait = bool(to_verify) or prepared.cgroup is not None
             program = _init_program(
@@ -107,6 +104,8 @@ class DelegatedStart:
             self.descriptors = self._descriptors(spec, options, program, owner)
             """The descriptors to send, in the order of `numbers`."""
             undo.pop_all()
+        self.private_mounts = private_mounts
+        """True if the other process has to make a private mount namespace for bwrap."""
         self.program = spec.launcher
         """The path of bwrap, which the other process has to execute."""
         self.argv = ["bwrap", "--args", str(args_fd), "--", INIT_PATH]

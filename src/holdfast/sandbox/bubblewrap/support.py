@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from holdfast.linux.device_nodes import may_make_devices, need_devices
 from holdfast.linux.memory_files import data_file
+from holdfast.linux.mount_namespace import MountNamespace, mounts_are_private
 from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.binary import Launcher, find_launcher
 from holdfast.sandbox.bubblewrap.filter import filter_program
@@ -64,6 +65,8 @@ class BubblewrapSupport(SandboxSupport, frozen=True, kw_only=True):
     """Paths in `/proc`, beside `/proc/sys`, by which this user could change the machine."""
     own_devices: bool = False
     """True if sandboxes need device nodes of their own, and these can be made."""
+    own_mounts: bool = False
+    """True if sandboxes can be started in a private mount namespace, as root can."""
     read_only_proc: bool = False
     """True if all of `/proc` has to be read-only, since its files belong to this user."""
 
@@ -122,7 +125,13 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
 def _supported(
     isolation: IsolationLevel, trial: _Trial, problem: str | None = None
 ) -> BubblewrapSupport:
-    gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
+    root = os.geteuid() == 0
+    own_mounts = root and _may_make_namespace()
+    gaps = machine_gaps(
+        trial.landlock_abi,
+        root=root,
+        shared_mounts=not own_mounts and not mounts_are_private(),
+    )
     if isolation is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
     # Only root needs nodes of its own, and root in a container may not make them.
@@ -137,10 +146,21 @@ def _supported(
         listens=trial.listens,
         settings=() if owns_settings() else writable_settings(),
         own_devices=own_devices,
+        own_mounts=own_mounts,
         read_only_proc=owns_settings(),
         problem=problem,
         gaps=gaps,
     )
+
+
+def _may_make_namespace() -> bool:
+    """Try to make a mount namespace and return True on success: root in a container may not."""
+    try:
+        MountNamespace()
+    except OSError as error:
+        raise_exhausted(error)
+        return False
+    return True
 
 
 def _try(trial: _Trial) -> str | None:
