@@ -31,6 +31,7 @@ from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
+from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
@@ -43,6 +44,7 @@ from holdfast.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
+from holdfast.protocol.secret_variables import TOKEN_VARIABLE
 from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
 from holdfast.sandbox.bubblewrap.init_program import CallersSession
@@ -169,7 +171,7 @@ class ShellServer:
             if caller.namespaces[1] not in self._inside.values():
                 raise _LineNotRun("called from another container than its server runs in")
             # The caller is in a sandbox of this server. Its shell needs no other one.
-            await self._send(connection, tables.become(settings.shell), [])
+            await self._send(connection, _shell_itself(caller, settings), [])
             return
         if settings.environment != "local":
             await self._send(connection, _elsewhere(caller, settings), [])
@@ -184,7 +186,7 @@ class ShellServer:
             sandbox = await _build(context, caller, own)
         if sandbox is None:
             _limit(caller, limits)
-            await self._send(connection, tables.become(settings.shell), [])
+            await self._send(connection, _shell_itself(caller, settings), [])
             return
         try:
             _check_folder(caller)
@@ -488,6 +490,14 @@ def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
     if not level.isdecimal() or int(level) < 1:
         env["SHLVL"] = "1"
     return env
+
+
+def _shell_itself(caller: Caller, settings: ShellSettings) -> bytes:
+    """Return a table that executes the shell without a sandbox, as it was called."""
+    if TOKEN_VARIABLE not in caller.environ:
+        return tables.become(settings.shell)
+    env = without_tokens(caller.environ)
+    return tables.run_instead(settings.shell, caller.argv, env)
 
 
 def _limit(caller: Caller, limits: ProcessLimits | None) -> None:

@@ -50,7 +50,7 @@ def _start(program: str, arguments: list[str]) -> int:
             # the client.
             os.set_inheritable(_SOCKET, False)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            os.execve(program, arguments, _environment())
+            os.execve(program, arguments, _environment())  # noqa: S606 - no shell is wanted
         except OSError as error:
             os.write(writable, b"%d" % (error.errno or 0))
         finally:
