@@ -352,6 +352,7 @@ HUGE = "x" * 8_999_999
         ("read_file", {"path": "bytes"}, "bytes is no text: byte 1 is not UTF-8; it has 2 bytes"),
         ("write_file", {"path": "../out", "content": "x"}, "cannot write ../out: "),
         ("write_file", {"path": "link", "content": "x"}, "cannot write link: "),
+        ("write_file", {"path": f"new/{'x' * 300}", "content": "x"}, "cannot write new/x"),
         ("write_file", {"path": "a\0b", "content": "x"}, "path has a NUL character"),
         ("apply_patch", {"input": "nonsense"}, "apply_patch verification failed: invalid patch"),
         (

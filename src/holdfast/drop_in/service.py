@@ -28,12 +28,14 @@ from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFa
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
 from holdfast.own_files import OwnFiles, own_files
+from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.protocol.secret_variables import TOKEN_VARIABLE
 from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
 from holdfast.sandbox.bubblewrap.init_program import CallersSession
@@ -160,7 +162,7 @@ class ShellServer:
             if caller.namespaces[1] not in self._inside.values():
                 raise _LineNotRun("called from another container than its server runs in")
             # The caller is in a sandbox of this server. Its shell needs no other one.
-            await self._send(connection, tables.become(settings.shell), [])
+            await self._send(connection, _shell_itself(caller, settings), [])
             return
         if settings.environment != "local":
             await self._send(connection, _elsewhere(caller, settings), [])
@@ -175,7 +177,7 @@ class ShellServer:
             sandbox = await _build(context, caller, own)
         if sandbox is None:
             _limit(caller, limits)
-            await self._send(connection, tables.become(settings.shell), [])
+            await self._send(connection, _shell_itself(caller, settings), [])
             return
         try:
             _check_folder(caller)
@@ -224,6 +226,7 @@ class ShellServer:
                 launch,
                 _environment(caller, settings),
                 numbers=numbers,
+                owner=caller.pid,
                 caller=session,
                 limits=limits,
                 stand_in=_stand_in(sandbox, settings, self._files),
@@ -232,7 +235,9 @@ class ShellServer:
             raise _LineNotRun(f"the sandbox cannot be built: {error}") from error
         try:
             table = tables.enclose(
-                handed.program, handed.argv, handed.env, numbers, closed_stream=bool(closed)
+                *(handed.program, handed.argv, handed.env, numbers),
+                closed_stream=bool(closed),
+                private_mounts=handed.private_mounts,
             )
             fillers = max(closed - 1, 0)
             await self._send(connection, table, handed.descriptors, fillers=fillers)
@@ -445,6 +450,14 @@ def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
     if not level.isdecimal() or int(level) < 1:
         env["SHLVL"] = "1"
     return env
+
+
+def _shell_itself(caller: Caller, settings: ShellSettings) -> bytes:
+    """Return a table that executes the shell without a sandbox, as it was called."""
+    if TOKEN_VARIABLE not in caller.environ:
+        return tables.become(settings.shell)
+    env = without_tokens(caller.environ)
+    return tables.run_instead(settings.shell, caller.argv, env)
 
 
 def _limit(caller: Caller, limits: ProcessLimits | None) -> None:

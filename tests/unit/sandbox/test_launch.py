@@ -7,10 +7,12 @@ import platform
 import shlex
 import signal
 import struct
-from collections.abc import AsyncIterator, Mapping
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
+from unittest import mock
 
 import msgspec
 import pytest
@@ -30,7 +32,7 @@ from tests.unit.process.starting import LIMIT, eventually
 MISSING = "/no-such-place"
 PATH = "/usr/bin:/bin"
 OPTIONS = [
-    *("--new-session", "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-net"),
+    *("--new-session", "--unshare-user", "--unshare-pid", "--unshare-net"),
     *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--cap-drop", "ALL"),
 ]
 
@@ -387,6 +389,44 @@ async def all_gone(child: SandboxedChild) -> None:
         async with asyncio.timeout(LIMIT):
             await gone.wait()
     assert not child.call_when_empty(gone.set)
+
+
+@pytest.fixture
+def owner() -> Iterator[subprocess.Popen[bytes]]:
+    """Yield another process; a killed one is not reaped, so that its pid stays its own."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.requirement("sandbox.ends-with-its-owner")
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP, None])
+async def test_it_ends_with_its_owner_even_if_the_command_is_stopped(
+    owner: subprocess.Popen[bytes], number: int | None
+) -> None:
+    """This process still has the channel: a forked copy of an owner would have it, too."""
+    with mock.patch("os.getpid", return_value=owner.pid):
+        running = started("/bin/sh", "-c", "echo running; sleep 1000")
+        child = await running.__aenter__()
+    try:
+        await until(child, "running")
+        if number is not None:
+            child.signal(number)
+        owner.kill()
+        await code(child)
+    finally:
+        await running.__aexit__(None, None, None)
+
+
+@pytest.mark.requirement("sandbox.ends-with-its-owner")
+async def test_a_command_whose_owner_has_ended_does_not_run(
+    owner: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    owner.kill()
+    bind = ("--bind", str(tmp_path), str(tmp_path))
+    with mock.patch("os.getpid", return_value=owner.pid), pytest.raises(SpawnFailed):
+        await run("/bin/sh", "-c", f"touch {tmp_path}/ran", options=bind)
+    assert os.listdir(tmp_path) == []
 
 
 async def test_a_command_lingers_until_all_it_started_is_gone(tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy
 
 __all__ = ["Plan", "plan"]
 
-# Options of every sandbox. `--die-with-parent` ends the command with the server.
+# Options of every sandbox. It ends with the server by its init program.
 _ALWAYS: Final = (
-    "--die-with-parent",
     "--unshare-user",
     "--unshare-pid",
     "--unshare-ipc",

@@ -17,9 +17,7 @@ from holdfast.sandbox.policy.exhausted import raise_exhausted
 
 __all__ = ["NEEDED", "Launcher", "find_launcher", "note_launchers"]
 
-NEEDED = frozenset(
-    {"--args", "--as-pid-1", "--die-with-parent", "--file", "--new-session", "--perms"}
-)
+NEEDED = frozenset({"--args", "--as-pid-1", "--file", "--new-session", "--perms"})
 """Options that are needed; a bubblewrap without one of them is too old."""
 
 # Paths that are tried beside the `PATH`, which may be empty in a service.
