@@ -91,6 +91,7 @@ def _server_options(settings: McpSettings) -> ServerOptions:
         ask_for_approval=settings.ask_for_approval,
         ask_after_denial=settings.ask_after_denial,
         rules=settings.rules,
+        rules_leave_sandbox=settings.rules_leave_sandbox,
         max_wait=settings.max_wait,
         on_cancel=settings.on_cancel,
         keep=settings.keep,

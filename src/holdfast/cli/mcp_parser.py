@@ -90,6 +90,12 @@ def _add_approval_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a rules file: what is allowed, asked about and forbidden; may be repeated",
     )
+    parser.add_argument(
+        "--rules-leave-sandbox",
+        action="store_true",
+        help="as in Codex, what rules allow runs without a sandbox: an allowed program that the"
+        " agent can replace or configure then gives it everything",
+    )
 
 
 def _add_http_options(parser: argparse.ArgumentParser) -> None:

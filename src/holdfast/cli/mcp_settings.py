@@ -31,6 +31,7 @@ class McpSettings(
     ask_for_approval: Literal["never", "on-request"] = "on-request"
     ask_after_denial: bool = False
     rules: list[str] = []
+    rules_leave_sandbox: bool = False
     max_wait: _Seconds = MAX_WAIT
     on_cancel: Literal["stop", "keep"] = "stop"
     keep: _Seconds = KEEP

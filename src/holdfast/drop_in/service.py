@@ -49,6 +49,8 @@ from holdfast.sandbox.bubblewrap.init_program import CallersSession
 from holdfast.sandbox.factory import shared_sandboxes
 
 if TYPE_CHECKING:
+    from holdfast.approvals.clearance import Clearance
+    from holdfast.approvals.real_program import RealProgram
     from holdfast.drop_in import judging
 else:
     # Imports all approvals, which only users with a policy need: a server starts while its first
@@ -177,7 +179,12 @@ class ShellServer:
         limits = settings.limits.on_wire()
         context = _sandbox_of(caller, settings)
         if settings.policy is not None and settings.policy != "off":
-            context = await self._admit(connection, caller, settings, context)
+            clearance = await self._admit(connection, caller, settings, context)
+            if clearance.program is not None:
+                _limit(caller, limits)
+                await self._send(connection, _outside(caller, settings, clearance.program), [])
+                return
+            context = clearance.sandbox
         sandbox = None
         if context is not None:
             own = _own_files(caller, settings, self._files)
@@ -198,7 +205,7 @@ class ShellServer:
         caller: Caller,
         settings: ShellSettings,
         context: SandboxContext | None,
-    ) -> SandboxContext | None:
+    ) -> "Clearance":
         if self._judge is None:
             self._judge = judging.Judge()
         asking = asyncio.create_task(self._judge.admit(caller, settings, context))
@@ -485,6 +492,13 @@ def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
     if not level.isdecimal() or int(level) < 1:
         env["SHLVL"] = "1"
     return env
+
+
+def _outside(caller: Caller, settings: ShellSettings, program: "RealProgram") -> bytes:
+    """Return a table that executes a program that a rule lets out of the sandbox."""
+    path, *arguments = program.argv
+    env = {**_environment(caller, settings), **program.env}
+    return tables.run_instead(path, [program.arg0 or path, *arguments], env)
 
 
 def _limit(caller: Caller, limits: ProcessLimits | None) -> None:

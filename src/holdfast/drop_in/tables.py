@@ -88,10 +88,20 @@ def become(program: str) -> bytes:
     return made.continuation()
 
 
-def run_instead(program: str, argv: Sequence[str]) -> bytes:
-    """Return a table that executes a program with these arguments."""
+def run_instead(
+    program: str, argv: Sequence[str], env: Mapping[str, str] | None = None
+) -> bytes:
+    """
+    Return a table that executes a program with these arguments.
+
+    Args:
+        program: Path to execute.
+        argv: Arguments of the program.
+        env: Environment of the program; None for the launcher's.
+    """
     made = CallProgram(_MACHINE, at=INBOX)
-    _execute(made, program, _list(made, argv), ENVIRONMENT)
+    variables = ENVIRONMENT if env is None else _variables(made, env)
+    _execute(made, program, _list(made, argv), variables)
     return _bounded(made.continuation())
 
 
@@ -137,8 +147,7 @@ def enclose(
     made.bind(started)
     # Signals that a terminal sends to the whole group are for the command, not for bubblewrap.
     made.call("rt_sigprocmask", signal.SIG_SETMASK, made.data(_WORD.pack(_ALL_BUT_CHILD)), 0, 8)
-    variables = [f"{name}={value}" for name, value in env.items()]
-    _execute(made, program, _list(made, argv), _list(made, variables))
+    _execute(made, program, _list(made, argv), _variables(made, env))
     return _bounded(made.continuation())
 
 
@@ -244,6 +253,10 @@ def _say(made: CallProgram, text: str) -> None:
 def _list(made: CallProgram, words: Sequence[str]) -> int:
     addresses = [made.text(word) for word in words]
     return made.data(struct.pack(f"<{len(addresses) + 1}Q", *addresses, 0))
+
+
+def _variables(made: CallProgram, env: Mapping[str, str]) -> int:
+    return _list(made, [f"{name}={value}" for name, value in env.items()])
 
 
 def _execute(made: CallProgram, program: str, argv: int | At, env: int | At) -> None:

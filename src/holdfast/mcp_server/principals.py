@@ -140,7 +140,7 @@ class Principal:
                     policy=options.ask_for_approval,
                     rules=workplace.rules,
                     approver=self,
-                    rules_leave_sandbox=True,
+                    rules_leave_sandbox=options.rules_leave_sandbox,
                     retry_on_request=options.ask_after_denial,
                     ask_limit=ANSWER_LIMIT,
                     home=holdfast_home(os.environ),
