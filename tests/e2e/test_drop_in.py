@@ -453,6 +453,37 @@ def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.requirement("rules.real-program")
+def test_a_rule_lets_only_a_real_program_out(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("starlark")
+    workspace, outside = tmp_path / "ws", tmp_path / "outside"
+    for folder in (workspace / "bin", outside):
+        folder.mkdir(parents=True)
+    rules, profile = tmp_path / "my.rules", tmp_path / "profile.toml"
+    rules.write_text('prefix_rule(pattern=["touch"], sandbox="none")\n')
+    profile.write_text(
+        '[file_system]\nentries = [{ path = ":root", access = "read" },'
+        ' { path = ":project_roots", access = "write" }]\n'
+    )
+    env = {"HOLDFAST_SH_POLICY": "never", "HOLDFAST_SH_RULES": str(rules), "TMPDIR": ""}
+    env["PATH"] = f"{workspace}/bin:/usr/bin:/bin"
+
+    def run(*words: str) -> bytes:
+        return shell.run(*words, cwd=workspace, env=env, sandbox=str(profile)).stderr
+
+    made = outside / "made"
+    assert run("-c", f"touch {made}") == b""
+    made.unlink()
+    # Neither a start file of the shell nor a program of the same name gets out.
+    (workspace / "rc").write_text(f"touch {made}\n")
+    assert run("--rcfile", f"{workspace}/rc", "-ic", f"touch {outside}/other") == b""
+    assert os.listdir(outside) == ["other"]
+    (workspace / "bin/touch").write_text(f"#!/bin/sh\nexec /usr/bin/touch {made}\n")
+    (workspace / "bin/touch").chmod(0o755)
+    assert b"Read-only file system" in run("-c", "touch x")
+    assert not made.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

@@ -45,6 +45,11 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
             file=sys.stderr,
         )
         return 1
+    if settings.rules_leave_sandbox:
+        _warn(
+            "what rules allow runs without a sandbox (--rules-leave-sandbox): an allowed program"
+            " that the agent can replace or configure gives it everything"
+        )
     if settings.listen == "stdio" and sys.stdin.isatty():
         print(
             "holdfast mcp: waiting for a client on the standard streams; an agent starts it,"
@@ -147,6 +152,10 @@ def _access(settings: McpSettings) -> "HttpAccess":
         hosts=settings.allowed_host, origins=settings.allowed_origin
     )
     return access
+
+
+def _warn(text: str) -> None:
+    print(f"holdfast mcp: warning: {text}", file=sys.stderr)
 
 
 def _announce(url: str) -> None:
