@@ -27,6 +27,11 @@ entries = [
 """
 
 
+def execute(program: str, *arguments: str | Path) -> None:
+    """Run a program of the system outside any sandbox."""
+    subprocess.run([f"/usr/bin/{program}", *arguments], check=True)
+
+
 class Place:
     """A workspace, a directory with programs that no command can write, and one to get out to."""
 
@@ -212,11 +217,11 @@ async def test_only_the_plain_command_leaves_the_sandbox(place: Place, cmd: str)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 async def test_a_second_mount_of_the_workspace_stays_inside(place: Place) -> None:
     place.program(place.workspace / "sub" / "tool")
-    subprocess.run(["mount", "--bind", place.workspace / "sub", place.programs], check=True)
+    execute("mount", "--bind", place.workspace / "sub", place.programs)
     try:
         await run(place, "tool", "tool")
     finally:
-        subprocess.run(["umount", place.programs], check=True)
+        execute("umount", place.programs)
     assert not place.escaped.exists()
 
 
@@ -248,12 +253,8 @@ async def test_an_allowed_command_over_mcp_stays_in_its_sandbox(place: Place, mo
     place.program(place.workspace / "bin" / "git")
     place.program(place.workspace / "hook")
     nested = place.workspace / "nested"
-    git = shutil.which("git", path="/usr/bin:/bin")
-    assert git is not None
-    subprocess.run([git, "init", "-q", nested], check=True)
-    subprocess.run(
-        [git, "-C", nested, "config", "core.fsmonitor", place.workspace / "hook"], check=True
-    )
+    execute("git", "init", "-q", nested)
+    execute("git", "-C", nested, "config", "core.fsmonitor", place.workspace / "hook")
     options = {"sandbox": str(profile), "rules": [str(rules)]}
     async with (
         serving("stdio", mode, place.workspace, **options) as served,
@@ -289,5 +290,5 @@ async def test_codexs_meaning_of_rules_is_an_option(place: Place) -> None:
 def test_the_fixture_gets_out_without_a_sandbox(place: Place) -> None:
     evil = place.program(place.workspace / "tool")
     assert evil.stat().st_mode & stat.S_IXUSR
-    subprocess.run([evil], check=True)
+    subprocess.run([str(evil)], check=True)
     assert place.escaped.exists()

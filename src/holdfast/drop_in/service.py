@@ -28,6 +28,7 @@ from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_setti
 from holdfast.drop_in.shell_paths import ShellPaths
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
+from holdfast.environments.wide_workspace import wide_workspace
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
@@ -189,6 +190,7 @@ class ShellServer:
         if context is not None:
             own = _own_files(caller, settings, self._files)
             sandbox = await _build(context, caller, own)
+            _check_workspace(sandbox, caller, settings)
         if sandbox is None:
             _limit(caller, limits)
             await self._send(connection, tables.become(settings.shell), [])
@@ -398,7 +400,7 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
     home = caller.environ.get("HOME") or os.path.expanduser("~")
     try:
         context = ProfileContext(
-            folder=PathUri.from_path(caller.cwd),
+            folder=PathUri.from_path(settings.workspace or caller.cwd),
             home=PathUri.from_path(home) if os.path.isabs(home) else None,
         )
         return resolve_sandbox(settings.sandbox, context)
@@ -426,6 +428,21 @@ def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> li
     ]
     found = [os.path.realpath(os.path.join(caller.cwd, path)) for path in wanted]
     return list(dict.fromkeys(path for path in found if os.path.exists(path)))
+
+
+def _check_workspace(
+    sandbox: BubblewrapSandbox | None, caller: Caller, settings: ShellSettings
+) -> None:
+    """Refuse a working directory that is more than a project, unless it is named."""
+    if sandbox is None or settings.workspace is not None or sandbox.access(caller.cwd) != "write":
+        return
+    said = wide_workspace(caller.cwd, caller.environ)
+    if said is not None:
+        sandbox.close()
+        raise _LineNotRun(
+            f"the workspace would be {caller.cwd}, {said}; change to a project, or name it:"
+            f" HOLDFAST_SH_WORKSPACE={caller.cwd}"
+        )
 
 
 def _check_folder(caller: Caller) -> None:

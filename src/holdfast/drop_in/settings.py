@@ -36,6 +36,8 @@ class ShellSettings:
     """Path of the real shell."""
     sandbox: str = "workspace-write"
     """Name of a profile or path of a profile file; `none` for no sandbox."""
+    workspace: str | None = None
+    """Path of the directory that `workspace-write` lets be written; None for the caller's."""
     environment: str = "local"
     """Environment of commands: `local`, or a name in `environments.toml`."""
     policy: str | None = None
@@ -77,7 +79,7 @@ def read_settings(environ: Mapping[str, str]) -> ShellSettings:
     return _checked(path, found, limits, limits_from)
 
 
-_SETTINGS = {"shell", "sandbox", "environment", "policy", "rules"}
+_SETTINGS = {"shell", "sandbox", "workspace", "environment", "policy", "rules"}
 
 
 def _read_file(path: str, *, must_exist: bool) -> dict[str, object]:
@@ -142,6 +144,9 @@ def _checked(
     for name, value in (("shell", settings.shell), *([("sandbox", settings.sandbox)] * is_file)):
         if not os.path.isabs(value):
             raise InvalidSettings(f"{name}: `{value}` must be a full path")
+    workspace = settings.workspace
+    if workspace is not None and not (os.path.isabs(workspace) and os.path.isdir(workspace)):
+        raise InvalidSettings(f"workspace: `{workspace}` must be the full path of a directory")
     if is_file and not os.path.isfile(settings.sandbox):
         raise InvalidSettings(f"sandbox: `{settings.sandbox}` is no file")
     return settings

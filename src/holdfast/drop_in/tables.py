@@ -88,9 +88,7 @@ def become(program: str) -> bytes:
     return made.continuation()
 
 
-def run_instead(
-    program: str, argv: Sequence[str], env: Mapping[str, str] | None = None
-) -> bytes:
+def run_instead(program: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> bytes:
     """
     Return a table that executes a program with these arguments.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["KEEP", "MAX_WAIT", "PROFILES", "OnCancel", "ServerOptions"]
+__all__ = ["KEEP", "MAX_WAIT", "PROFILES", "OnCancel", "ServerOptions", "environment_profile"]
 
 PROFILES: Final = ("danger-full-access", "workspace-write", "read-only")
 """The sandboxes that have a name."""
@@ -19,6 +19,11 @@ OnCancel: TypeAlias = Literal["stop", "keep"]
 """Treatment of the command of a cancelled `exec_command`."""
 
 
+def environment_profile(sandbox: str) -> str:
+    """Return a sandbox by the name that environments know."""
+    return "disabled" if sandbox == "danger-full-access" else sandbox
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Settings of the server: environment, sandbox, approvals."""
@@ -27,6 +32,8 @@ class ServerOptions:
     """A name, `ssh://HOST` or the URL of an exec-server; by default this machine."""
     cwd: str | None = None
     """The directory of the commands; that of the server unless given."""
+    wide_workspace: str | None = None
+    """The workspace and what it is, if it is more than a project, such as a home."""
     sandbox: str = "workspace-write"
     """`danger-full-access`, `workspace-write`, `read-only`, or the path of a profile."""
     ask_for_approval: str = "on-request"
@@ -47,7 +54,7 @@ class ServerOptions:
     @property
     def profile(self) -> str:
         """The sandbox by the name that environments know."""
-        return "disabled" if self.sandbox == "danger-full-access" else self.sandbox
+        return environment_profile(self.sandbox)
 
     @property
     def asks_nobody(self) -> bool:

@@ -18,16 +18,19 @@ from holdfast.approvals.layers import load_rules
 from holdfast.approvals.options import Approvals
 from holdfast.approvals.question import Decision, DecisionKind, Question
 from holdfast.approvals.rules import RuleSet
+from holdfast.approvals.write_access import writable_roots
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
+from holdfast.environments.wide_workspace import unnamed_text, wide_path
 from holdfast.errors import HoldfastError, InvalidConfig, NotFound
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.calls import ToolCall, Work
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.resources import SessionUpdates
 from holdfast.mcp_server.rounds import ANSWER_LIMIT
+from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.tools import UnifiedExec
@@ -73,6 +76,7 @@ class Workplace:
         environment = connect(options.environment, cwd=options.cwd, sandbox=options.profile)
         async with environment:
             await _check_cwd(environment, options.cwd)
+            await _check_workspace(environment, options.cwd)
             yield cls(options, environment, await asyncio.to_thread(_rules, options))
 
     async def prepare(self) -> None:
@@ -100,6 +104,29 @@ async def _check_cwd(environment: Environment, cwd: str | None) -> None:
         is_directory = False
     if not is_directory:
         raise InvalidConfig(f"--cwd: {cwd} is no folder of environment `{environment.id}`")
+
+
+async def _check_workspace(environment: Environment, cwd: str | None) -> None:
+    """
+    Check the directory that a server elsewhere happens to run in; that of this machine is known.
+
+    Raises:
+        InvalidConfig: It is more than a project, commands could write it, and it was not named.
+        HoldfastError: The environment cannot be reached.
+    """
+    if cwd is not None or not environment.is_remote:
+        return
+    home = (await environment.info()).user_home_dir
+    sandbox = await environment.sandbox_context()
+    try:
+        folder = (await environment.uri()).native
+        homes = [] if home is None else [PathUri.parse(home).native]
+    except (ForeignPathUri, InvalidPathUri):
+        # Of another operating system, which has no sandbox of ours.
+        return
+    said = wide_path(folder, homes)
+    if said is not None and folder in (writable_roots(sandbox) or ()):
+        raise InvalidConfig(f"environment `{environment.id}`: {unnamed_text(folder, said)}")
 
 
 def _rules(options: ServerOptions) -> RuleSet:

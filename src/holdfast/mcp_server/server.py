@@ -260,7 +260,11 @@ def _instructions(options: ServerOptions) -> str:
     )
     if options.sandbox == "danger-full-access":
         return f"{_INSTRUCTIONS} Commands run{where} without a sandbox."
-    return f"{_INSTRUCTIONS} Commands run{where} in the sandbox `{options.sandbox}`.{escape}"
+    wide = ""
+    if options.wide_workspace is not None:
+        wide = f" They may write {options.wide_workspace}: change nothing there unasked."
+    sandbox = f"in the sandbox `{options.sandbox}`"
+    return f"{_INSTRUCTIONS} Commands run{where} {sandbox}.{wide}{escape}"
 
 
 def _key(ctx: _Context) -> str:
