@@ -255,11 +255,8 @@ async def test_an_allowed_command_over_mcp_stays_in_its_sandbox(place: Place, mo
     nested = place.workspace / "nested"
     execute("git", "init", "-q", nested)
     execute("git", "-C", nested, "config", "core.fsmonitor", place.workspace / "hook")
-    options = {"sandbox": str(profile), "rules": [str(rules)]}
-    async with (
-        serving("stdio", mode, place.workspace, **options) as served,
-        served.client() as client,
-    ):
+    made = serving("stdio", mode, place.workspace, sandbox=str(profile), rules=[str(rules)])
+    async with made as served, served.client() as client:
         for cmd, workdir in (
             ("git status", "."),
             (f"{place.workspace}/bin/git status", "."),
@@ -277,11 +274,15 @@ async def test_codexs_meaning_of_rules_is_an_option(place: Place) -> None:
     rules = place.outside.parent / "touch.rules"
     rules.write_text('prefix_rule(pattern=["touch"])\n')
     for as_codex in (False, True):
-        options = {"sandbox": str(profile), "rules": [str(rules)], "rules_leave_sandbox": as_codex}
-        async with (
-            serving("stdio", MODERN, place.workspace, **options) as served,
-            served.client() as client,
-        ):
+        made = serving(
+            "stdio",
+            MODERN,
+            place.workspace,
+            sandbox=str(profile),
+            rules=[str(rules)],
+            rules_leave_sandbox=as_codex,
+        )
+        async with made as served, served.client() as client:
             arguments = {"cmd": f"touch {place.escaped}", "login": False}
             await client.call_tool("exec_command", arguments)
         assert place.escaped.exists() is as_codex

@@ -507,10 +507,9 @@ async def test_sessions_are_resources_with_updates(kind: Kind, mode: str, tmp_pa
 async def test_the_home_of_another_machine_is_no_workspace_unless_it_is_named(
     tmp_path: Path,
 ) -> None:
-    options = {"sandbox": "workspace-write", "ask_for_approval": "never"}
     with exec_serving(cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}) as other:
         for cwd in (None, str(tmp_path)):
-            chosen = ServerOptions(cwd=cwd, environment=other.url, **options)
+            chosen = ServerOptions(cwd=cwd, environment=other.url, ask_for_approval="never")
             async with McpServer(chosen) as server:
                 served = ServedMcp("stdio", MODERN, server, "")
                 async with served.client() as client:

@@ -74,7 +74,7 @@ def real_program(
     if roots is None:
         raise StaysInside("commands in the sandbox can write every file")
     try:
-        search = _Search(_Writable.of(roots), cwd, variables.get("PATH"))
+        search = _ProgramSearch(_Writable.of(roots), cwd, variables.get("PATH"))
     except OSError as error:
         raise StaysInside(f"the mounts of this machine cannot be read: {error}") from error
     found = search.find(words[0], search.path)
@@ -119,7 +119,7 @@ class _Writable:
 
 
 @dataclass(slots=True)
-class _Search:
+class _ProgramSearch:
     """Search of programs that no command in a sandbox can change."""
 
     writable: _Writable

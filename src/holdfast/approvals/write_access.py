@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.approvals.permissions import entry_paths, file_entries
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.sandbox.policy.policy import GIT_NAMES
 
 __all__ = ["WriteAccess", "writable_roots", "write_access"]
 
@@ -42,7 +43,8 @@ class WriteAccess:
         if any(access != "write" for _, access in deciding):
             return False
         below = path[longest:].strip("/").partition("/")[0]
-        return below not in _PROTECTED
+        in_git = ".git" in path[:longest].split("/")
+        return below not in _PROTECTED and not (in_git and below in GIT_NAMES)
 
     def also(self, same: Iterable[tuple[str, str]]) -> "WriteAccess":
         """

@@ -107,6 +107,7 @@ def _server_options(settings: McpSettings, wide: str | None) -> ServerOptions:
         cwd=settings.cwd,
         wide_workspace=wide,
         sandbox=settings.sandbox,
+        sandbox_write=settings.sandbox_write,
         ask_for_approval=settings.ask_for_approval,
         ask_after_denial=settings.ask_after_denial,
         rules=settings.rules,
@@ -161,7 +162,8 @@ def _wide(settings: McpSettings) -> str | None:
         return None
     place = ProfileContext(folder=PathUri.from_path(folder), home=home_here())
     try:
-        sandbox = resolve_sandbox(environment_profile(settings.sandbox), place)
+        wanted = environment_profile(settings.sandbox, settings.sandbox_write)
+        sandbox = resolve_sandbox(wanted, place)
     except InvalidParams as error:
         raise InvalidConfig(f"--sandbox: {error}") from error
     # Without a sandbox, the workspace makes no difference.

@@ -3,7 +3,7 @@
 import argparse
 
 from holdfast.cli.loading import load
-from holdfast.cli.sandbox_options_parser import seconds
+from holdfast.cli.sandbox_options_parser import add_sandbox_write, seconds
 from holdfast.cli.server_options_parser import add_environment_option
 
 __all__ = ["add_mcp"]
@@ -54,6 +54,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="danger-full-access, workspace-write, read-only or a .toml file"
         " (default: workspace-write)",
     )
+    add_sandbox_write(parser)
     _add_approval_options(parser)
     parser.add_argument(
         "--max-wait",

@@ -15,8 +15,14 @@ from holdfast.approvals.policies import UNTRUSTED, parse_policy
 from holdfast.approvals.real_program import StaysInside
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
 from holdfast.environments.config.home import holdfast_home
-from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
+from holdfast.environments.sandbox import (
+    ProfileContext,
+    also_writing,
+    home_here,
+    resolve_sandbox,
+)
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["check", "explain"]
 
@@ -54,7 +60,7 @@ def explain(options: argparse.Namespace) -> int:
         environment_id="local",
         argv=argv,
         cwd=here,
-        sandbox=resolve_sandbox(options.sandbox, context),
+        sandbox=_sandbox(options, context),
         shell=options.shell,
         variables=os.environ,
         permissions="require_escalated" if options.escalated else "use_default",
@@ -73,6 +79,11 @@ def explain(options: argparse.Namespace) -> int:
     for name, text in explanation(request, judgement):
         print(f"{name + ':':15}{text}")
     return 0
+
+
+def _sandbox(options: argparse.Namespace, context: ProfileContext) -> SandboxContext | None:
+    name: str = options.sandbox
+    return resolve_sandbox(also_writing(name, options.sandbox_write), context)
 
 
 def _rules(files: Sequence[str]) -> RuleSet:

@@ -54,4 +54,6 @@ class StderrFile:
         if found is None:
             return None
         what = found.path or found.snippet or "something"
-        return f"holdfast-sh: denied by the sandbox: {'the network' if found.network else what}"
+        hint = f" ({found.hint})" if found.hint else ""
+        what = "the network" if found.network else what
+        return f"holdfast-sh: denied by the sandbox: {what}{hint}"

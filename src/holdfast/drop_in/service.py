@@ -27,7 +27,7 @@ from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
 from holdfast.environments.config.home import holdfast_home
-from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
+from holdfast.environments.sandbox import ProfileContext, also_writing, resolve_sandbox
 from holdfast.environments.wide_workspace import wide_workspace
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
@@ -190,13 +190,14 @@ class ShellServer:
         if context is not None:
             own = _own_files(caller, settings, self._files)
             sandbox = await _build(context, caller, own)
-            _check_workspace(sandbox, caller, settings)
         if sandbox is None:
             _limit(caller, limits)
             await self._send(connection, tables.become(settings.shell), [])
             return
         try:
             _check_folder(caller)
+            if settings.workspace is None and sandbox.access(caller.cwd) == "write":
+                _check_workspace(caller)
             await self._enclose(connection, caller, settings, sandbox, limits)
         finally:
             sandbox.close()
@@ -403,7 +404,7 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
             folder=PathUri.from_path(settings.workspace or caller.cwd),
             home=PathUri.from_path(home) if os.path.isabs(home) else None,
         )
-        return resolve_sandbox(settings.sandbox, context)
+        return resolve_sandbox(also_writing(settings.sandbox, settings.sandbox_write), context)
     except (InvalidParams, ValueError) as error:
         raise _LineNotRun(f"sandbox: {error}") from error
 
@@ -430,19 +431,12 @@ def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> li
     return list(dict.fromkeys(path for path in found if os.path.exists(path)))
 
 
-def _check_workspace(
-    sandbox: BubblewrapSandbox | None, caller: Caller, settings: ShellSettings
-) -> None:
-    """Refuse a working directory that is more than a project, unless it is named."""
-    if sandbox is None or settings.workspace is not None or sandbox.access(caller.cwd) != "write":
-        return
+def _check_workspace(caller: Caller) -> None:
+    """Refuse a working directory that is more than a project."""
     said = wide_workspace(caller.cwd, caller.environ)
     if said is not None:
-        sandbox.close()
-        raise _LineNotRun(
-            f"the workspace would be {caller.cwd}, {said}; change to a project, or name it:"
-            f" HOLDFAST_SH_WORKSPACE={caller.cwd}"
-        )
+        why = f"the workspace would be {caller.cwd}, {said}; change to a project, or name it"
+        raise _LineNotRun(f"{why}: HOLDFAST_SH_WORKSPACE={caller.cwd}")
 
 
 def _check_folder(caller: Caller) -> None:
@@ -545,6 +539,8 @@ def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
         words.append("--tty")
     if settings.sandbox != "none":
         words += ["--sandbox", settings.sandbox]
+    for path in settings.sandbox_write:
+        words += ["--sandbox-write", path]
     for limit in LIMITS:
         value = getattr(settings.limits, limit.name)
         if value is not None:

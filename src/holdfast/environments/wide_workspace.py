@@ -8,6 +8,7 @@ working directory for the workspace asks here first, and takes these only if the
 import os
 import pwd
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from holdfast.sandbox.policy.policy import parent_of
 
@@ -68,11 +69,9 @@ def _homes(folder: str, environ: Mapping[str, str]) -> Iterator[str]:
     if home.startswith("/"):
         yield home
     users = [os.geteuid()]
-    try:
+    # A directory that is gone is reported by the caller.
+    with suppress(OSError):
         users.append(os.stat(folder).st_uid)
-    except OSError:
-        # It is gone, which the caller reports.
-        pass
     for user in dict.fromkeys(users):
         try:
             yield pwd.getpwuid(user).pw_dir

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from holdfast.environments.sandbox import AnySandbox, also_writing
+
 __all__ = ["KEEP", "MAX_WAIT", "PROFILES", "OnCancel", "ServerOptions", "environment_profile"]
 
 PROFILES: Final = ("danger-full-access", "workspace-write", "read-only")
@@ -19,9 +21,18 @@ OnCancel: TypeAlias = Literal["stop", "keep"]
 """Treatment of the command of a cancelled `exec_command`."""
 
 
-def environment_profile(sandbox: str) -> str:
-    """Return a sandbox by the name that environments know."""
-    return "disabled" if sandbox == "danger-full-access" else sandbox
+def environment_profile(sandbox: str, write: Sequence[str] = ()) -> AnySandbox:
+    """
+    Return a sandbox as environments know it.
+
+    Args:
+        sandbox: One of `PROFILES`, or the path of a profile.
+        write: Further paths that it lets be written.
+
+    Raises:
+        InvalidParams: Nothing can be added to it.
+    """
+    return also_writing("disabled" if sandbox == "danger-full-access" else sandbox, write)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +47,8 @@ class ServerOptions:
     """The workspace and what it is, if it is more than a project, such as a home."""
     sandbox: str = "workspace-write"
     """`danger-full-access`, `workspace-write`, `read-only`, or the path of a profile."""
+    sandbox_write: Sequence[str] = ()
+    """Further paths that the sandbox lets be written; relative ones are in the workspace."""
     ask_for_approval: str = "on-request"
     """`never`, or `on-request`: what is asked about is put to the client."""
     ask_after_denial: bool = False
@@ -52,9 +65,9 @@ class ServerOptions:
     """Seconds that sessions outlive the last request of an HTTP client."""
 
     @property
-    def profile(self) -> str:
-        """The sandbox by the name that environments know."""
-        return environment_profile(self.sandbox)
+    def profile(self) -> AnySandbox:
+        """The sandbox as environments know it."""
+        return environment_profile(self.sandbox, self.sandbox_write)
 
     @property
     def asks_nobody(self) -> bool:

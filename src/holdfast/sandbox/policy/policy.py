@@ -17,6 +17,7 @@ from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.profile.globs import Glob
 
 __all__ = [
+    "GIT_NAMES",
     "KEPT_NAMES",
     "NO_LANDLOCK",
     "PATH_MAX",
@@ -45,6 +46,14 @@ Names that stay read-only as well, but only if they exist.
 
 They hold rules for commands, and those of a project can only restrict. A command gains nothing
 by creating them, so a missing one is not covered by an empty directory.
+"""
+
+GIT_NAMES = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees")
+"""
+Names in a directory of a repository that stay read-only, if they exist and no entry names them.
+
+They decide what git runs, and for which repository. An entry that makes `.git` or a directory in it
+writable is for commits, which do not change them.
 """
 
 Standing = Literal["read", "write", "deny", "hidden"]
