@@ -14,7 +14,6 @@ import resource
 import signal
 import socket
 import struct
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
+from holdfast.drop_in.unenclosed import elsewhere, environment_of, outside
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import ProfileContext, also_writing, resolve_sandbox
 from holdfast.environments.wide_workspace import wide_workspace
@@ -51,7 +51,6 @@ from holdfast.sandbox.factory import shared_sandboxes
 
 if TYPE_CHECKING:
     from holdfast.approvals.clearance import Clearance
-    from holdfast.approvals.real_program import RealProgram
     from holdfast.drop_in import judging
 else:
     # Imports all approvals, which only users with a policy need: a server starts while its first
@@ -175,7 +174,9 @@ class ShellServer:
             await self._send(connection, tables.become(settings.shell), [])
             return
         if settings.environment != "local":
-            await self._send(connection, _elsewhere(caller, settings), [])
+            if settings.policy not in (None, "off"):
+                raise _LineNotRun("a policy needs the environment `local`")
+            await self._send(connection, elsewhere(caller, settings), [])
             return
         limits = settings.limits.on_wire()
         context = _sandbox_of(caller, settings)
@@ -183,7 +184,7 @@ class ShellServer:
             clearance = await self._admit(connection, caller, settings, context)
             if clearance.program is not None:
                 _limit(caller, limits)
-                await self._send(connection, _outside(caller, settings, clearance.program), [])
+                await self._send(connection, outside(caller, settings, clearance.program), [])
                 return
             context = clearance.sandbox
         sandbox = None
@@ -241,7 +242,7 @@ class ShellServer:
         try:
             handed = sandbox.delegate_start(
                 launch,
-                _environment(caller, settings),
+                environment_of(caller, settings),
                 numbers=numbers,
                 caller=session,
                 limits=limits,
@@ -492,26 +493,6 @@ async def _make(context: SandboxContext, caller: Caller) -> BubblewrapSandbox | 
     return found
 
 
-def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
-    """Return the caller's environment with the real shell in `SHELL`."""
-    env = dict(caller.environ)
-    if os.path.basename(env.get("SHELL", "")) == "holdfast-sh":
-        env["SHELL"] = settings.shell
-    # bash reads `.bashrc` if its stdin is a network socket and SHLVL is missing or 0. It checks
-    # that by `getpeername`, which a sandbox without network refuses.
-    level = env.get("SHLVL", "")
-    if not level.isdecimal() or int(level) < 1:
-        env["SHLVL"] = "1"
-    return env
-
-
-def _outside(caller: Caller, settings: ShellSettings, program: "RealProgram") -> bytes:
-    """Return a table that executes a program that a rule lets out of the sandbox."""
-    path, *arguments = program.argv
-    env = {**_environment(caller, settings), **program.env}
-    return tables.run_instead(path, [program.arg0 or path, *arguments], env)
-
-
 def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
     """Set the rlimits of the launcher, before it executes a shell without a sandbox."""
     if limits is None:
@@ -528,25 +509,6 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
             resource.prlimit(caller.pid, kind, (soft, hard))
         except (OSError, ValueError) as error:
             raise _LineNotRun(f"a limit cannot be set: {error}") from error
-
-
-def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
-    """Return a table that runs the command line in another environment by `holdfast run`."""
-    if settings.policy not in (None, "off"):
-        raise _LineNotRun("a policy needs the environment `local`")
-    words = [sys.executable, "-EP", "-m", "holdfast.cli", "run", "--on", settings.environment]
-    if caller.terminal is not None:
-        words.append("--tty")
-    if settings.sandbox != "none":
-        words += ["--sandbox", settings.sandbox]
-    for path in settings.sandbox_write:
-        words += ["--sandbox-write", path]
-    for limit in LIMITS:
-        value = getattr(settings.limits, limit.name)
-        if value is not None:
-            words += [limit.option, str(value)]
-    words += ["--", settings.shell, *caller.argv[1:]]
-    return tables.run_instead(sys.executable, words)
 
 
 async def _pass_signals(connection: socket.socket, caller: Caller, handed: DelegatedStart) -> None:

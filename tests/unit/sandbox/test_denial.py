@@ -125,3 +125,21 @@ def test_what_is_not_text_is_no_obstacle() -> None:
     written = [OutputChunk(seq=1, stream="pty", chunk=b"\xff\xfe: permission denied\r\n")]
 
     assert find_denial(1, written) is not None
+
+
+@pytest.mark.requirement("sandbox.write-option")
+@pytest.mark.parametrize(
+    ("line", "hinted"),
+    [
+        ("fatal: Unable to create '/ws/.git/index.lock': Read-only file system", True),
+        ("error: could not lock config file .git/config: Read-only file system", True),
+        ("touch: cannot touch '.git': Read-only file system", True),
+        ("touch: cannot touch '/ws/.gitignore': Read-only file system", False),
+        ("touch: cannot touch '/ws/x.git/y': Read-only file system", False),
+        ("cat: /ws/.git/x: Permission denied", False),
+    ],
+)
+def test_a_denied_write_to_a_repository_has_a_hint(line: str, hinted: bool) -> None:
+    found = find_denial(1, [OutputChunk(seq=1, stream="stderr", chunk=line.encode())])
+    assert found is not None
+    assert (found.hint is not None) is hinted
