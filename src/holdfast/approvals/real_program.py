@@ -21,8 +21,12 @@ from holdfast.sandbox.policy.policy import parent_of
 
 __all__ = ["RealProgram", "StaysInside", "real_program"]
 
-# Variables that make a program or a shell script load other files, possibly of the workspace.
-_LOADING = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "BASH_ENV", "ENV")
+# Variables that make a program or an interpreter load other files, possibly of the workspace.
+_LOADING = (
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "BASH_ENV", "ENV"),
+    *("PYTHONPATH", "PYTHONHOME", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT"),
+    *("NODE_PATH", "NODE_OPTIONS"),
+)
 
 # Bytes in which the kernel looks for a `#!` line (BINPRM_BUF_SIZE), and levels of scripts.
 _BEGINNING = 256
@@ -183,14 +187,15 @@ class _ProgramSearch:
 
     def _interpreters(self, script: str, beginning: bytes) -> Iterator[str]:
         """Yield what the kernel executes for a script, and what `env` does then."""
-        line = os.fsdecode(beginning[2:].partition(b"\n")[0]).strip()
-        program, *rest = line.split(maxsplit=1)
-        if not program.startswith("/"):
-            raise StaysInside(f"{script} has an interpreter with a relative path")
+        said, end, _ = beginning[2:].partition(b"\n")
+        line = os.fsdecode(said).strip()
+        program, _, rest = line.replace("\t", " ").partition(" ")
+        if not end or not program.startswith("/"):
+            raise StaysInside(f"{script} has no full path of an interpreter in its first line")
         yield program
         if posixpath.basename(program) != "env":
             return
-        words = rest[0].removeprefix("-S").split() if rest else []
+        words = rest.strip().removeprefix("-S").split()
         if not words or words[0].startswith("-") or "=" in words[0]:
             raise StaysInside(f"{script} leaves its interpreter to `{line}`")
         yield self.find(words[0], self.trusted_path)

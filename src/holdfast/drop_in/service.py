@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +35,7 @@ from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
@@ -198,7 +200,7 @@ class ShellServer:
         try:
             _check_folder(caller)
             if settings.workspace is None and sandbox.access(caller.cwd) == "write":
-                _check_workspace(caller)
+                await _check_workspace(caller)
             await self._enclose(connection, caller, settings, sandbox, limits)
         finally:
             sandbox.close()
@@ -432,9 +434,13 @@ def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> li
     return list(dict.fromkeys(path for path in found if os.path.exists(path)))
 
 
-def _check_workspace(caller: Caller) -> None:
+async def _check_workspace(caller: Caller) -> None:
     """Refuse a working directory that is more than a project."""
-    said = wide_workspace(caller.cwd, caller.environ)
+    try:
+        # The home that the caller names may be on a mount that does not answer.
+        said = await call_in_daemon(partial(wide_workspace, caller.cwd, caller.environ))
+    except TimeoutError as error:
+        raise _LineNotRun("the home directory does not answer") from error
     if said is not None:
         why = f"the workspace would be {caller.cwd}, {said}; change to a project, or name it"
         raise _LineNotRun(f"{why}: HOLDFAST_SH_WORKSPACE={caller.cwd}")

@@ -116,8 +116,10 @@ async def _check_workspace(environment: Environment, cwd: str | None) -> None:
     """
     if cwd is not None or not environment.is_remote:
         return
+    roots = writable_roots(await environment.sandbox_context())
+    if not roots:
+        return
     home = (await environment.info()).user_home_dir
-    sandbox = await environment.sandbox_context()
     try:
         folder = (await environment.uri()).native
         homes = [] if home is None else [PathUri.parse(home).native]
@@ -125,7 +127,7 @@ async def _check_workspace(environment: Environment, cwd: str | None) -> None:
         # Of another operating system, which has no sandbox of ours.
         return
     said = wide_path(folder, homes)
-    if said is not None and folder in (writable_roots(sandbox) or ()):
+    if said is not None and folder in roots:
         raise InvalidConfig(f"environment `{environment.id}`: {unnamed_text(folder, said)}")
 
 

@@ -47,6 +47,14 @@ from holdfast.sandbox.profile.builtin import path_entry, sandbox_context, specia
 
 INSIDE = sandbox_context("workspace-write", cwd="/ws")
 DENIED = DeniedRun(what="a file", output="Read-only file system", exit_code=1)
+PERMISSIVE = {
+    "granular": {
+        "sandbox_approval": True,
+        "rules": True,
+        "mcp_elicitations": False,
+        "request_permissions": True,
+    }
+}
 GRANULAR = {"granular": {"sandbox_approval": True, "rules": True, "mcp_elicitations": False}}
 
 
@@ -262,6 +270,40 @@ async def test_a_profile_with_denied_paths_is_never_left() -> None:
     assert asked.sandbox is not None
     assert denies_paths(asked.sandbox)
     assert len(person.asked) == 1
+
+
+@pytest.mark.requirement("rules.real-program")
+async def test_a_rule_lets_out_only_what_no_command_could_ever_write() -> None:
+    rules = RuleSet([PrefixRule(pattern=(("touch",),), outside_sandbox=True)])
+    usr = AddedPermissions(write=("/usr",))
+    flow, _ = made(say("accept"), rules=rules)
+    free = await flow.admit(request())
+    assert (free.sandbox, free.left_sandbox) == (None, True)
+    assert free.program is not None
+    assert free.argv == (str(Path("/usr/bin/touch").resolve()), "x")
+    assert free.program.env["PATH"] == "/usr/bin:/bin"
+    # What is started has to be the program, not the shell that was asked for.
+    where: dict[str, Any] = {"environment_id": "local", "cwd": "/ws", "tty": False, "sandbox": None}
+    flow.verify(free, free.argv, **where)
+    with pytest.raises(CommandRefused, match="changed after it was approved"):
+        flow.verify(free, free.request.argv, **where)
+    assert (await flow.admit(request(variables=None))).sandbox == INSIDE
+    # Granted once and over by now: the file may have been exchanged meanwhile.
+    asked: dict[str, Any] = {"call_id": "c", "cwd": "/ws", "sandbox": INSIDE}
+    flow, person = made(say("accept"), say("accept"), policy=PERMISSIVE, rules=rules)
+    await flow.request_permissions(usr, environment_id="other", **asked)
+    assert (await flow.admit(request())).left_sandbox
+    await flow.request_permissions(usr, environment_id="local", **asked)
+    flow.end_turn()
+    held = await flow.admit(request())
+    assert (held.sandbox, held.left_sandbox, held.argv) == (INSIDE, False, request().argv)
+    (note,) = held.judgement.notes
+    assert "can write" in note
+    assert len(person.asked) == 2
+    # It asks to leave its sandbox: a person decides.
+    person.answers = [say("decline")]
+    with pytest.raises(CommandRefused):
+        await flow.admit(escalated())
 
 
 # -- what is asked for
