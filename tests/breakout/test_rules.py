@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,17 @@ class Place:
         middle.symlink_to(self.program(self.workspace / "any"))
         (self.programs / "tool").symlink_to(middle)
 
+    def link_hard(self) -> None:
+        """A program has a second name in the workspace."""
+        (self.programs / "tool").hardlink_to(self.program(self.workspace / "any"))
+
+    def load_modules(self) -> None:
+        """A trusted Python program finds a module in the workspace."""
+        (self.workspace / "modules").mkdir(exist_ok=True)
+        evil = f"open({str(self.escaped)!r}, 'w')\n"
+        (self.workspace / "modules" / "sitecustomize.py").write_text(evil)
+        self.program(self.programs / "tool", f"#!{sys.executable}\n")
+
     def interpret(self) -> None:
         """A trusted script has an interpreter in the workspace."""
         self.program(self.programs / "tool", f"#!{self.program(self.workspace / 'any')}\n")
@@ -100,6 +112,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("HOME", str(made.workspace))
     monkeypatch.setenv("BASH_ENV", str(made.workspace / "bash-env"))
+    monkeypatch.setenv("PYTHONPATH", "modules")
     # The base directory of all tests is below it.
     monkeypatch.delenv("TMPDIR", raising=False)
     return made
@@ -172,6 +185,8 @@ async def test_a_program_of_the_workspace_stays_inside(
     [
         Place.link_tool,
         Place.link_twice,
+        Place.link_hard,
+        Place.load_modules,
         Place.interpret,
         Place.interpret_twice,
         Place.find_interpreter,

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.linux.search_path import candidates
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.sandbox.bubblewrap.mount_check import MountTable, read_table
+from holdfast.sandbox.policy.build import PLATFORM_DIRECTORIES
 from holdfast.sandbox.policy.policy import parent_of
 
 __all__ = ["RealProgram", "StaysInside", "real_program"]
@@ -169,8 +170,9 @@ class _ProgramSearch:
             if not stat.S_ISREG(about.st_mode):
                 raise StaysInside(f"{real} is not a file")
             # Its other name may be in the workspace, as package managers link files. Programs of
-            # the system have several names, too, but only root could write those.
-            if about.st_nlink > 1 and os.access(real, os.W_OK) and os.geteuid() != 0:
+            # the system have several names, too, but all of them in such directories.
+            linked = about.st_nlink > 1 and os.access(real, os.W_OK)
+            if linked and not any(_covers(folder, real) for folder in PLATFORM_DIRECTORIES):
                 raise StaysInside(f"{real} has other names, by which it may be written")
             with open(real, "rb") as file:
                 beginning = file.read(_BEGINNING)
