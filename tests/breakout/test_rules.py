@@ -253,6 +253,10 @@ async def test_a_program_keeps_its_name_and_only_a_listed_one_leaves(place: Plac
     listed = {"host_executables": {"tool": ("/usr/bin/tool",)}}
     await run(place, f"tool -c 'echo > {out}'", "tool", rules=listed)
     assert not out.exists()
+    # A path in the rule needs no list.
+    path = str(place.programs / "tool")
+    await run(place, f"{path} -c 'echo > {out}'", path, rules=listed)
+    assert out.exists()
 
 
 # -- over MCP

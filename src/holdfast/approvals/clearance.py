@@ -4,7 +4,6 @@ Commands that somebody wants to start, the decision about them, and the permissi
 Nobody is asked here: `ApprovalFlow` asks, and makes a `Clearance` of a request.
 """
 
-import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -189,12 +188,14 @@ def program_outside(
     if request.variables is None:
         raise StaysInside("what its name stands for on another machine is not known")
     (words,) = split.segments
+    # A path was compared with the rules already.
+    listed = None if "/" in words[0] else rules.host_executables.get(words[0])
     return real_program(
         words,
         cwd=request.cwd,
         variables=request.variables,
         sandbox=with_permissions(request.sandbox, opened),
-        listed=rules.host_executables.get(posixpath.basename(words[0])),
+        listed=listed,
         tty=request.tty,
     )
 

@@ -34,7 +34,8 @@ def wide_workspace(folder: str, environ: Mapping[str, str]) -> str | None:
         environ: Variables; `HOME` may differ from the home in the user database.
     """
     real = os.path.realpath(folder)
-    homes = [os.path.realpath(home) for home in _homes(real, environ)]
+    found = (home for home in _homes(real, environ) if home.startswith("/"))
+    homes = [os.path.realpath(home) for home in found]
     said = wide_path(real, homes)
     if said is not None:
         return said
@@ -55,6 +56,8 @@ def wide_path(folder: str, homes: Iterable[str]) -> str | None:
     """
     if folder == "/":
         return "the whole file system"
+    if folder == "/home":
+        return "the home directories of this machine"
     for home in homes:
         if folder == home:
             return "a home directory"
@@ -65,9 +68,7 @@ def wide_path(folder: str, homes: Iterable[str]) -> str | None:
 
 def _homes(folder: str, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the home of this user, and that of the owner of a directory."""
-    home = environ.get("HOME", "")
-    if home.startswith("/"):
-        yield home
+    yield environ.get("HOME", "")
     users = [os.geteuid()]
     # A directory that is gone is reported by the caller.
     with suppress(OSError):

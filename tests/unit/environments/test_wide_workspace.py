@@ -61,6 +61,7 @@ def test_a_second_mount_and_the_home_of_another_user(
 
 def test_paths_of_another_machine() -> None:
     assert wide_path("/", []) == "the whole file system"
-    assert wide_path("/home", ["/home/me"]) == "a directory above the home /home/me"
+    assert wide_path("/srv", ["/srv/me"]) == "a directory above the home /srv/me"
+    assert wide_path("/home", []) == "the home directories of this machine"
     assert wide_path("/home/me", ["/home/me"]) == "a home directory"
     assert wide_path("/home/me2", ["/home/me"]) is None
