@@ -144,6 +144,7 @@ async def run(
     return result
 
 
+@pytest.mark.both_loops
 @pytest.mark.requirement("rules.real-program")
 @pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
 async def test_a_program_of_the_system_leaves_the_sandbox(place: Place, tty: bool) -> None:
@@ -262,6 +263,7 @@ async def test_a_program_keeps_its_name_and_only_a_listed_one_leaves(place: Plac
 # -- over MCP
 
 
+@pytest.mark.both_loops
 @pytest.mark.requirement("mcp.rules-stay-inside")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_an_allowed_command_over_mcp_stays_in_its_sandbox(place: Place, mode: str) -> None:

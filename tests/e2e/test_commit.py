@@ -101,6 +101,7 @@ def test_a_worktree_takes_commits_and_nothing_else(repository: Path) -> None:
     git(repository, "fsck", "--strict")
 
 
+@pytest.mark.both_loops
 @pytest.mark.requirement("sandbox.protected.in-git")
 async def test_a_repository_over_mcp_takes_commits_but_no_hooks(repository: Path) -> None:
     profile = str(repository.parent / "profile.toml")
