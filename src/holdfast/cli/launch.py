@@ -115,7 +115,8 @@ async def _confinement(
         return None, None
     try:
         # Before the start, so that the error is not one of the command.
-        sandbox = await environment.sandbox_context(options.sandbox)
+        wanted = load("also_writing")(options.sandbox, options.sandbox_write)
+        sandbox = await environment.sandbox_context(wanted)
     except InvalidParams as error:
         raise Ended(FAILED, str(error)) from error
     return sandbox, load("limits_of")(options)

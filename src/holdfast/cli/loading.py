@@ -90,6 +90,7 @@ _MODULES = {
     "McpServer": "holdfast.mcp_server.server",
     "HttpAccess": "holdfast.mcp_server.http",
     "limits_of": "holdfast.cli.sandbox_options",
+    "also_writing": "holdfast.environments.sandbox",
     "explain_failure": "holdfast.cli.sandbox_options",
     "list_paths": "holdfast.cli.fs_list",
     "get": "holdfast.cli.fs_transfer",

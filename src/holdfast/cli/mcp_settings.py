@@ -23,15 +23,21 @@ _FILE = "mcp.toml"
 class McpSettings(
     msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True
 ):
-    """All settings by the names of their options; paths are relative to the file's folder."""
+    """
+    All settings by the names of their options.
+
+    Paths are relative to the file's folder, but those of `sandbox_write` to the workspace.
+    """
 
     listen: str = "stdio"
     environment: str | None = None
     cwd: str | None = None
     sandbox: str = "workspace-write"
+    sandbox_write: list[str] = []
     ask_for_approval: Literal["never", "on-request"] = "on-request"
     ask_after_denial: bool = False
     rules: list[str] = []
+    rules_leave_sandbox: bool = False
     max_wait: _Seconds = MAX_WAIT
     on_cancel: Literal["stop", "keep"] = "stop"
     no_notes: bool = False

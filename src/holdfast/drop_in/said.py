@@ -55,5 +55,7 @@ class StderrFile:
         if found is None:
             return None
         what = found.path or found.snippet or "something"
-        what = f"{what}: {found.reason}" if found.reason else what
-        return f"holdfast-sh: denied by the sandbox: {'the network' if found.network else what}"
+        what = "the network" if found.network else what
+        why = f": {found.reason}" if found.reason else ""
+        hint = f" ({found.hint})" if found.hint else ""
+        return f"holdfast-sh: denied by the sandbox: {what}{why}{hint}"

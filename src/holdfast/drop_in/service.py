@@ -14,8 +14,8 @@ import resource
 import signal
 import socket
 import struct
-import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.drop_in import tables
@@ -23,7 +23,9 @@ from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
-from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
+from holdfast.drop_in.unenclosed import elsewhere, environment_of, outside
+from holdfast.environments.sandbox import ProfileContext, also_writing, resolve_sandbox
+from holdfast.environments.wide_workspace import wide_workspace
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
@@ -31,6 +33,7 @@ from holdfast.own_files import OwnFiles, own_files
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import Enforcement, ProcessLimits
@@ -42,6 +45,7 @@ from holdfast.sandbox.bubblewrap.init_program import CallersSession
 from holdfast.sandbox.factory import shared_sandboxes
 
 if TYPE_CHECKING:
+    from holdfast.approvals.clearance import Clearance
     from holdfast.drop_in import judging
 else:
     # Imports all approvals, which only users with a policy need: a server starts while its first
@@ -165,12 +169,19 @@ class ShellServer:
             await self._send(connection, _shell_itself(caller, settings), [])
             return
         if settings.environment != "local":
-            await self._send(connection, _elsewhere(caller, settings), [])
+            if settings.policy not in (None, "off"):
+                raise _LineNotRun("a policy needs the environment `local`")
+            await self._send(connection, elsewhere(caller, settings), [])
             return
         limits = settings.limits.on_wire()
         context = _sandbox_of(caller, settings)
         if settings.policy is not None and settings.policy != "off":
-            context = await self._admit(connection, caller, settings, context)
+            clearance = await self._admit(connection, caller, settings, context)
+            if clearance.program is not None:
+                _limit(caller, limits)
+                await self._send(connection, outside(caller, settings, clearance.program), [])
+                return
+            context = clearance.sandbox
         sandbox = None
         if context is not None:
             own = _own_files(caller, settings, self._files)
@@ -181,6 +192,8 @@ class ShellServer:
             return
         try:
             _check_folder(caller)
+            if settings.workspace is None and sandbox.access(caller.cwd) == "write":
+                await _check_workspace(caller)
             await self._enclose(connection, caller, settings, sandbox, limits)
         finally:
             sandbox.close()
@@ -191,7 +204,7 @@ class ShellServer:
         caller: Caller,
         settings: ShellSettings,
         context: SandboxContext | None,
-    ) -> SandboxContext | None:
+    ) -> "Clearance":
         if self._judge is None:
             self._judge = judging.Judge()
         asking = asyncio.create_task(self._judge.admit(caller, settings, context))
@@ -224,7 +237,7 @@ class ShellServer:
         try:
             handed = sandbox.delegate_start(
                 launch,
-                _environment(caller, settings),
+                environment_of(caller, settings),
                 numbers=numbers,
                 owner=caller.pid,
                 caller=session,
@@ -388,10 +401,10 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
     home = caller.environ.get("HOME") or os.path.expanduser("~")
     try:
         context = ProfileContext(
-            folder=PathUri.from_path(caller.cwd),
+            folder=PathUri.from_path(settings.workspace or caller.cwd),
             home=PathUri.from_path(home) if os.path.isabs(home) else None,
         )
-        return resolve_sandbox(settings.sandbox, context)
+        return resolve_sandbox(also_writing(settings.sandbox, settings.sandbox_write), context)
     except (InvalidParams, ValueError) as error:
         raise _LineNotRun(f"sandbox: {error}") from error
 
@@ -410,6 +423,18 @@ def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> Ow
         folders=(*own_files(caller.environ).folders, *folders),
         files=tuple(os.path.join(caller.cwd, path) for path in (settings.shell, *files)),
     )
+
+
+async def _check_workspace(caller: Caller) -> None:
+    """Refuse a working directory that is more than a project."""
+    try:
+        # The home that the caller names may be on a mount that does not answer.
+        said = await call_in_daemon(partial(wide_workspace, caller.cwd, caller.environ))
+    except TimeoutError as error:
+        raise _LineNotRun("the home directory does not answer") from error
+    if said is not None:
+        why = f"the workspace would be {caller.cwd}, {said}; change to a project, or name it"
+        raise _LineNotRun(f"{why}: HOLDFAST_SH_WORKSPACE={caller.cwd}")
 
 
 def _check_folder(caller: Caller) -> None:
@@ -439,19 +464,6 @@ async def _build(
     return found
 
 
-def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
-    """Return the caller's environment with the real shell in `SHELL`."""
-    env = dict(caller.environ)
-    if os.path.basename(env.get("SHELL", "")) == "holdfast-sh":
-        env["SHELL"] = settings.shell
-    # bash reads `.bashrc` if its stdin is a network socket and SHLVL is missing or 0. It checks
-    # that by `getpeername`, which a sandbox without network refuses.
-    level = env.get("SHLVL", "")
-    if not level.isdecimal() or int(level) < 1:
-        env["SHLVL"] = "1"
-    return env
-
-
 def _shell_itself(caller: Caller, settings: ShellSettings) -> bytes:
     """Return a table that executes the shell without a sandbox, as it was called."""
     if TOKEN_VARIABLE not in caller.environ:
@@ -476,23 +488,6 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
             resource.prlimit(caller.pid, kind, (soft, hard))
         except (OSError, ValueError) as error:
             raise _LineNotRun(f"a limit cannot be set: {error}") from error
-
-
-def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
-    """Return a table that runs the command line in another environment by `holdfast run`."""
-    if settings.policy not in (None, "off"):
-        raise _LineNotRun("a policy needs the environment `local`")
-    words = [sys.executable, "-EP", "-m", "holdfast.cli", "run", "--on", settings.environment]
-    if caller.terminal is not None:
-        words.append("--tty")
-    if settings.sandbox != "none":
-        words += ["--sandbox", settings.sandbox]
-    for limit in LIMITS:
-        value = getattr(settings.limits, limit.name)
-        if value is not None:
-            words += [limit.option, str(value)]
-    words += ["--", settings.shell, *caller.argv[1:]]
-    return tables.run_instead(sys.executable, words)
 
 
 async def _pass_signals(connection: socket.socket, caller: Caller, handed: DelegatedStart) -> None:

@@ -92,7 +92,14 @@ def become(program: str) -> bytes:
 
 
 def run_instead(program: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> bytes:
-    """Return a table that executes a program, by default with the launcher's environment."""
+    """
+    Return a table that executes a program with these arguments.
+
+    Args:
+        program: Path to execute.
+        argv: Arguments of the program.
+        env: Environment of the program; None for the launcher's.
+    """
     made = CallProgram(_MACHINE, at=INBOX)
     variables = ENVIRONMENT if env is None else _variables(made, env)
     _execute(made, program, _list(made, argv), variables)

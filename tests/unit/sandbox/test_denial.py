@@ -151,3 +151,21 @@ def test_the_reason_of_a_protected_path_is_part_of_the_denial(
     plain = find_denial(1, chunks(("stderr", text)), Enforcement(isolation="full"), "/ws")
     assert plain is not None
     assert plain.reason is None
+
+
+@pytest.mark.requirement("sandbox.write-option")
+@pytest.mark.parametrize(
+    ("line", "hinted"),
+    [
+        ("fatal: Unable to create '/ws/.git/index.lock': Read-only file system", True),
+        ("error: could not lock config file .git/config: Read-only file system", True),
+        ("touch: cannot touch '.git': Read-only file system", True),
+        ("touch: cannot touch '/ws/.gitignore': Read-only file system", False),
+        ("touch: cannot touch '/ws/x.git/y': Read-only file system", False),
+        ("cat: /ws/.git/x: Permission denied", False),
+    ],
+)
+def test_a_denied_write_to_a_repository_has_a_hint(line: str, hinted: bool) -> None:
+    found = find_denial(1, [OutputChunk(seq=1, stream="stderr", chunk=line.encode())])
+    assert found is not None
+    assert (found.hint is not None) is hinted

@@ -11,7 +11,7 @@ rule 2).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
@@ -31,6 +31,7 @@ from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Trace
 from holdfast.sandbox.policy.own_paths import OwnPath
 from holdfast.sandbox.policy.own_rules import keep_own, keep_own_links
 from holdfast.sandbox.policy.policy import (
+    GIT_NAMES,
     KEPT_NAMES,
     PATH_MAX,
     PROTECTED_NAMES,
@@ -468,6 +469,8 @@ class _PolicyBuilder:
         """Make the protected names of a writable root read-only, or keep them missing."""
         if root.kind != "directory":
             return
+        if ".git" in root.path.split("/"):
+            self._protect_present(root.path, GIT_NAMES)
         over = self._above(root.path)
         if (
             root.path.rpartition("/")[2] in (*PROTECTED_NAMES, *KEPT_NAMES)
@@ -481,15 +484,19 @@ class _PolicyBuilder:
             path = f"{start}/{name}"
             if path not in self.rules and path not in self._lifted:
                 self._protect_name(root.path, path)
-        for name in KEPT_NAMES:
-            path = f"{start}/{name}"
-            # A link here was made by a command: it needs no protection, and `_protect_name`
-            # would refuse the start because of it.
-            if path not in self.rules and self._disk.kind(path) in ("directory", "file"):
-                self._protect_name(root.path, path)
+        self._protect_present(root.path, KEPT_NAMES)
         git = self.rules.get(f"{start}/.git")
         if git is not None and git.access != "write" and git.kind == "file":
             self._protect_pointed(start, git.path)
+
+    def _protect_present(self, root: str, names: Iterable[str]) -> None:
+        """Make the names of these that exist in a writable root read-only."""
+        for name in names:
+            path = f"{root.rstrip('/')}/{name}"
+            # A link here was made by a command: it needs no protection, and `_protect_name`
+            # would refuse the start because of it.
+            if path not in self.rules and self._disk.kind(path) in ("directory", "file"):
+                self._protect_name(root, path)
 
     def _protect_name(self, root: str, path: str) -> None:
         kind = self._disk.kind(path)

@@ -18,6 +18,7 @@ from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.profile.globs import Glob
 
 __all__ = [
+    "GIT_NAMES",
     "KEPT_NAMES",
     "NO_LANDLOCK",
     "OWN_REASONS",
@@ -55,6 +56,14 @@ OWN_REASONS: Mapping[str, str] = {
     "settings": "it has settings, state or logs of Holdfast",
 }
 """Reasons why paths of Holdfast itself are read-only, by the origin of their rules."""
+
+GIT_NAMES = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees")
+"""
+Names in a directory of a repository that stay read-only, if they exist and no entry names them.
+
+They decide what git runs, and for which repository. An entry that makes `.git` or a directory in it
+writable is for commits, which do not change them.
+"""
 
 Standing = Literal["read", "write", "deny", "hidden"]
 """Access to a path. `hidden`: no rule covers the path, so it does not exist in the sandbox."""
