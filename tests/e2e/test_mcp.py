@@ -153,7 +153,7 @@ async def test_an_image_is_content_of_its_own(kind: Kind, mode: str, folder: Pat
 async def test_a_result_says_what_happened_and_what_to_do(
     kind: Kind, mode: str, folder: Path
 ) -> None:
-    sandboxed = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
+    sandboxed: dict[str, Any] = {"sandbox": "workspace-write", "ask_for_approval": "on-request"}
     async with serving(kind, mode, folder, **sandboxed) as served, served.client() as client:
         script = "touch /usr/file"
         done = await run(client, script)

@@ -272,7 +272,7 @@ async def test_strays_of_a_start_that_is_called_off_are_removed_after_its_end(
     class Noted(InitChannel):
         def __init__(self) -> None:
             super().__init__()
-            channels.append(self.their_inode)
+            channels.append(os.fstat(self.theirs.fileno()).st_ino)
 
     def look(*_: object) -> None:
         builders.append(holders(f"socket:[{channels[0]}]"))
