@@ -6,6 +6,7 @@ for an exit code only [output.exit-code]; the verdict tells apart what that
 number cannot.
 """
 
+import re
 import signal
 from enum import StrEnum
 
@@ -89,6 +90,12 @@ class DenialKind(StrEnum):
     """A server reported a denial without its kind."""
 
 
+# A path with `.git` in it, in a line of output.
+_IN_GIT = re.compile(r"(?:^|[\s/'\"`])\.git(?:[\s/'\"`:]|$)")
+
+_WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
+
+
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """
     A denial that was probably caused by the sandbox.
@@ -107,11 +114,22 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """The reason of the sandbox, where it has more to say than that no entry allows it."""
 
+    @property
+    def hint(self) -> str | None:
+        """Advice for people and models, if there is any for this denial."""
+        if self.kind not in _WRITES or not _IN_GIT.search(self.path or self.snippet):
+            return None
+        return (
+            "the sandbox protects .git; --sandbox-write lets commits be made,"
+            " see the guide `Let an agent commit`"
+        )
+
     def __str__(self) -> str:
         if self.kind is DenialKind.UNKNOWN:
             return "it does not say what"
         about = "the network" if self.network else self.path
-        return f"{self.kind.value}: {about}" if about else self.kind.value
+        text = f"{self.kind.value}: {about}" if about else self.kind.value
+        return f"{text} ({self.reason})" if self.reason else text
 
 
 UNKNOWN_DENIAL = Denial(kind=DenialKind.UNKNOWN)

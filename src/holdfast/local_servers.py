@@ -6,6 +6,10 @@ the user find the token of a server there, by its URL. Sandboxes hide the direct
 files it names, and the sockets. A command that could use those could run anything outside of
 its sandbox.
 
+Servers may be started with different variables, and so use different directories. A server whose
+directory is not one of the user's usual ones leaves the path of its directory in one of those, so
+that every sandbox of the user finds it.
+
 A server holds a lock on its file as long as it lives. A file that can be locked is stale, and
 the next server that starts removes it.
 """
@@ -25,6 +29,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError
+from holdfast.own_files import database_home
 from holdfast.token_file import read_tokens
 from holdfast.url_schemes import socket_path
 
@@ -35,7 +40,7 @@ __all__ = [
     "find_token",
     "hide",
     "list_server",
-    "make_runtime_folder",
+    "make_runtime_folders",
     "reachable",
     "runtime_folder",
 ]
@@ -83,30 +88,48 @@ def runtime_folder(environ: Mapping[str, str]) -> str:
     return _folders(environ)[0]
 
 
-def make_runtime_folder(environ: Mapping[str, str]) -> None:
-    """Create the directory, if that is possible."""
+def make_runtime_folders(environ: Mapping[str, str]) -> None:
+    """Create the directories that servers of this user may use, if that is possible."""
     # A sandbox can only hide an existing directory. Without it, a command that runs now would see
     # the token of a server that starts later.
-    with suppress(UnusableRuntimeFolder):
-        os.close(_open_folder(runtime_folder(environ)))
+    for path in dict.fromkeys((*_folders(environ), *_usual_folders())):
+        with suppress(UnusableRuntimeFolder):
+            os.close(_open_folder(path))
 
 
 def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return our directory first, then those that servers with other variables may use."""
-    names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
-    return _known_folders(*(environ.get(name, "") for name in names))
-
-
-@lru_cache(maxsize=8)
-def _known_folders(runtime: str, state: str, home: str) -> tuple[str, ...]:
+    runtime, state, home = (
+        environ.get(name, "") for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
+    )
     bases = [runtime, f"/run/user/{os.geteuid()}"]
     private = [base for base in bases if base.startswith("/") and _is_private_base(base)]
     if not state.startswith("/"):
         state = f"{home or os.path.expanduser('~')}/.local/state"
     # The host name is part of it, since a home may be shared by several machines.
-    below_home = f"{os.path.realpath(state)}/holdfast/run-{os.uname().nodename}"
-    found = [*(f"{os.path.realpath(base)}/holdfast" for base in private), below_home]
+    below_home = f"{_real(state)}/holdfast/run-{os.uname().nodename}"
+    found = [*(f"{_real(base)}/holdfast" for base in private), below_home]
     return tuple(dict.fromkeys(found))
+
+
+def _usual_folders() -> tuple[str, ...]:
+    """Return the directories of servers that are started without special variables."""
+    home = database_home()
+    found = _folders({"HOME": home})
+    # Some users have no home, as `nobody`. Servers of theirs find each other in `/tmp`.
+    shared = f"/tmp/holdfast-{os.geteuid()}"  # noqa: S108 - refused unless it is only this user's
+    return found if _is_private_base(home) else (*found[:-1], shared)
+
+
+# Most paths have no links, and each part of a path costs a system call.
+@lru_cache(maxsize=64)
+def _real_at(path: str, second: int) -> str:
+    return os.path.realpath(path)
+
+
+def _real(path: str) -> str:
+    """Return the real path of a directory above ours, as it was less than a second ago."""
+    return _real_at(path, int(time.monotonic()))
 
 
 def _is_private_base(path: str) -> bool:
@@ -177,24 +200,37 @@ def _make_parents(path: str) -> None:
 # -- what a server writes down
 
 
-class Listed:
-    """The registration of a server; ends with `remove` or with the process."""
+class _LockedFile:
+    """A file in a runtime directory, locked by this process."""
 
     def __init__(self, folder: int, name: str, file: int, path: str) -> None:
         self.path = path
-        """The file that it is written down in."""
         self._folder = folder
         self._name = name
         self._file = file
 
     def remove(self) -> None:
-        """Remove the registration, unless another server has replaced it."""
+        """Remove the file, unless another server has replaced it."""
         with suppress(OSError):
             about = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
             if os.path.samestat(about, os.fstat(self._file)):
                 os.unlink(self._name, dir_fd=self._folder)
         os.close(self._file)
         os.close(self._folder)
+
+
+class Listed:
+    """The registration of a server; ends with `remove` or with the process."""
+
+    def __init__(self, entry: _LockedFile, pointer: _LockedFile | None) -> None:
+        self.path = entry.path
+        """The file that it is written down in."""
+        self._entries = (entry,) if pointer is None else (pointer, entry)
+
+    def remove(self) -> None:
+        """Remove the registration, unless another server has replaced it."""
+        for entry in self._entries:
+            entry.remove()
 
 
 def list_server(
@@ -221,15 +257,42 @@ def list_server(
         UnusableRuntimeFolder: The file cannot be written.
     """
     path = runtime_folder(environ)
-    folder = _open_folder(path)
     about = {
         "url": url,
         "token": token,
-        "tokenFile": None if token_file is None else os.path.realpath(token_file),
-        "secrets": [os.path.realpath(one) for one in secrets],
+        "tokenFile": None if token_file is None else os.path.abspath(token_file),
+        "secrets": _names(secrets),
         "open": is_open,
     }
-    name = _name(_key(url))
+    entry = _write(path, _name(_key(url)), about)
+    return Listed(entry, _point_to(path, _key(url)))
+
+
+def _names(secrets: tuple[str, ...]) -> list[str]:
+    """Return secret files both as they are named and as they are now: links may change later."""
+    paths = (path for one in secrets for path in (os.path.abspath(one), os.path.realpath(one)))
+    return list(dict.fromkeys(paths))
+
+
+def _point_to(path: str, key: str) -> _LockedFile | None:
+    """Leave the path of an unusual directory where sandboxes of other servers look for it."""
+    usual = _usual_folders()
+    if path in usual:
+        return None
+    for place in usual:
+        with suppress(UnusableRuntimeFolder):
+            return _write(place, _name(f"{path} {key}"), {"folder": path})
+    return None
+
+
+def _write(path: str, name: str, about: Mapping[str, object]) -> _LockedFile:
+    """
+    Write and lock a file in a runtime directory.
+
+    Raises:
+        UnusableRuntimeFolder: The file cannot be written.
+    """
+    folder = _open_folder(path)
     beside = f".{name}.{os.urandom(8).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = -1
@@ -252,7 +315,7 @@ def list_server(
             errno=error.errno,
             path=path,
         ) from error
-    return Listed(folder, name, file, f"{path}/{name}")
+    return _LockedFile(folder, name, file, f"{path}/{name}")
 
 
 def _remove_abandoned(folder: int) -> None:
@@ -299,65 +362,122 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-# Secrets and sockets of this process. Replaced as a whole, never changed: other threads read it.
-_own: tuple[Reachable, ...] = ()
+class _Hiding:
+    """Secrets and sockets of this process."""
+
+    def __init__(self, what: Reachable) -> None:
+        self.what = what._replace(secrets=tuple(_names(what.secrets)))
+
+    def follow(self) -> Reachable:
+        """Return the paths, with those that links lead to by now and led to before."""
+        # What was in use before a renewal may still be valid.
+        known = self.what.secrets
+        new = [real for path in known if (real := os.path.realpath(path)) not in known]
+        if new:
+            self.what = self.what._replace(secrets=(*known, *dict.fromkeys(new)))
+        return self.what
+
+
+# Replaced as a whole, never changed: other threads read it.
+_own: tuple[_Hiding, ...] = ()
 
 
 @contextmanager
 def hide(what: Reachable) -> Iterator[None]:
     """Hide paths of this process from commands in its sandboxes, for the duration of the block."""
     global _own
-    secrets, sockets, open_urls = what
-    real = Reachable(tuple(map(os.path.realpath, secrets)), sockets, open_urls)
-    _own = (*_own, real)
+    hiding = _Hiding(what)
+    _own = (*_own, hiding)
     try:
         yield
     finally:
-        _own = tuple(one for one in _own if one is not real)
+        _own = tuple(one for one in _own if one is not hiding)
 
 
 class _Known(NamedTuple):
-    """Cached result of `reachable`, with what it was computed from."""
+    """Content of some runtime directories, with what it was read from."""
 
-    folder: str
-    changed: int
-    own: tuple[Reachable, ...]
-    found: Reachable
-
-
-_known: _Known | None = None
+    changed: tuple[int, ...]
+    """Times of the last change of each directory; 0 for a missing one."""
+    folders: tuple[str, ...]
+    """All directories, also those that entries of the others name."""
+    listed: tuple[dict[str, object], ...]
 
 
-def reachable(environ: Mapping[str, str]) -> Reachable:
+_known: dict[tuple[str, ...], _Known] = {}
+
+# Combinations of variables; callers of one server have a few of them.
+_MAX_KNOWN: Final = 64
+
+
+def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachable:
     """
     Return what sandboxes have to hide or to report: our own paths, and those of listed servers.
+
+    Links to secret files are followed at each call: they may lead elsewhere after a renewal.
+
+    Args:
+        environ: Variables of this process.
+        others: Variables of other processes, which may name further directories.
     """
-    global _known
-    folders, own, known = _folders(environ), _own, _known
-    path = folders[0]
-    try:
-        changed = os.lstat(path).st_mtime_ns
-    except OSError:
-        changed = 0
-    if known is not None and known[:2] == (path, changed) and known.own is own:
-        return known.found
-    every = [Reachable(secrets=folders), *own, *(_listed(path) if changed else ())]
-    found = Reachable(
-        *(tuple(sorted({one for each in every for one in each[field]})) for field in range(3))
+    places = (folder for each in (environ, *others) for folder in _folders(each))
+    known = _look(tuple(dict.fromkeys((*places, *_usual_folders()))))
+    every = [*(one.follow() for one in _own), *map(_reachable_by, known.listed)]
+    secrets = {os.path.realpath(path) for one in every for path in one.secrets}
+    return Reachable(
+        tuple(sorted(secrets.union(known.folders))),
+        tuple(sorted({path for one in every for path in one.sockets})),
+        tuple(sorted({url for one in every for url in one.open_urls})),
     )
+
+
+def _look(folders: tuple[str, ...]) -> _Known:
+    """Return the servers that are listed in some directories, and in those they point to."""
+    known = _known.get(folders)
+    if known is not None and known.changed == tuple(map(_changed, known.folders)):
+        return known
+    found = dict.fromkeys(folders)
+    # A pointer leads to a directory with servers, which has no pointers.
+    for about in [about for path in folders for about in _listed(path)]:
+        path = about.get("folder")
+        if isinstance(path, str) and _is_private_folder(path):
+            found[path] = None
+    # Before they are read, so that a change in between is noticed.
+    changed = tuple(map(_changed, found))
+    fresh = _Known(changed, tuple(found), tuple(one for path in found for one in _listed(path)))
     # A younger time stamp may still hide a later change, so the result is not cached.
-    if time.time() - changed / 1e9 > _SETTLED:
-        _known = _Known(path, changed, own, found)
-    return found
+    if time.time() - max(changed, default=0) / 1e9 > _SETTLED:
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        _known[folders] = fresh
+    return fresh
 
 
-def _listed(path: str) -> Iterator[Reachable]:
+def _changed(path: str) -> int:
+    try:
+        return os.lstat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _is_private_folder(path: str) -> bool:
+    """Return True for a directory that a server could have listed itself in."""
+    try:
+        about = os.lstat(path)
+    # ValueError: the path has a NUL.
+    except (OSError, ValueError):
+        return False
+    private = about.st_uid == os.geteuid() and not about.st_mode & 0o077
+    return path.startswith("/") and stat.S_ISDIR(about.st_mode) and private
+
+
+def _listed(path: str) -> Iterator[dict[str, object]]:
     """Yield the servers that are listed in a directory."""
     with suppress(OSError):
         for name in sorted(os.listdir(path))[:_MOST]:
             about = None if name.startswith(".") else _read(path, name)
             if about is not None:
-                yield _reachable_by(about)
+                yield about
 
 
 def _reachable_by(about: Mapping[str, object]) -> Reachable:

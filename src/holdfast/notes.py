@@ -166,7 +166,8 @@ def _denied(denial: Denial, advice: Advice, *, writable: bool | None) -> Note | 
             known = f"The sandbox may have denied {about}"
     if denial.reason is not None:
         known += f" ({denial.reason})"
-    return Note(NoteKind.DENIED, f"{known}{advice.files}.")
+    hint = "" if denial.hint is None else f"; {denial.hint}"
+    return Note(NoteKind.DENIED, f"{known}{advice.files}{hint}.")
 
 
 def _clean(text: str | None) -> str | None:

@@ -20,10 +20,15 @@ __all__ = [
     "DEFAULT_PRINCIPAL",
     "BadTokenFile",
     "NamedToken",
+    "bad_token_file",
     "make_token_file",
+    "name_fault",
     "new_token",
     "parse_tokens",
+    "read_private",
     "read_tokens",
+    "words_of",
+    "write_beside",
 ]
 
 DEFAULT_PRINCIPAL: Final = "default"
@@ -61,27 +66,36 @@ def read_tokens(path: str) -> list[NamedToken]:
     Raises:
         BadTokenFile: It is missing or a link, others can read it, or there is no token in it.
     """
+    return parse_tokens(read_private(path), path)
+
+
+def read_private(path: str) -> str:
+    """
+    Read a file that only its user can read.
+
+    Raises:
+        BadTokenFile: It is missing or a link, or others can read it.
+    """
     try:
         # O_NONBLOCK, so that a FIFO is refused below instead of waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if os.path.islink(path):
-            raise _bad(path, "it is a symbolic link: name the file itself") from error
-        raise _bad(path, error.strerror or str(error), error.errno) from error
+            raise bad_token_file(path, "it is a symbolic link: name the file itself") from error
+        raise bad_token_file(path, error.strerror or str(error), error.errno) from error
     try:
         _check_private(path, os.fstat(descriptor))
         content = os.read(descriptor, _LARGEST + 1)
     except OSError as error:
-        raise _bad(path, error.strerror or str(error), error.errno) from error
+        raise bad_token_file(path, error.strerror or str(error), error.errno) from error
     finally:
         os.close(descriptor)
     if len(content) > _LARGEST:
-        raise _bad(path, f"it has more than {_LARGEST:,} bytes")
+        raise bad_token_file(path, f"it has more than {_LARGEST:,} bytes")
     try:
-        text = content.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        raise _bad(path, "it is no text") from None
-    return parse_tokens(text, path)
+        raise bad_token_file(path, "it is no text") from None
 
 
 def parse_tokens(text: str, path: str) -> list[NamedToken]:
@@ -97,25 +111,37 @@ def parse_tokens(text: str, path: str) -> list[NamedToken]:
     """
     found: list[NamedToken] = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
+        words = words_of(line)
+        if not words:
             continue
         if len(words) > 2:
-            raise _bad(path, f"line {number} is more than a name and a token")
+            raise bad_token_file(path, f"line {number} is more than a name and a token")
         name = words[0] if len(words) == 2 else DEFAULT_PRINCIPAL
         # The line itself is never quoted: there is a secret in it.
-        if not _NAME.fullmatch(name) or name in _RESERVED:
-            raise _bad(
-                path,
-                f"the name in line {number} is not one of at most 64 letters, digits and `._@-`,"
-                f" or is one of {', '.join(_RESERVED)}",
-            )
+        fault = name_fault(name)
+        if fault is not None:
+            raise bad_token_file(path, f"the name in line {number} {fault}")
         if not words[-1].isascii() or not words[-1].isprintable():
-            raise _bad(path, f"the token in line {number} cannot be sent in a header")
+            raise bad_token_file(path, f"the token in line {number} cannot be sent in a header")
         found.append(NamedToken(name, words[-1]))
     if not found:
-        raise _bad(path, "there is no token in it")
+        raise bad_token_file(path, "there is no token in it")
     return found
+
+
+def name_fault(name: str) -> str | None:
+    """Return what is wrong with a name of a principal, or None."""
+    if not _NAME.fullmatch(name):
+        return "is not one of at most 64 letters, digits and `._@-`"
+    if name in _RESERVED:
+        return f"is one of {', '.join(_RESERVED)}, which need no token"
+    return None
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of a line, none for a comment."""
+    words = line.split()
+    return [] if words and words[0].startswith("#") else words
 
 
 def make_token_file(path: str) -> bool:
@@ -132,15 +158,8 @@ def make_token_file(path: str) -> bool:
     """
     if os.path.lexists(path):
         return False
-    # In the same directory, since a hard link cannot cross file systems.
-    beside = f"{path}.{os.urandom(8).hex()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(beside, flags, 0o600)
-        try:
-            os.write(descriptor, f"{new_token()}\n".encode())
-        finally:
-            os.close(descriptor)
+        beside = write_beside(path, f"{new_token()}\n")
         try:
             # Fails if the path exists: a rename would replace another creator's file.
             os.link(beside, path, follow_symlinks=False)
@@ -150,21 +169,39 @@ def make_token_file(path: str) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise _bad(path, f"it cannot be made: {error.strerror or error}", error.errno) from error
+        raise bad_token_file(
+            path, f"it cannot be made: {error.strerror or error}", error.errno
+        ) from error
     return True
+
+
+def write_beside(path: str, text: str) -> str:
+    """Write a private file next to another one, and return its path."""
+    # In the same directory, since a hard link or a rename cannot cross file systems.
+    beside = f"{path}.{os.urandom(8).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(beside, flags, 0o600), "w") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            os.unlink(beside)
+            raise
+    return beside
 
 
 def _check_private(path: str, about: os.stat_result) -> None:
     if not stat.S_ISREG(about.st_mode):
-        raise _bad(path, "it is no file")
+        raise bad_token_file(path, "it is no file")
     # Root's file is fine: root can read everything anyway.
     if about.st_uid not in (0, os.geteuid()):
-        raise _bad(path, f"it belongs to another user (uid {about.st_uid})")
+        raise bad_token_file(path, f"it belongs to another user (uid {about.st_uid})")
     # Any bit for group or others.
     if about.st_mode & 0o077:
         mode = stat.S_IMODE(about.st_mode)
-        raise _bad(path, f"others can read it (mode {mode:04o}); do `chmod 600` to it")
+        raise bad_token_file(path, f"others can read it (mode {mode:04o}); do `chmod 600` to it")
 
 
-def _bad(path: str, why: str, errno: int | None = None) -> BadTokenFile:
+def bad_token_file(path: str, why: str, errno: int | None = None) -> BadTokenFile:
+    """Return the error for a file that cannot be used."""
     return BadTokenFile(f"cannot use the token file {path}: {why}", errno=errno, path=path)

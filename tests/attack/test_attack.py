@@ -1,6 +1,8 @@
 """Attacks in their short forms; the modules beside this one tell how to run the long ones."""
 
 import hmac
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +16,7 @@ from tests.attack.exhaustion import ATTACKS, attack_exhaustion
 from tests.attack.fuzz import TRANSPORTS, fuzz, right_requests
 from tests.attack.kills import kill_servers
 from tests.attack.races import attack_races
+from tests.e2e.wire import LIMIT
 
 
 def test_what_is_made_wrong_was_right_and_every_method_is_among_it() -> None:
@@ -37,6 +40,15 @@ def test_wrong_messages_do_no_harm(transport: str) -> None:
 @pytest.mark.timeout(120)
 async def test_killed_servers_leave_nothing() -> None:
     await kill_servers(kills=4, seed=2026)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.requirement("sandbox.ends-with-its-owner")
+def test_killed_programs_leave_no_sandbox() -> None:
+    """In an interpreter without other threads, as its children are forked."""
+    attack = [sys.executable, "-m", "tests.attack.kills", "--programs", "--count", "6"]
+    done = subprocess.run(attack, capture_output=True, text=True, timeout=LIMIT * 8, check=False)
+    assert "6 kills, nothing left" in done.stdout, done.stderr
 
 
 @pytest.mark.timeout(120)

@@ -26,6 +26,7 @@ from holdfast.errors import (
     OperationFailed,
     PatternNotFound,
     PatternTimedOut,
+    Refused,
     SpawnFailed,
     StdinClosed,
     UnknownProcess,
@@ -679,6 +680,26 @@ async def test_files_are_written_read_listed_and_removed(env: Environment, tmp_p
     with pytest.raises(NotFound):
         await files.remove("c")
     await files.remove("c", missing_ok=True)
+
+
+async def test_a_write_that_is_refused_leaves_no_folder_that_it_made(
+    env: Environment, tmp_path: Path
+) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "link").symlink_to("old")
+    too_long = "x" * 300
+    for path in (
+        f"new/deep/{too_long}",
+        f"new/{too_long}/file",
+        f"old/new/{too_long}",
+        f"link/new/{too_long}",
+        "dangling/new/file",
+    ):
+        with pytest.raises(Refused):
+            await env.files.write(path, "", parents=True)
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "link", "old"]
+    assert os.listdir(tmp_path / "old") == []
 
 
 async def test_a_folder_that_is_not_empty_is_removed_only_on_request(env: Environment) -> None:

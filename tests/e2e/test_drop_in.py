@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.shells import Shell
 from tests.e2e.terminals import CTRL_C, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until
-from tests.e2e.wire import HOLDFAST, LIMIT
+from tests.e2e.wire import HOLDFAST, LIMIT, serving
 
 SANDBOXES = ["none", "workspace-write"]
 
@@ -453,6 +453,57 @@ def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.requirement("mcp.wide-workspace")
+def test_a_home_is_a_workspace_only_if_it_is_named(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    home = {"HOME": str(tmp_path)}
+    refused = shell.run("-c", "touch made", cwd=tmp_path, env=home)
+    assert refused.returncode == 126
+    assert f"would be {tmp_path}, a home directory".encode() in refused.stderr
+    assert b"the whole file system" in shell.run("-c", "true", cwd="/", env=home).stderr
+    assert shell.run("-c", "true", cwd=tmp_path, env=home, sandbox="read-only").returncode == 0
+    assert os.listdir(tmp_path) == ["project"]
+    # A named workspace stays the same wherever the agent goes.
+    project = home | {"HOLDFAST_SH_WORKSPACE": str(tmp_path / "project"), "TMPDIR": ""}
+    assert shell.run("-c", "true", cwd=tmp_path, env=project).returncode == 0
+    named = home | {"HOLDFAST_SH_WORKSPACE": str(tmp_path)}
+    assert shell.run("-c", "touch made", cwd=tmp_path, env=named).returncode == 0
+    assert (tmp_path / "made").exists()
+    relative = shell.run("-c", "true", cwd=tmp_path, env={"HOLDFAST_SH_WORKSPACE": "project"})
+    assert b"workspace: `project` must be the full path of a directory" in relative.stderr
+
+
+@pytest.mark.requirement("rules.real-program")
+def test_a_rule_lets_only_a_real_program_out(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("starlark")
+    workspace, outside = tmp_path / "ws", tmp_path / "outside"
+    for folder in (workspace / "bin", outside):
+        folder.mkdir(parents=True)
+    rules, profile = tmp_path / "my.rules", tmp_path / "profile.toml"
+    rules.write_text('prefix_rule(pattern=["touch"], sandbox="none")\n')
+    profile.write_text(
+        '[file_system]\nentries = [{ path = ":root", access = "read" },'
+        ' { path = ":project_roots", access = "write" }]\n'
+    )
+    env = {"HOLDFAST_SH_POLICY": "never", "HOLDFAST_SH_RULES": str(rules), "TMPDIR": ""}
+    env["PATH"] = f"{workspace}/bin:/usr/bin:/bin"
+
+    def run(*words: str) -> bytes:
+        return shell.run(*words, cwd=workspace, env=env, sandbox=str(profile)).stderr
+
+    made = outside / "made"
+    assert run("-c", f"touch {made}") == b""
+    made.unlink()
+    # Neither a start file of the shell nor a program of the same name gets out.
+    (workspace / "rc").write_text(f"touch {made}\n")
+    assert run("--rcfile", f"{workspace}/rc", "-ic", f"touch {outside}/other") == b""
+    assert os.listdir(outside) == ["other"]
+    (workspace / "bin/touch").write_text(f"#!/bin/sh\nexec /usr/bin/touch {made}\n")
+    (workspace / "bin/touch").chmod(0o755)
+    assert b"Read-only file system" in run("-c", "touch x")
+    assert not made.exists()
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -689,6 +740,20 @@ def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> 
         shell.close()
 
 
+@pytest.mark.requirement("security.servers.every")
+def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) -> None:
+    """The server of `holdfast-sh` has neither its caller's runtime directory nor its home."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(0o700)
+    env = {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(tmp_path)}
+    line = f"cat {runtime}/holdfast/*; ls {runtime}/holdfast"
+    with serving("--listen", "ws://127.0.0.1:0", command=(*HOLDFAST, "serve"), env=shell.env | env):
+        freely = shell.run("-c", line, cwd=tmp_path, env=env, sandbox="none")
+        inside = [shell.run("-c", line, cwd=tmp_path, env=given) for given in (env, {})]
+    assert b'"token"' in freely.stdout
+    assert [(done.stdout, done.returncode) for done in inside] == [(b"", 2)] * 2
+
+
 def test_children_that_the_caller_ignores_do_not_matter(shell: Shell, tmp_path: Path) -> None:
     done = subprocess.run(
         [shell.path, "-c", "(exit 3); echo $?; exit 4"],
@@ -706,8 +771,9 @@ def test_the_files_of_interactive_shells_are_not_read(
     shell: Shell, sandbox: str, level: str, tmp_path: Path
 ) -> None:
     (tmp_path / ".bashrc").write_text("echo bashrc")
+    (tmp_path / "project").mkdir()
     env = {"HOME": str(tmp_path), "SHLVL": level}
-    done = shell.run("-c", "echo line", cwd=tmp_path, sandbox=sandbox, env=env)
+    done = shell.run("-c", "echo line", cwd=tmp_path / "project", sandbox=sandbox, env=env)
     assert done.stdout == b"line\n"
 
 

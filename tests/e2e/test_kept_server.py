@@ -461,7 +461,7 @@ async def test_a_runtime_directory_that_others_may_write_to_is_not_used(
         (("--keep", "--listen", "ws://127.0.0.1:0"), 1, "are for `--listen stdio`"),
         (("--idle-exit", "5"), 1, "--idle-exit is for a listener"),
         (("--idle-exit", "0"), 2, "must be more than 0"),
-        (("--idle-exit", "nan"), 2, "must be more than 0"),
+        (("--idle-exit", "nan"), 2, "must be at least 0"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(

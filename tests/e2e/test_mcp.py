@@ -18,11 +18,13 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 from holdfast.environments.environment import Environment
 from holdfast.mcp_server.options import ServerOptions
+from holdfast.mcp_server.server import McpServer
 from tests.e2e.mcp_clients import (
     HANDSHAKE,
     MODERN,
     Ending,
     Kind,
+    ServedMcp,
     accepting,
     declining,
     serving,
@@ -352,6 +354,7 @@ HUGE = "x" * 8_999_999
         ("read_file", {"path": "bytes"}, "bytes is no text: byte 1 is not UTF-8; it has 2 bytes"),
         ("write_file", {"path": "../out", "content": "x"}, "cannot write ../out: "),
         ("write_file", {"path": "link", "content": "x"}, "cannot write link: "),
+        ("write_file", {"path": f"new/{'x' * 300}", "content": "x"}, "cannot write new/x"),
         ("write_file", {"path": "a\0b", "content": "x"}, "path has a NUL character"),
         ("apply_patch", {"input": "nonsense"}, "apply_patch verification failed: invalid patch"),
         (
@@ -602,6 +605,23 @@ async def test_sessions_are_resources_with_updates(kind: Kind, mode: str, tmp_pa
 
 
 # -- elsewhere
+
+
+@pytest.mark.requirement("mcp.wide-workspace")
+async def test_the_home_of_another_machine_is_no_workspace_unless_it_is_named(
+    tmp_path: Path,
+) -> None:
+    with exec_serving(cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}) as other:
+        for cwd in (None, str(tmp_path)):
+            chosen = ServerOptions(cwd=cwd, environment=other.url, ask_for_approval="never")
+            async with McpServer(chosen) as server:
+                served = ServedMcp("stdio", MODERN, server, "")
+                async with served.client() as client:
+                    done = await run(client, "touch made")
+            assert done.is_error is (cwd is None)
+            assert (tmp_path / "made").exists() is (cwd is not None)
+            if cwd is None:
+                assert f"the workspace would be {tmp_path}, a home directory" in text(done)
 
 
 async def test_commands_and_files_of_another_machine(tmp_path: Path) -> None:

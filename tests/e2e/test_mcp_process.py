@@ -233,6 +233,58 @@ def test_what_it_cannot_do_is_told_at_once(
     assert complaint in done.stderr
 
 
+@pytest.mark.requirement("mcp.wide-workspace")
+@pytest.mark.parametrize(
+    ("where", "flags", "config", "said"),
+    [
+        ("/", [], "", "the whole file system"),
+        ("home", [], "", "a home directory"),
+        ("home", ["--listen", "http://127.0.0.1:0"], "", "a home directory"),
+        (".", ["--sandbox", "all.toml"], "", "a directory above the home"),
+        ("home", ["--cwd", "."], "", None),
+        ("home", [], "cwd = 'home'", None),
+    ],
+)
+def test_a_home_is_a_workspace_only_if_it_is_named(
+    tmp_path: Path, where: str, flags: Sequence[str], config: str, said: str | None
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (tmp_path / "mcp.toml").write_text(config)
+    (tmp_path / "all.toml").write_text(
+        '[file_system]\nentries = [{ path = ":project_roots", access = "write" }]\n'
+    )
+    done = subprocess.run(
+        [*HOLDFAST, "mcp", *flags],
+        cwd=tmp_path / where,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path), "HOME": str(home)},
+        input=b"",
+        capture_output=True,
+        timeout=12 * LIMIT,
+        check=False,
+    )
+    told = done.stderr.decode()
+    if said is None:
+        assert done.returncode == 0
+        line = f"holdfast mcp: warning: commands may write {home}, a home directory\n"
+        assert told == line
+    else:
+        assert done.returncode == 1
+        folder = os.path.realpath(tmp_path / where)
+        assert told.startswith(f"Error: the workspace would be {folder}, {said}")
+        assert "name a directory with --cwd DIR" in told
+
+
+@pytest.mark.requirement("mcp.wide-workspace")
+def test_a_home_does_no_harm_where_commands_do_not_write_it(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path)}
+    with started(tmp_path, "--sandbox", "read-only", env=home) as peer:
+        assert "result" in peer.hello()
+    with started(tmp_path, "--cwd", str(tmp_path), env=home) as peer:
+        told = peer.hello()["result"]["instructions"]
+        assert f"They may write {tmp_path}, a home directory" in told
+
+
 @pytest.mark.parametrize("name", ["absent", "file"])
 def test_a_directory_that_the_environment_lacks_is_named(tmp_path: Path, name: str) -> None:
     # With such a file the default may be another machine, so it is not checked at once.

@@ -14,12 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import holdfast
+from holdfast.errors import RemoteError
 from holdfast.protocol.paths import PathUri
 from tests.e2e.wire import (
     HOLDFAST,
     LIMIT,
     UPGRADE,
     Client,
+    ServerProcess,
     connect,
     first_line,
     http,
@@ -149,8 +154,16 @@ def _check_log(log: list[dict[str, Any]], session: str) -> None:
 
 
 def _check_audit(audit: list[dict[str, Any]], session: str, folder: Path) -> None:
+    refused = audit.pop(0)
+    assert (refused["event"], refused["status"]) == ("refused", 401)
+    assert refused["address"].startswith("127.0.0.1:")
+    assert refused["reason"] == "invalid websocket bearer token"
     assert all(line["principal"] == "default" for line in audit)
     assert all(line["session"] == session for line in audit)
+    opened, over = of(audit, event="session")
+    assert (opened["state"], opened["client"]) == ("opened", "test")
+    assert opened["peer"].startswith("websocket 127.0.0.1:")
+    assert (over["state"], over["reason"], over["killed"]) == ("ended", "serverStopping", 1)
     commands = {line["process"]: line for line in of(audit, event="command")}
     assert commands.keys() == {HOSTILE, "odd", "none", "net", "long"}
     assert commands[HOSTILE]["argv"][:2] == ["/bin/sh", "-c"]
@@ -375,3 +388,57 @@ async def test_a_stuck_event_loop_is_no_sign_of_life() -> None:
             assert not select.select([sink], [], [], 0.3)[0]
             os.kill(server.serving_pid, signal.SIGCONT)
             assert select.select([sink], [], [], LIMIT)[0]
+
+
+async def reloaded(server: ServerProcess, text: str) -> str:
+    """Send SIGHUP, wait for a text that is new in the log, and return what is new there."""
+    seen = len(server.errors)
+    server.process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(LIMIT):
+        while text not in server.errors[seen:]:  # noqa: ASYNC110 - only the log says so
+            await asyncio.sleep(0.01)
+    return server.errors[seen:]
+
+
+async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
+    config, audit = tmp_path / "server.toml", tmp_path / "audit"
+    first = f'log-level = "info"\naudit-log = "{audit}"\nmax-processes = 1\n'
+    config.write_text(first)
+    command = (*HOLDFAST, "serve", "--max-requests", "5")
+    with serving("--config", str(config), command=command) as server:
+        async with holdfast.connect(server.url) as env, env.start(["sleep", "600"]):
+            with pytest.raises(RemoteError, match="1 processes already"):
+                await env.run("true")
+            config.write_text(
+                first.replace("= 1", "= 2") + "drain = 3\nidle-exit = 60\nmax-requests = 9\n"
+            )
+            said = await reloaded(server, "idle-exit")
+            assert "max-processes is 2 now, it was 1\n" in said
+            assert "drain changed, which needs a restart\n" in said
+            assert "idle-exit changed, which needs a restart\n" in said
+            # The command line wins, now as at the start.
+            assert "max-requests" not in said
+            assert (await env.run("true")).ok
+            # A file with a mistake changes nothing.
+            config.write_text('max-proceses = 3\nlog-level = "error"\n')
+            said = await reloaded(server, "what was read before stays in use")
+            assert "there is no option `max-proceses`; did you mean `max-processes`?" in said
+            assert (await env.run("true")).ok
+            # Without the file all is as if it had never been there.
+            config.write_text("")
+            said = await reloaded(server, "log-level is error now, it was info")
+            assert "max-processes is unlimited now, it was 2\n" in said
+            async with env.start(["sleep", "600"]):
+                assert (await env.run("true")).ok
+            config.write_text('log-level = "debug"\n')
+            await reloaded(server, "log-level is debug now, it was error")
+        assert server.stop() == 0
+    lines = of(objects(audit.read_text()), event="reload")
+    assert [line["changed"] for line in lines] == [
+        ["max-processes is 2 now, it was 1"],
+        [],
+        ["log-level is error now, it was info", "max-processes is unlimited now, it was 2"],
+        ["log-level is debug now, it was error"],
+    ]
+    assert [line["restart"] for line in lines[:2]] == [["drain", "idle-exit"], []]
+    assert [len(line["problems"]) for line in lines] == [0, 1, 0, 0]

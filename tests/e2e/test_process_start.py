@@ -533,8 +533,8 @@ async def test_with_pipe_stdin_the_input_stays_open(client: Client) -> None:
 
 
 def _mask(line: str) -> int:
-    """One of the masks in /proc, without the two signals that libc keeps for itself."""
-    return int(line.split()[1], 16) & ((1 << 31) - 1)
+    """One of the masks in /proc, with the signals that libc keeps for itself."""
+    return int(line.split()[1], 16)
 
 
 @pytest.mark.requirement("start.state.signals")
@@ -542,6 +542,30 @@ def _mask(line: str) -> int:
 async def test_a_child_begins_with_signals_as_they_should_be(client: Client, tty: bool) -> None:
     argv = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]
     assert [_mask(line) for line in await _lines(client, argv, tty=tty)] == [0, 0]
+
+
+READS_ALL = {
+    "permissions": {
+        "type": "managed",
+        "file_system": {
+            "type": "restricted",
+            "entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}],
+        },
+        "network": "restricted",
+    },
+    "cwd": "file:///",
+    "windowsSandboxLevel": "disabled",
+}
+
+
+@pytest.mark.requirement("start.state.signals")
+@both
+@pytest.mark.parametrize("more", [{"sandbox": READS_ALL}, {"limits": {"openFiles": 99}}])
+async def test_so_does_one_in_a_sandbox_or_with_limits(
+    client: Client, tty: bool, more: dict[str, object]
+) -> None:
+    argv = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]
+    assert [_mask(line) for line in await _lines(client, argv, tty=tty, **more)] == [0, 0]
 
 
 @pytest.mark.requirement("start.state.signals-stay-ignored", "start.state.signals")

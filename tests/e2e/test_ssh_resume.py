@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -279,12 +280,32 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.timeout(180)
+SHORT = """\
+import sys
+from holdfast.server import sessions
+sessions.EXPIRY = 1.0
+from holdfast.cli.__main__ import main
+sys.exit(main())
+"""
+"""The command line of a server that keeps a session for a second, not for 80."""
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[Host]:
+    """A host whose servers soon forget a session."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    add_program(programs, "holdfast", f'exec {sys.executable} -c {shlex.quote(SHORT)} "$@"')
+    with host(tmp_path, path=f"{programs}:{OWN_PATH}") as there:
+        yield there
+
+
+@pytest.mark.timeout(60 + LIMIT)
 @pytest.mark.long
-async def test_nothing_is_left_after_a_client_was_killed(ready: Host) -> None:
-    """It takes the 80 seconds that a session is kept, and a little more."""
+async def test_nothing_is_left_after_a_client_was_killed(forgetful: Host) -> None:
+    """It takes the ten seconds for which a server without sessions waits, and a little more."""
     client = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", CLIENT, ready.url, *ready.ssh),
+        *(sys.executable, "-c", CLIENT, forgetful.url, *forgetful.ssh),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -298,8 +319,8 @@ async def test_nothing_is_left_after_a_client_was_killed(ready: Host) -> None:
     client.kill()
     await client.communicate()
     await gone(there)
-    await all_gone(pid, *server_pids(ready), limit=110 + LIMIT)
-    assert servers(ready) == []
+    await all_gone(pid, *server_pids(forgetful), limit=30 + LIMIT)
+    assert servers(forgetful) == []
 
 
 # -- what the far side can do

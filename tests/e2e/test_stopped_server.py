@@ -12,7 +12,7 @@ from holdfast.events import Reason
 from holdfast.server.app import Server
 from tests.e2e.cutting import cutting
 from tests.e2e.in_process import serving_here
-from tests.e2e.wire import HOLDFAST, LIMIT, serving
+from tests.e2e.wire import HOLDFAST, LIMIT, http, serving
 
 
 async def started(env: holdfast.Environment, command: str) -> "asyncio.Task[holdfast.Completed]":
@@ -44,9 +44,48 @@ async def test_what_is_asked_to_end_with_its_server_did_not_end_by_itself() -> N
         url = await server.listen("ws://127.0.0.1:0")
         async with holdfast.connect(url) as env:
             running = await started(env, "trap 'exit 3' TERM; echo; while :; do sleep 0.01; done")
-            await server.ask_to_end(LIMIT)
+            await server.drain(LIMIT)
             done = await running
     assert (done.reason, done.exit_code) == (Reason.SERVER_STOPPING, 3)
+
+
+SERVE = (*HOLDFAST, "serve", "--config", "/dev/null")
+
+
+async def test_commands_end_by_themselves_after_a_signal_to_their_server() -> None:
+    with serving(command=SERVE) as server:
+        async with holdfast.connect(server.url) as env:
+            script = "trap 'echo saved; exit 3' TERM; echo; while :; do sleep 0.01; done"
+            running = await started(env, script)
+            server.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(LIMIT):
+                done = await running
+        assert (done.stdout, done.exit_code) == ("\nsaved\n", 3)
+        assert done.reason is Reason.SERVER_STOPPING
+        assert server.process.wait(LIMIT) == 0
+
+
+async def test_a_draining_server_takes_no_new_work_until_a_second_signal_ends_it() -> None:
+    with serving("--drain", "600", command=SERVE) as server:
+        async with holdfast.connect(server.url) as env:
+            running = await started(env, "trap '' TERM; echo; while :; do sleep 0.01; done")
+            obedient = await started(env, "echo; exec sleep 600")
+            async with asyncio.timeout(2 * LIMIT):
+                server.process.send_signal(signal.SIGTERM)
+                await obedient
+                assert (await http(server.url, "/readyz")).status == 503
+                assert (await http(server.url, "/healthz")).status == 200
+                with pytest.raises(holdfast.HoldfastError, match="the server is stopping"):
+                    await env.run("true")
+                with pytest.raises(holdfast.HoldfastError, match="the server is stopping"):
+                    async with holdfast.connect(server.url) as other:
+                        await other.run("true")
+                # What is there can still be used.
+                assert await env.files.exists("/")
+                server.process.send_signal(signal.SIGTERM)
+                done = await running
+        assert done.reason is Reason.SERVER_STOPPING
+        assert server.process.wait(LIMIT) == 0
 
 
 async def test_run_ends_at_once_with_a_server_that_is_stopped() -> None:

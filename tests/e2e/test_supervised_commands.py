@@ -108,6 +108,17 @@ async def test_a_client_that_is_only_asked_to_end_leaves_nothing_either(
         await all_gone(pids)
 
 
+async def test_no_signal_is_ignored_or_blocked_in_it(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    script = f"grep -E '^Sig(Blk|Ign)' /proc/self/status > {note}"
+    command = await ServingCommand.start(["/bin/sh", "-c", script])
+    try:
+        await command.wait(LIMIT)
+    finally:
+        await command.aclose()
+    assert [int(line.split()[1], 16) for line in note.read_text().splitlines()] == [0, 0]
+
+
 @pytest.mark.requirement("client.stdio")
 async def test_a_command_is_asked_to_end_and_what_is_left_then_is_killed(
     fifo: Fifo, watched: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,9 @@ class Refused(Exception):
 # -- a server in a process of its own
 
 
+ROOT_WARNING = "Warning: this server runs as root"
+
+
 class ServerProcess:
     """A running server; `pid` is the guardian's, `serving_pid` the server's own."""
 
@@ -78,8 +81,14 @@ class ServerProcess:
 
     @property
     def errors(self) -> str:
-        """Text that it has written to stderr."""
-        return self._errors.read_text()
+        """Text that it has written to stderr, except that root should not start it."""
+        lines = self._errors.read_text().splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith(ROOT_WARNING))
+
+    @property
+    def warns_of_root(self) -> bool:
+        """True if it has written that it runs as root."""
+        return ROOT_WARNING in self._errors.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end and return its exit status."""

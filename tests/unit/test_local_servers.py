@@ -4,10 +4,12 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from holdfast import local_servers
 from holdfast.local_servers import (
     Listed,
     Reachable,
@@ -15,15 +17,24 @@ from holdfast.local_servers import (
     find_token,
     hide,
     list_server,
+    make_runtime_folders,
     reachable,
     runtime_folder,
 )
 
 Environ = dict[str, str]
 
+ACCOUNT = [""]
+"""The home of the user in the user database."""
+
 
 @pytest.fixture
-def environ(tmp_path: Path) -> Environ:
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environ:
+    # No other server of the user who runs the tests is to be seen.
+    account = tmp_path / "account"
+    account.mkdir(0o700)
+    monkeypatch.setattr(local_servers, "database_home", lambda: ACCOUNT[-1])
+    ACCOUNT[-1] = str(account)
     runtime = tmp_path / "runtime"
     runtime.mkdir(0o700)
     return {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(tmp_path / "home")}
@@ -32,8 +43,10 @@ def environ(tmp_path: Path) -> Environ:
 def secrets(environ: Environ) -> tuple[str, ...]:
     """The folders that are hidden whatever is in them: those of all variables, if they exist."""
     others = [{**environ, "XDG_RUNTIME_DIR": base} for base in ("", f"/run/user/{os.geteuid()}")]
-    nowhere = f"{environ['HOME']}/.local/state/holdfast/run-{os.uname().nodename}"
-    return tuple(sorted({nowhere, *map(runtime_folder, [environ, *others])}))
+    host = os.uname().nodename
+    homes = (environ["HOME"], ACCOUNT[-1])
+    below = {f"{home}/.local/state/holdfast/run-{host}" for home in homes}
+    return tuple(sorted(below.union(map(runtime_folder, [environ, *others]))))
 
 
 @pytest.fixture
@@ -191,3 +204,80 @@ def test_nobody_has_folders_denied_by_what_is_written_down(
     about = {"url": f"unix://{tmp_path}", "secrets": [str(tmp_path), "relative", "/nul\0"]}
     file.write_text(json.dumps(about))
     assert reachable(environ) == Reachable(secrets(environ))
+
+
+def test_a_server_in_an_unusual_directory_is_found_by_all_others(
+    environ: Environ, tmp_path: Path
+) -> None:
+    (tmp_path / "theirs").mkdir(0o700)
+    theirs = {"XDG_RUNTIME_DIR": str(tmp_path / "theirs"), "HOME": "/nonexistent"}
+    key = tmp_path / "key"
+    key.touch()
+    server = list_server("ws://127.0.0.1:4500", theirs, secrets=(str(key),), is_open=True)
+    found = reachable(environ)
+    assert {runtime_folder(theirs), str(key)} <= set(found.secrets)
+    assert found.open_urls == ("ws://127.0.0.1:4500",)
+    server.remove()
+    assert reachable(environ) == Reachable(secrets(environ))
+
+
+def test_all_directories_of_a_user_are_read(environ: Environ) -> None:
+    Path(environ["HOME"]).mkdir()
+    at_boot = {"HOME": environ["HOME"]}
+    server = list_server("ws://127.0.0.1:4500", at_boot, is_open=True)
+    assert reachable(environ).open_urls == ("ws://127.0.0.1:4500",)
+    server.remove()
+
+
+def test_directories_of_other_variables_are_read_as_well(environ: Environ, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir(0o700)
+    theirs = {"XDG_RUNTIME_DIR": str(other)}
+    assert f"{other}/holdfast" not in reachable(environ).secrets
+    assert f"{other}/holdfast" in reachable(environ, theirs).secrets
+
+
+@pytest.mark.parametrize("kind", ["certbot", "kubernetes"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_links_to_secrets_are_followed_when_they_change(
+    environ: Environ, tmp_path: Path, kind: str, listed: bool
+) -> None:
+    keys = [tmp_path / "1" / "key", tmp_path / "2" / "key"]
+    for key in keys:
+        key.parent.mkdir()
+        key.touch()
+    link = tmp_path / "live"
+    # The file is a link, or a directory above it.
+    named = link if kind == "certbot" else link / "key"
+    link.symlink_to(keys[0] if kind == "certbot" else keys[0].parent)
+    with ExitStack() as stack:
+        if listed:
+            server = list_server("ws://127.0.0.1:4500", environ, secrets=(str(named),))
+            stack.callback(server.remove)
+        else:
+            stack.enter_context(hide(Reachable((str(named),))))
+        assert str(keys[0]) in reachable(environ).secrets
+        link.unlink()
+        # Not there for a moment: what was used before stays hidden.
+        assert str(keys[0]) in reachable(environ).secrets
+        link.symlink_to(keys[1] if kind == "certbot" else keys[1].parent)
+        assert set(map(str, keys)) <= set(reachable(environ).secrets)
+
+
+def test_the_directories_of_servers_are_made_before_one_starts(environ: Environ) -> None:
+    Path(environ["HOME"]).mkdir()
+    make_runtime_folders(environ)
+    for path in secrets(environ):
+        if not path.startswith("/run/"):
+            assert Path(path).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("path", ["/", "relative", "/nul\0", "{tmp_path}"])
+def test_a_pointer_to_a_directory_that_is_no_servers_is_ignored(
+    environ: Environ, tmp_path: Path, path: str
+) -> None:
+    tmp_path.chmod(0o755)
+    server = list_server("ws://127.0.0.1:4500", {"HOME": ACCOUNT[-1]})
+    Path(server.path).write_text(json.dumps({"folder": path.format(tmp_path=tmp_path)}))
+    assert reachable(environ) == Reachable(secrets(environ))
+    server.remove()

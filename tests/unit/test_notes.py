@@ -104,3 +104,9 @@ def test_the_profile_turns_a_guess_into_knowledge() -> None:
 def test_a_name_that_would_garble_the_sentence_is_left_out(path: str) -> None:
     (note,) = verdict_notes(failed(Denial(kind=READ_ONLY, path=path)))
     assert note.text == "The sandbox may have denied something."
+
+
+def test_a_note_on_a_repository_has_the_hint_of_the_denial() -> None:
+    (note,) = verdict_notes(failed(Denial(kind=READ_ONLY, path=".git/index.lock")), writable=False)
+    assert note.text.startswith("The sandbox does not let commands write `.git/index.lock`; ")
+    assert "--sandbox-write" in note.text

@@ -152,7 +152,7 @@ class AppServer:
         """True if there is no connection."""
         return not self._connections
 
-    async def ask_to_end(self, grace: float) -> None:
+    async def drain(self, limit: float) -> None:
         """Do nothing: commands end with their connection, as if the client had left."""
 
     def connection_ended(self, client: AppConnection) -> None:

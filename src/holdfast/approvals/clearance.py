@@ -4,13 +4,21 @@ Commands that somebody wants to start, the decision about them, and the permissi
 Nobody is asked here: `ApprovalFlow` asks, and makes a `Clearance` of a request.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.approvals.amendments import is_banned
 from holdfast.approvals.cache import CommandKey, canonical_command
 from holdfast.approvals.decide import Judgement, SandboxPermissions, decide
-from holdfast.approvals.permissions import NO_PERMISSIONS, AddedPermissions, is_restricted
+from holdfast.approvals.permissions import (
+    NO_PERMISSIONS,
+    AddedPermissions,
+    denies_paths,
+    is_restricted,
+    with_permissions,
+)
 from holdfast.approvals.policies import ApprovalPolicy
+from holdfast.approvals.real_program import RealProgram, StaysInside, real_program
 from holdfast.approvals.rules import RuleSet
 from holdfast.approvals.split.command import Split, split_command
 from holdfast.errors import HoldfastError
@@ -27,6 +35,7 @@ __all__ = [
     "InputToSend",
     "judge",
     "key_of",
+    "program_outside",
 ]
 
 
@@ -65,6 +74,12 @@ class CommandRequest:
     """The text that the model gave."""
     shell: str | None = None
     """The path of the shell that is configured."""
+    variables: Mapping[str, str] | None = None
+    """
+    The variables that it will have on this machine; None if it runs elsewhere.
+
+    Elsewhere, no rule lets it out of its sandbox: what its name stands for cannot be checked.
+    """
     permissions: SandboxPermissions | None = None
     """The sandbox that the call asks for; None if it does not say."""
     added: AddedPermissions | None = None
@@ -95,10 +110,17 @@ class Clearance:
     """Stands for what may run; `verify` compares it."""
     sandbox: SandboxContext | None
     """The files and the network that the command has in this run."""
+    program: RealProgram | None = None
+    """The program to execute in place of the shell; set if a rule let it out of its sandbox."""
     left_sandbox: bool = False
     """True if it runs outside of the sandbox that holds for other commands."""
     approved: bool = False
     """True if somebody accepted it, now or for the session."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The arguments to start it with."""
+        return self.request.argv if self.program is None else self.program.argv
 
     def outside(self, sandbox: SandboxContext | None, *, was_restricted: bool) -> "Clearance":
         """
@@ -118,8 +140,9 @@ def judge(
     rules: RuleSet,
     rules_leave_sandbox: bool = False,
     unreadable_runs: bool = False,
+    held: str | None = None,
 ) -> tuple[Split, Judgement]:
-    """Return what a command was split into, and the decision about it."""
+    """Return what a command was split into, and the decision about it; see `decide`."""
     split = split_command(request.argv, shell=request.shell)
     judgement = decide(
         request.argv,
@@ -131,10 +154,50 @@ def judge(
         prefix_rule=request.prefix_rule,
         rules_leave_sandbox=rules_leave_sandbox,
         unreadable_runs=unreadable_runs,
+        held=held,
         cwd=request.cwd,
         acceptable=lambda prefix: not is_banned(prefix),
     )
     return split, judgement
+
+
+def program_outside(
+    request: CommandRequest,
+    split: Split,
+    rules: RuleSet,
+    *,
+    opened: AddedPermissions = NO_PERMISSIONS,
+) -> RealProgram:
+    """
+    Return what to execute for a command that a rule lets out of its sandbox.
+
+    Blocks while it looks at files.
+
+    Args:
+        request: The command.
+        split: What it was split into: a single segment.
+        rules: All rules.
+        opened: The permissions that commands have had beyond the sandbox.
+
+    Raises:
+        StaysInside: It has to stay in its sandbox; the text says why.
+    """
+    # Its prohibitions would be lifted as well.
+    if denies_paths(request.sandbox):
+        raise StaysInside("the profile denies paths")
+    if request.variables is None:
+        raise StaysInside("what its name stands for on another machine is not known")
+    (words,) = split.segments
+    # A path was compared with the rules already.
+    listed = None if "/" in words[0] else rules.host_executables.get(words[0])
+    return real_program(
+        words,
+        cwd=request.cwd,
+        variables=request.variables,
+        sandbox=with_permissions(request.sandbox, opened),
+        listed=listed,
+        tty=request.tty,
+    )
 
 
 def key_of(request: CommandRequest, split: Split) -> CommandKey:

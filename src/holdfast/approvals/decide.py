@@ -90,7 +90,7 @@ class Judgement:
     retry_amendment: tuple[str, ...] | None = None
     """The prefix for the question after a denial."""
     notes: tuple[str, ...] = ()
-    """Remarks: unusable rules files, and why a command could not be analysed."""
+    """Remarks: unusable rules files, why it could not be analysed, why its sandbox stays."""
 
 
 def decide(
@@ -104,6 +104,7 @@ def decide(
     prefix_rule: Sequence[str] | None = None,
     rules_leave_sandbox: bool = False,
     unreadable_runs: bool = False,
+    held: str | None = None,
     cwd: str | None = None,
     acceptable: Callable[[Sequence[str]], bool] | None = None,
 ) -> Judgement:
@@ -122,6 +123,8 @@ def decide(
             without a sandbox. Otherwise only rules with `sandbox="none"` mean that.
         unreadable_runs: True for the meaning of the original: a script that cannot be looked
             through is asked about only for the commands that were seen in it.
+        held: The reason why a rule with `sandbox="none"` does not let this command out of its
+            sandbox; see `real_program`.
         cwd: The directory that relative paths of programs begin in.
         acceptable: Returns False for prefixes that must not be stored.
     """
@@ -131,6 +134,8 @@ def decide(
         # An escalation only matters if there is a sandbox to leave.
         override=permissions != "use_default" and restricted,
         rules_leave_sandbox=rules_leave_sandbox,
+        # The program of a rule is executed without a shell, so it has to be the only one.
+        lets_out=held is None and len(split.segments) == 1,
         cwd=cwd,
     )
     parts = _Parts(
@@ -151,7 +156,7 @@ def decide(
         unseen = split.unseen is not None and not unreadable_runs
         cause = Cause.UNSEEN if unseen else Cause.BROKEN
     if ruling is Ruling.ALLOW:
-        return _allowed(parts, cause, judge, acceptable)
+        return _allowed(parts, cause, judge, acceptable, held)
     return _asked(parts, ruling, cause, judge, prefix_rule, acceptable)
 
 
@@ -188,17 +193,23 @@ def _allowed(
     cause: Cause,
     judge: "_SegmentJudge",
     acceptable: Callable[[Sequence[str]], bool] | None,
+    held: str | None,
 ) -> Judgement:
     matched = any(one.matches for one in parts.segments)
+    outside = all(judge.leaves_sandbox(one) for one in parts.segments)
+    stays = held
+    if stays is None and not outside and all(map(_may_leave, parts.segments)):
+        stays = "only a single command can leave it"
     return Judgement(
         ruling=Ruling.ALLOW,
         cause=cause,
         segments=parts.segments,
         literals=parts.literals,
         decided_by=_most_specific(parts.every, Ruling.ALLOW),
-        outside_sandbox=all(judge.leaves_sandbox(one) for one in parts.segments),
+        outside_sandbox=outside,
         # A command that a rule allows needs no new rule after a denial.
         retry_amendment=None if matched else _acceptable(parts.segments[0].words, acceptable),
+        notes=() if stays is None else (f"it stays in its sandbox: {stays}",),
     )
 
 
@@ -245,6 +256,8 @@ class _SegmentJudge:
     rules: RuleSet
     override: bool
     rules_leave_sandbox: bool
+    lets_out: bool
+    """True if a rule with `sandbox="none"` lets the command out of its sandbox."""
     cwd: str | None
 
     def segment(self, words: tuple[str, ...]) -> SegmentRuling:
@@ -306,7 +319,10 @@ class _SegmentJudge:
     def _any_leaves(self, matches: Sequence[RuleMatch]) -> bool:
         return any(
             match.ruling is Ruling.ALLOW
-            and (self.rules_leave_sandbox or (match.rule.outside_sandbox and self._names(match)))
+            and (
+                self.rules_leave_sandbox
+                or (self.lets_out and match.rule.outside_sandbox and self._names(match))
+            )
             for match in matches
         )
 
@@ -324,7 +340,7 @@ class _SegmentJudge:
         acceptable: Callable[[Sequence[str]], bool] | None,
     ) -> tuple[str, ...] | None:
         """Return the prefix that a question may propose to allow for good [3.1]."""
-        asked = [one for one in segments if one.ruling is Ruling.PROMPT]
+        asked = [one for one in segments if one.ruling is Ruling.PROMPT and not _may_leave(one)]
         # The model's proposal counts only if it covers everything that is asked about.
         if wanted and not any(one.matches for one in segments):
             prefix = tuple(wanted)
@@ -333,6 +349,11 @@ class _SegmentJudge:
             if allowed and all(rule.prefix_of(one.words) is not None for one in asked):
                 return prefix
         return _acceptable(asked[0].words, acceptable) if asked else None
+
+
+def _may_leave(segment: SegmentRuling) -> bool:
+    """Return True if a rule about a command says `sandbox="none"`."""
+    return any(match.rule.outside_sandbox for match in segment.matches)
 
 
 def _acceptable(

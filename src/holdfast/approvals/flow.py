@@ -27,6 +27,7 @@ from holdfast.approvals.clearance import (
     InputToSend,
     judge,
     key_of,
+    program_outside,
 )
 from holdfast.approvals.decide import Judgement, escalation_refusal, policy_refusal
 from holdfast.approvals.explain import ground
@@ -49,9 +50,11 @@ from holdfast.approvals.question import (
     Question,
     QuestionKind,
 )
+from holdfast.approvals.real_program import RealProgram, StaysInside
 from holdfast.approvals.rules import Ruling
 from holdfast.approvals.split.command import Split
 from holdfast.errors import InvalidParams, OperationFailed
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["ApprovalFlow"]
@@ -109,6 +112,9 @@ class ApprovalFlow:
             self._approver = as_approver(approvals.approver)
         self._paused = paused
         self._grants: dict[GrantScope, dict[str, AddedPermissions]] = {"turn": {}, "session": {}}
+        # All permissions that any command had beyond its sandbox, by environment: what it wrote
+        # there stays when they end.
+        self._opened: dict[str, AddedPermissions] = {}
 
     # -- before the start
 
@@ -131,6 +137,13 @@ class ApprovalFlow:
         except InvalidParams as error:
             raise EscalationRefused(str(error)) from error
         split, judgement = await self._judge(request)
+        program = None
+        leaves = judgement.outside_sandbox and is_restricted(context)
+        if leaves and not self.approvals.rules_leave_sandbox:
+            try:
+                program = await self._real_program(request, split)
+            except StaysInside as error:
+                split, judgement = await self._judge(request, held=str(error))
         if judgement.ruling is Ruling.FORBIDDEN:
             raise CommandRefused(judgement.reason or "blocked by policy")
         # Identifies the command for "accept for the session", and its digest proves later what was
@@ -140,13 +153,14 @@ class ApprovalFlow:
             request=request,
             judgement=judgement,
             key=key,
-            digest=key.digest(*request.argv),
+            digest=key.digest(*(request.argv if program is None else program.argv)),
             sandbox=context,
         )
         if judgement.ruling is Ruling.ALLOW:
             # A profile that denies paths is never left: its prohibitions would be lifted as well.
             if judgement.outside_sandbox and not denies_paths(context):
-                return clearance.outside(None, was_restricted=is_restricted(context))
+                free = clearance.outside(None, was_restricted=is_restricted(context))
+                return replace(free, program=program)
             return clearance
         escalated = request.permissions == "require_escalated" and is_restricted(context)
         human = judgement.ruling is Ruling.PROMPT_USER
@@ -158,10 +172,34 @@ class ApprovalFlow:
         if escalated:
             return clearance.outside(escalated_context(context), was_restricted=True)
         if request.permissions == "with_additional_permissions":
+            self._open(request.environment_id, request.added or NO_PERMISSIONS)
             return replace(clearance, sandbox=wider)
         return clearance
 
-    async def _judge(self, request: CommandRequest) -> tuple[Split, Judgement]:
+    async def _real_program(self, request: CommandRequest, split: Split) -> RealProgram:
+        """
+        Return what to execute for a command that a rule lets out of its sandbox.
+
+        Raises:
+            StaysInside: It has to stay in its sandbox.
+        """
+        opened = self._opened.get(request.environment_id, NO_PERMISSIONS)
+        try:
+            # A directory of `PATH` may be on a mount that does not answer.
+            return await call_in_daemon(
+                partial(program_outside, request, split, self.rules, opened=opened)
+            )
+        except TimeoutError as error:
+            raise StaysInside("the search for its program takes too long") from error
+
+    def _open(self, environment_id: str, added: AddedPermissions) -> None:
+        """Remember what commands of an environment could write at some time."""
+        opened = self._opened.get(environment_id, NO_PERMISSIONS)
+        self._opened[environment_id] = opened.union(added)
+
+    async def _judge(
+        self, request: CommandRequest, *, held: str | None = None
+    ) -> tuple[Split, Judgement]:
         judged = partial(
             judge,
             request,
@@ -169,6 +207,7 @@ class ApprovalFlow:
             rules=self.rules,
             rules_leave_sandbox=self.approvals.rules_leave_sandbox,
             unreadable_runs=self.approvals.unreadable_runs,
+            held=held,
         )
         # A thread costs more than the analysis of a short command.
         if sum(map(len, request.argv)) <= _LONG_COMMAND:
@@ -393,6 +432,7 @@ class ApprovalFlow:
         given = wanted if decision.granted is None else decision.granted.limited_to(wanted)
         grants = self._grants[decision.scope]
         grants[environment_id] = grants.get(environment_id, NO_PERMISSIONS).union(given)
+        self._open(environment_id, given)
         return given, decision.scope
 
     # -- questions

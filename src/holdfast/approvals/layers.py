@@ -23,6 +23,7 @@ from typing import Final
 from holdfast.approvals.requirements import load_requirements
 from holdfast.approvals.rules import BrokenFile, RuleSet, RulesLayer, Ruling
 from holdfast.approvals.starlark import RulesFile, load_files
+from holdfast.own_files import keep_unchanged
 from holdfast.system_text import system_text
 
 __all__ = ["MAX_FILES", "find_rules_files", "load_rules"]
@@ -63,6 +64,8 @@ def load_rules(
         InvalidConfig: The requirements cannot be used, so a prohibition might be missing.
     """
     files, broken = _find(home, project, explicit)
+    for path in (*explicit, *(() if home is None else (home / "rules",))):
+        keep_unchanged(path)
     sets = [] if built_in is None else [built_in]
     for file, loaded in zip(files, load_files(files), strict=True):
         if isinstance(loaded, BrokenFile):

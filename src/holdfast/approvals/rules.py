@@ -140,7 +140,14 @@ class RuleSet:
     The time to match a command does not grow with the number of rules about other commands.
     """
 
-    __slots__ = ("_by_program", "broken", "host_executables", "network_rules", "prefix_rules")
+    __slots__ = (
+        "_by_program",
+        "broken",
+        "host_executables",
+        "leave_sandbox",
+        "network_rules",
+        "prefix_rules",
+    )
 
     def __init__(
         self,
@@ -156,6 +163,8 @@ class RuleSet:
         )
         self.network_rules: tuple[NetworkRule, ...] = tuple(network_rules)
         self.broken: tuple[BrokenFile, ...] = tuple(broken)
+        self.leave_sandbox: bool = any(rule.outside_sandbox for rule in self.prefix_rules)
+        """True if a rule says `sandbox="none"`."""
         self._by_program: dict[str, _ProgramRules] = {}
         for order, rule in enumerate(self.prefix_rules):
             # Every pattern has exactly one first word, which is what the index needs.

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from holdfast.approvals.permissions import entry_paths, file_entries
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.sandbox.policy.policy import GIT_NAMES
 
-__all__ = ["WriteAccess", "write_access"]
+__all__ = ["WriteAccess", "writable_roots", "write_access"]
 
 # Names directly below a writable directory that a sandbox protects by itself.
 _PROTECTED = frozenset({".git", ".agents", ".codex", ".aws", ".holdfast"})
@@ -42,7 +43,8 @@ class WriteAccess:
         if any(access != "write" for _, access in deciding):
             return False
         below = path[longest:].strip("/").partition("/")[0]
-        return below not in _PROTECTED
+        in_git = ".git" in path[:longest].split("/")
+        return below not in _PROTECTED and not (in_git and below in GIT_NAMES)
 
     def also(self, same: Iterable[tuple[str, str]]) -> "WriteAccess":
         """
@@ -75,6 +77,30 @@ def write_access(context: SandboxContext | None, *, tmpdir: str | None = None) -
         for path in entry_paths(entry, context, tmpdir=tmpdir)
     )
     return WriteAccess(tuple(rules))
+
+
+def writable_roots(
+    context: SandboxContext | None, *, tmpdir: str | None = None
+) -> tuple[str, ...] | None:
+    """
+    Return all paths at and below which a sandbox may let anything be written.
+
+    Exceptions below them are not taken into account: the answer is used to trust what is
+    elsewhere.
+
+    Args:
+        context: The sandbox.
+        tmpdir: The value of `TMPDIR`, if it is set.
+
+    Returns:
+        None if everything may be written.
+    """
+    rules = write_access(context, tmpdir=tmpdir).rules
+    if rules is None:
+        return None
+    roots = [path for path, access in rules if access == "write"]
+    roots += (folder.native for folder in (context and context.temporary_directories) or ())
+    return tuple(dict.fromkeys([*roots, *([] if tmpdir is None else [tmpdir])]))
 
 
 def _covers(folder: str, path: str) -> bool:

@@ -4,6 +4,7 @@ import os
 import sys
 
 from holdfast.cli.parser import make_parser
+from holdfast.late_import import drop_script_entry
 
 __all__ = ["main"]
 
@@ -15,6 +16,8 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    if argv is None:
+        drop_script_entry()
     _open_missing_streams()
     arguments = _as_options(sys.argv[1:] if argv is None else argv)
     parser = make_parser(arguments[0] if arguments else None)

@@ -1,6 +1,7 @@
 """The worker of `holdfast app-server`: the server of `command/exec`."""
 
 import argparse
+import os
 import sys
 
 from holdfast.app_server.app import AppServer
@@ -8,8 +9,15 @@ from holdfast.app_server.sandboxes import SandboxProfiles
 from holdfast.cli.exit_status import text_with_advice
 from holdfast.cli.server_worker import run_server
 from holdfast.environments.connect import connect
-from holdfast.errors import HoldfastError, InvalidParams
-from holdfast.sandbox.profile.builtin import named_profile
+from holdfast.environments.sandbox import (
+    ProfileContext,
+    SandboxProfile,
+    also_writing,
+    as_profile,
+    home_here,
+)
+from holdfast.errors import HoldfastError
+from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.profile.file import load_profile
 from holdfast.server.listen import ListenUrl
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
@@ -43,14 +51,14 @@ def _make(options: argparse.Namespace, telemetry: Telemetry | None) -> AppServer
 
 
 def _sandboxes(options: argparse.Namespace) -> SandboxProfiles:
-    is_file = "/" in options.sandbox or options.sandbox.endswith(".toml")
-    try:
-        default = load_profile(options.sandbox) if is_file else named_profile(options.sandbox)
-    except InvalidParams as error:
-        hint = "" if is_file else ", or the path of a .toml file"
-        raise InvalidParams(f"{error}{hint}") from None
+    name: str = options.sandbox
+    profile = as_profile(also_writing(name, options.sandbox_write))
+    # Only a caller in Python can give a context.
+    assert isinstance(profile, SandboxProfile)
+    # Commands have their own workspaces: relative paths stay relative to those.
+    here = ProfileContext(folder=PathUri.from_path(os.getcwd()), home=home_here())
     return SandboxProfiles(
-        default=default,
+        default=profile.permissions(here),
         named={name: load_profile(path) for name, path in options.profile},
     )
 

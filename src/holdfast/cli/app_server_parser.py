@@ -5,6 +5,7 @@ import argparse
 from holdfast.cli.listen_parser import add_listen_options, positive
 from holdfast.cli.loading import load
 from holdfast.cli.operate_parser import add_log_options
+from holdfast.cli.sandbox_options_parser import add_sandbox_write
 from holdfast.cli.server_options_parser import add_environment_option
 
 __all__ = ["add_app_server"]
@@ -52,6 +53,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         help="for commands that name none: read-only, workspace-write, disabled or a .toml file"
         " (default: %(default)s)",
     )
+    add_sandbox_write(parser)
     parser.add_argument(
         "--profile",
         metavar="NAME=FILE",

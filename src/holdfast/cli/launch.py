@@ -15,6 +15,7 @@ from holdfast.cli.streams import is_null
 from holdfast.cli.terminal import terminal_size
 from holdfast.environments.environment import Environment
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidParams
+from holdfast.protocol.secret_variables import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from holdfast.environments.limits import Limits
@@ -43,7 +44,9 @@ async def launch(
     else:
         environment.cwd = _folder_here(options.cwd)
         # Also those that a policy keeps from the children of a server: it is the user's shell.
-        env = {**os.environ, **dict(options.env)}
+        # The token is for servers that `holdfast` itself reaches.
+        inherited = {n: value for n, value in os.environ.items() if n != TOKEN_VARIABLE}
+        env = inherited | dict(options.env)
     if options.verbose:
         name = f"`{options.on}`, " if environment.is_remote and options.on else ""
         say(f"running on {name}{environment.where}, in {(await environment.uri()).native}")
@@ -112,7 +115,8 @@ async def _confinement(
         return None, None
     try:
         # Before the start, so that the error is not one of the command.
-        sandbox = await environment.sandbox_context(options.sandbox)
+        wanted = load("also_writing")(options.sandbox, options.sandbox_write)
+        sandbox = await environment.sandbox_context(wanted)
     except InvalidParams as error:
         raise Ended(FAILED, str(error)) from error
     return sandbox, load("limits_of")(options)

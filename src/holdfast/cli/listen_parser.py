@@ -2,12 +2,18 @@
 
 import argparse
 
-__all__ = ["ListenAction", "add_listen_options", "add_principal_limits", "positive"]
+__all__ = [
+    "ListenAction",
+    "add_listen_options",
+    "add_principal_limits",
+    "not_negative_seconds",
+    "positive",
+]
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
 # Seconds, about four months; more is a mistake.
-_LONGEST_IDLE = 1e7
+_LONGEST_WAIT = 1e7
 
 
 def add_listen_options(
@@ -119,14 +125,22 @@ def positive(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
+    value = not_negative_seconds(text)
+    if not value:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value
+
+
+def not_negative_seconds(text: str) -> float:
+    """Read an option that is a number of seconds, 0 included."""
     try:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"expected a number of seconds, such as 600, not {text!r}"
         ) from None
-    if not 0 < value <= _LONGEST_IDLE:
-        raise argparse.ArgumentTypeError(f"must be more than 0 and at most {_LONGEST_IDLE:g}")
+    if not 0 <= value <= _LONGEST_WAIT:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and at most {_LONGEST_WAIT:g}")
     return value
 
 

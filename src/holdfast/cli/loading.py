@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from holdfast.cli import serve_parser as serve_parser
     from holdfast.cli import shell as shell
     from holdfast.cli import shell_parser as shell_parser
+    from holdfast.cli import tokens as tokens
+    from holdfast.cli import tokens_parser as tokens_parser
 
 __all__ = ["load"]
 
@@ -55,6 +57,7 @@ _MODULES = {
     "add_fs": "holdfast.cli.fs_parser",
     "add_connect": "holdfast.cli.connect_parser",
     "add_env": "holdfast.cli.env_parser",
+    "add_token": "holdfast.cli.tokens_parser",
     "add_policy": "holdfast.cli.policy_parser",
     "add_sandbox": "holdfast.cli.sandbox_parser",
     "add_doctor": "holdfast.cli.sandbox_parser",
@@ -68,6 +71,7 @@ _MODULES = {
     "fs": "holdfast.cli.fs",
     "connect": "holdfast.cli.connect",
     "env": "holdfast.cli.env",
+    "token": "holdfast.cli.tokens",
     "check": "holdfast.cli.policy",
     "explain": "holdfast.cli.policy",
     "explain_sandbox": "holdfast.cli.sandbox",
@@ -86,6 +90,7 @@ _MODULES = {
     "McpServer": "holdfast.mcp_server.server",
     "HttpAccess": "holdfast.mcp_server.http",
     "limits_of": "holdfast.cli.sandbox_options",
+    "also_writing": "holdfast.environments.sandbox",
     "explain_failure": "holdfast.cli.sandbox_options",
     "list_paths": "holdfast.cli.fs_list",
     "get": "holdfast.cli.fs_transfer",

@@ -6,12 +6,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast._version import install_command
+from holdfast.approvals.write_access import writable_roots
 from holdfast.cli.loading import load
 from holdfast.cli.mcp_settings import McpSettings, read_settings
 from holdfast.cli.server_worker import set_log_level
 from holdfast.environments.config.home import is_configured
-from holdfast.errors import InvalidConfig
-from holdfast.mcp_server.options import PROFILES, ServerOptions
+from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
+from holdfast.environments.wide_workspace import unnamed_text, wide_workspace
+from holdfast.errors import InvalidConfig, InvalidParams
+from holdfast.mcp_server.options import PROFILES, ServerOptions, environment_profile
+from holdfast.protocol.paths import PathUri
 from holdfast.server.entrance import EntranceOptions
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.serve import ServeOptions, StartFailed, serve_forever
@@ -29,7 +33,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
     try:
         set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
         settings = read_settings(options)
-        _check(settings)
+        wide = _check(settings)
         # Loaded after the checks, which answer at once; it may not be installed.
         server_class = load("McpServer")
     except ValueError:
@@ -45,13 +49,8 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
             file=sys.stderr,
         )
         return 1
-    if settings.listen == "stdio" and sys.stdin.isatty():
-        print(
-            "holdfast mcp: waiting for a client on the standard streams; an agent starts it,"
-            " see `holdfast mcp --help`",
-            file=sys.stderr,
-        )
-    chosen = _server_options(settings)
+    _tell_user(settings, wide)
+    chosen = _server_options(settings, wide)
 
     def make(where: ListenUrl, telemetry: Telemetry | None) -> "McpServer":
         access = None if where.kind == "stdio" else _access(settings)
@@ -83,14 +82,36 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
         return 1
 
 
-def _server_options(settings: McpSettings) -> ServerOptions:
+def _tell_user(settings: McpSettings, wide: str | None) -> None:
+    """Print what a person should know before the server starts."""
+    said = []
+    if wide is not None:
+        said.append(f"warning: commands may write {wide}")
+    if settings.rules_leave_sandbox:
+        said.append(
+            "warning: what rules allow runs without a sandbox (--rules-leave-sandbox); an allowed"
+            " program that the agent can replace or configure gives it everything"
+        )
+    if settings.listen == "stdio" and sys.stdin.isatty():
+        said.append(
+            "waiting for a client on the standard streams; an agent starts it,"
+            " see `holdfast mcp --help`"
+        )
+    for line in said:
+        print(f"holdfast mcp: {line}", file=sys.stderr)
+
+
+def _server_options(settings: McpSettings, wide: str | None) -> ServerOptions:
     return ServerOptions(
         environment=settings.environment,
         cwd=settings.cwd,
+        wide_workspace=wide,
         sandbox=settings.sandbox,
+        sandbox_write=settings.sandbox_write,
         ask_for_approval=settings.ask_for_approval,
         ask_after_denial=settings.ask_after_denial,
         rules=settings.rules,
+        rules_leave_sandbox=settings.rules_leave_sandbox,
         max_wait=settings.max_wait,
         on_cancel=settings.on_cancel,
         notes=not settings.no_notes,
@@ -98,9 +119,13 @@ def _server_options(settings: McpSettings) -> ServerOptions:
     )
 
 
-def _check(settings: McpSettings) -> None:
+def _check(settings: McpSettings) -> str | None:
     """
     Check the settings for mistakes before anything heavy is loaded.
+
+    Returns:
+        The workspace and what it is, if it is named and more than a project; see
+        `wide_workspace`.
 
     Raises:
         InvalidConfig: A setting is wrong.
@@ -119,6 +144,35 @@ def _check(settings: McpSettings) -> None:
     for path in settings.rules:
         if not os.path.isfile(path):
             raise InvalidConfig(f"--rules: {path} is no file")
+    return _wide(settings) if here else None
+
+
+def _wide(settings: McpSettings) -> str | None:
+    """
+    Return the workspace and what it is, if it is more than a project and can be written.
+
+    Raises:
+        InvalidConfig: It is, and was not named; or the profile is invalid.
+    """
+    try:
+        folder = os.path.realpath(os.getcwd() if settings.cwd is None else settings.cwd)
+    except FileNotFoundError:
+        raise InvalidConfig("the working directory is gone; name one: --cwd DIR") from None
+    said = wide_workspace(folder, os.environ)
+    if said is None:
+        return None
+    place = ProfileContext(folder=PathUri.from_path(folder), home=home_here())
+    try:
+        wanted = environment_profile(settings.sandbox, settings.sandbox_write)
+        sandbox = resolve_sandbox(wanted, place)
+    except InvalidParams as error:
+        raise InvalidConfig(f"--sandbox: {error}") from error
+    # Without a sandbox, the workspace makes no difference.
+    if folder not in (writable_roots(sandbox) or ()):
+        return None
+    if settings.cwd is None:
+        raise InvalidConfig(unnamed_text(folder, said))
+    return f"{folder}, {said}"
 
 
 def _where(settings: McpSettings) -> ListenUrl:

@@ -3,7 +3,7 @@
 import argparse
 
 from holdfast.cli.loading import load
-from holdfast.cli.sandbox_options_parser import seconds
+from holdfast.cli.sandbox_options_parser import add_sandbox_write, seconds
 from holdfast.cli.server_options_parser import add_environment_option
 
 __all__ = ["add_mcp"]
@@ -54,6 +54,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="danger-full-access, workspace-write, read-only or a .toml file"
         " (default: workspace-write)",
     )
+    add_sandbox_write(parser)
     _add_approval_options(parser)
     parser.add_argument(
         "--max-wait",
@@ -94,6 +95,12 @@ def _add_approval_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a rules file: what is allowed, asked about and forbidden; may be repeated",
+    )
+    parser.add_argument(
+        "--rules-leave-sandbox",
+        action="store_true",
+        help="as in Codex, what rules allow runs without a sandbox: an allowed program that the"
+        " agent can replace or configure then gives it everything",
     )
 
 

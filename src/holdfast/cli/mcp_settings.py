@@ -11,6 +11,7 @@ import msgspec
 from holdfast.environments.config.home import holdfast_home
 from holdfast.errors import InvalidConfig
 from holdfast.mcp_server.options import KEEP, MAX_WAIT, PROFILES
+from holdfast.own_files import keep_unchanged
 
 __all__ = ["McpSettings", "read_settings"]
 
@@ -22,15 +23,21 @@ _FILE = "mcp.toml"
 class McpSettings(
     msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True
 ):
-    """All settings by the names of their options; paths are relative to the file's folder."""
+    """
+    All settings by the names of their options.
+
+    Paths are relative to the file's folder, but those of `sandbox_write` to the workspace.
+    """
 
     listen: str = "stdio"
     environment: str | None = None
     cwd: str | None = None
     sandbox: str = "workspace-write"
+    sandbox_write: list[str] = []
     ask_for_approval: Literal["never", "on-request"] = "on-request"
     ask_after_denial: bool = False
     rules: list[str] = []
+    rules_leave_sandbox: bool = False
     max_wait: _Seconds = MAX_WAIT
     on_cancel: Literal["stop", "keep"] = "stop"
     no_notes: bool = False
@@ -80,6 +87,7 @@ def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
+    keep_unchanged(path)
     # Relative to the file and not to the cwd, which an agent chooses.
     below: dict[str, Any] = {
         name: str(path.parent / value)

@@ -19,6 +19,7 @@ _ADDING = {
     "fs": "add_fs",
     "connect": "add_connect",
     "env": "add_env",
+    "token": "add_token",
     "policy": "add_policy",
     "sandbox": "add_sandbox",
     "doctor": "add_doctor",

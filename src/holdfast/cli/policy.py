@@ -7,16 +7,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.approvals.clearance import CommandRequest, judge
+from holdfast.approvals.clearance import CommandRequest, judge, program_outside
 from holdfast.approvals.explain import explanation, explanation_json
 from holdfast.approvals.layers import load_rules
+from holdfast.approvals.permissions import is_restricted
 from holdfast.approvals.policies import UNTRUSTED, parse_policy
+from holdfast.approvals.real_program import StaysInside
 from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
 from holdfast.environments.config.home import holdfast_home
-from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
+from holdfast.environments.sandbox import (
+    ProfileContext,
+    also_writing,
+    home_here,
+    resolve_sandbox,
+)
 from holdfast.errors import InvalidConfig
 from holdfast.protocol.paths import PathUri
+from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["check", "explain"]
 
@@ -62,20 +70,30 @@ def explain(options: argparse.Namespace) -> int:
         environment_id="local",
         argv=argv,
         cwd=here,
-        sandbox=resolve_sandbox(options.sandbox, context),
+        sandbox=_sandbox(options, context),
         shell=options.shell,
+        variables=os.environ,
         permissions="require_escalated" if options.escalated else "use_default",
     )
     policy = UNTRUSTED if options.policy == "untrusted" else parse_policy(options.policy)
-    _, judgement = judge(
-        request, policy=policy, rules=rules, rules_leave_sandbox=options.rules_leave_sandbox
-    )
+    as_codex = options.rules_leave_sandbox
+    split, judgement = judge(request, policy=policy, rules=rules, rules_leave_sandbox=as_codex)
+    if judgement.outside_sandbox and is_restricted(request.sandbox) and not as_codex:
+        try:
+            program_outside(request, split, rules)
+        except StaysInside as error:
+            _, judgement = judge(request, policy=policy, rules=rules, held=str(error))
     if options.json:
         print(json.dumps(explanation_json(request, judgement), ensure_ascii=False, indent=2))
         return 0
     for name, text in explanation(request, judgement):
         print(f"{name + ':':15}{text}")
     return 0
+
+
+def _sandbox(options: argparse.Namespace, context: ProfileContext) -> SandboxContext | None:
+    name: str = options.sandbox
+    return resolve_sandbox(also_writing(name, options.sandbox_write), context)
 
 
 def _rules(files: Sequence[str]) -> RuleSet:

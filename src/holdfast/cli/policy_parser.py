@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from holdfast.cli.arguments import add_command
 from holdfast.cli.loading import load
+from holdfast.cli.sandbox_options_parser import add_sandbox_write
 
 __all__ = ["add_policy", "add_rules_option"]
 
@@ -109,6 +110,7 @@ def _add_explain(operations: _Commands) -> None:
         default="workspace-write",
         help="the sandbox of commands: a name or a file; default workspace-write",
     )
+    add_sandbox_write(explain)
     explain.add_argument(
         "--escalated", action="store_true", help="as if the command asked to leave its sandbox"
     )

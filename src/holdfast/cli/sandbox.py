@@ -6,7 +6,12 @@ import os
 import sys
 
 from holdfast.cli.table import aligned
-from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
+from holdfast.environments.sandbox import (
+    ProfileContext,
+    also_writing,
+    home_here,
+    resolve_sandbox,
+)
 from holdfast.errors import InvalidParams
 from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
@@ -17,6 +22,7 @@ from holdfast.sandbox.enforcer import IsolationLevel
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.explain import Row
 from holdfast.sandbox.policy.explain import explain as rows_of
+from holdfast.sandbox.policy.own_paths import own_paths
 from holdfast.sandbox.policy.policy import Policy
 
 __all__ = ["explain"]
@@ -26,7 +32,7 @@ def explain(options: argparse.Namespace) -> int:
     """Print the rules and the enforcement of a profile; return the exit status."""
     try:
         cwd = os.getcwd() if options.cwd is None else os.path.realpath(options.cwd, strict=True)
-        policy = _policy(options.profile, cwd)
+        policy = _policy(options, cwd)
     except OSError as error:
         return _failed(f"cannot look at {options.cwd or '.'}: {error.strerror}")
     except InvalidParams as error:
@@ -55,7 +61,7 @@ def _failed(text: str) -> int:
     return 1
 
 
-def _policy(profile: str, cwd: str) -> Policy:
+def _policy(options: argparse.Namespace, cwd: str) -> Policy:
     """
     Return the rules of a profile for a command in a directory.
 
@@ -63,7 +69,9 @@ def _policy(profile: str, cwd: str) -> Policy:
         InvalidParams: There is no such profile, or it is invalid.
     """
     home = home_here()
-    context = resolve_sandbox(profile, ProfileContext(folder=PathUri.from_path(cwd), home=home))
+    name: str = options.profile
+    place = ProfileContext(folder=PathUri.from_path(cwd), home=home)
+    context = resolve_sandbox(also_writing(name, options.sandbox_write), place)
     if context is None:
         return Policy()
     facts = PolicyInputs(
@@ -72,6 +80,7 @@ def _policy(profile: str, cwd: str) -> Policy:
         home=home.native,
         uid=os.getuid(),
         reachable=reachable(os.environ),
+        own=own_paths(os.environ).paths,
     )
     return resolve(context, facts)
 

@@ -44,7 +44,8 @@ def explain_failure(verdict: Verdict) -> str | None:
         by = "a limit" if limit in (None, LimitKind.OTHER) else limit_of(limit).option
         return f"ended by {by}: it {verdict.detail or 'does not say why'}"
     if verdict.denial is not None:
-        return f"denied by {_denier(verdict.denial)}: {_denied(verdict.denial)}"
+        hint = f" ({verdict.denial.hint})" if verdict.denial.hint else ""
+        return f"denied by {_denier(verdict.denial)}: {_denied(verdict.denial)}{hint}"
     if verdict.exit_code and verdict.network_attempts:
         return f"there is no network in the sandbox: {verdict.network_attempts[0]}"
     return None
@@ -67,7 +68,8 @@ def _denied(denial: Denial) -> str:
     if denial.network:
         return "the network"
     if denial.path is not None:
-        return f"{'write' if denial.kind in _WRITES else 'access'} to {denial.path}"
+        what = f"{'write' if denial.kind in _WRITES else 'access'} to {denial.path}"
+        return f"{what}: {denial.reason}" if denial.reason else what
     if denial.kind is DenialKind.SYSTEM_CALL:
         return "a system call"
     return denial.snippet or "it does not say what"

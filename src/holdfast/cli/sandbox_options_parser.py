@@ -9,6 +9,7 @@ from holdfast.units import parse_seconds, parse_size
 __all__ = [
     "CONFINING",
     "add_confining_options",
+    "add_sandbox_write",
     "count",
     "limit_attribute",
     "seconds",
@@ -22,7 +23,7 @@ def limit_attribute(limit: Limit) -> str:
     return limit.option.removeprefix("--").replace("-", "_")
 
 
-CONFINING = ("sandbox", *map(limit_attribute, LIMITS))
+CONFINING = ("sandbox", "sandbox_write", *map(limit_attribute, LIMITS))
 """Attributes of the parsed options that confine a command."""
 
 
@@ -34,6 +35,7 @@ def add_confining_options(parser: argparse.ArgumentParser) -> None:
         help="what it may touch: read-only, workspace-write, disabled, or a PROFILE.toml"
         " (see `holdfast sandbox explain`)",
     )
+    add_sandbox_write(parser)
     limits = parser.add_argument_group("limits", "what it may use; it is ended at the last four")
     for limit in LIMITS:
         metavar, parse, example = _VALUES[limit.unit]
@@ -41,6 +43,17 @@ def add_confining_options(parser: argparse.ArgumentParser) -> None:
         limits.add_argument(
             limit.option, metavar=metavar, type=parse, help=f"{limit.about}{example}{note}"
         )
+
+
+def add_sandbox_write(parser: argparse.ArgumentParser) -> None:
+    """Add `--sandbox-write`."""
+    parser.add_argument(
+        "--sandbox-write",
+        metavar="PATH",
+        action="append",
+        help="a path that the sandbox also lets be written, such as a part of .git; relative to"
+        " the workspace, absolute or below ~; may be repeated",
+    )
 
 
 def size(text: str) -> int:

@@ -4,6 +4,7 @@ import argparse
 from typing import TypeAlias
 
 from holdfast.cli.loading import load
+from holdfast.cli.sandbox_options_parser import add_sandbox_write
 
 __all__ = ["add_doctor", "add_sandbox"]
 
@@ -49,6 +50,7 @@ def add_sandbox(commands: _Commands) -> None:
     explain.add_argument(
         "--cwd", metavar="PATH", help="the workspace, and the folder of the command (default: here)"
     )
+    add_sandbox_write(explain)
     explain.add_argument("--json", action="store_true", help="for programs")
     explain.set_defaults(run=_run_explain)
 

@@ -8,7 +8,7 @@ import sys
 from holdfast.cli.loading import load
 from holdfast.cli.server_config import with_config
 from holdfast.errors import InvalidConfig
-from holdfast.supervision.guardian import run_guarded
+from holdfast.supervision.guardian import STOP_LIMIT, run_guarded
 from holdfast.url_schemes import is_stdio
 
 __all__ = ["reloads", "serve"]
@@ -26,8 +26,13 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         options: The parsed command line.
         parser: The parser of this subcommand; it reads the config file, too.
     """
+    given = options
+
+    def read() -> argparse.Namespace:
+        return with_config(given, parser)
+
     try:
-        options = with_config(options, parser)
+        options = read()
     except InvalidConfig as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
@@ -35,8 +40,11 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         return _serve_kept(options)
     # The worker is loaded after the fork, so that the guardian stays small.
     return run_guarded(
-        lambda lifeline: load("run_server")(options, lifeline, lambda url: _announce(url, options)),
+        lambda lifeline: load("run_server")(
+            options, lifeline, lambda url: _announce(url, options), read=read
+        ),
         pass_on=(signal.SIGHUP,) if reloads(options) else (),
+        stop_limit=STOP_LIMIT + options.drain,
         notify=True,
     )
 

@@ -2,11 +2,19 @@
 
 import argparse
 
-from holdfast.cli.listen_parser import add_listen_options, add_principal_limits, positive
+from holdfast.cli.listen_parser import (
+    add_listen_options,
+    add_principal_limits,
+    not_negative_seconds,
+    positive,
+)
 from holdfast.cli.loading import load
 from holdfast.cli.operate_parser import add_operating_options
 
 __all__ = ["SERVER_CONFIG", "add_exec_server", "add_serve"]
+
+# Seconds; less than the 90 that systemd waits for a service to stop.
+_DRAIN = 10.0
 
 SERVER_CONFIG = "/etc/holdfast/server.toml"
 """The config file of the machine's server."""
@@ -57,6 +65,16 @@ def _add_server(
         metavar="COUNT",
         type=positive,
         help="requests of a connection that may wait at once; 1 keeps strict order",
+    )
+    # Codex's server ends its commands at once.
+    drain = 0.0 if as_codex else _DRAIN
+    serve.add_argument(
+        "--drain",
+        metavar="SECONDS",
+        type=not_negative_seconds,
+        default=drain,
+        help="how long commands have to end by themselves after SIGTERM to the server, which"
+        f" passes it on to them; a second SIGTERM ends them at once (default: {drain:g})",
     )
     serve.add_argument(
         "--keep",

@@ -2,15 +2,19 @@
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.cli.serve import reloads
+from holdfast.own_files import keep_unchanged
 from holdfast.server.entrance import EntranceOptions
 from holdfast.server.kept import Keeping
 from holdfast.server.listen import BadListenUrl, meant_listen_url
 from holdfast.server.logs import LogFormat, start_logging
 from holdfast.server.principals import PrincipalLimits
+from holdfast.server.reload import LiveSettings, Reread
 from holdfast.server.serve import (
     ListenFailed,
     ServeOptions,
@@ -29,6 +33,7 @@ def run_server(
     announce: Callable[[str], None],
     keeping: Keeping | None = None,
     make: ServiceMaker | None = None,
+    read: Callable[[], argparse.Namespace] | None = None,
 ) -> int:
     """
     Serve in this process, which has a guardian, and return the exit status.
@@ -39,10 +44,11 @@ def run_server(
         announce: Called with the URL.
         keeping: Set for a server that outlives its stdio.
         make: Factory for another server than an exec-server.
+        read: Reads the config file again, and returns the options with it.
     """
     try:
         set_log_level(
-            options.log_level or os.environ.get("HOLDFAST_LOG", "error"),
+            _log_level(options),
             options.log_format,
             # A server on stdio writes to the stderr of its one client, in order.
             threaded=not is_stdio(options.listen),
@@ -50,6 +56,7 @@ def run_server(
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
+    _keep_settings(options)
     command = getattr(options, "command", "")
     if is_stdio(options.listen) and command != "exec-server" and sys.stdin.isatty():
         print(
@@ -59,7 +66,7 @@ def run_server(
         )
     try:
         return serve_forever(
-            _serve_options(options, keeping, make),
+            _serve_options(options, keeping, make, read),
             lifeline=lifeline,
             announce=announce,
             make=make,
@@ -73,6 +80,16 @@ def run_server(
         return 1
 
 
+def _keep_settings(options: argparse.Namespace) -> None:
+    """Keep the files that the options name unchanged by sandboxed commands."""
+    # An app-server has none of these options. Of the audit log the directory counts, too: full
+    # files are renamed.
+    for name, folder in (("config", False), ("default_config", True), ("audit_log", True)):
+        path = getattr(options, name, None)
+        if path is not None:
+            keep_unchanged(path, folder=folder)
+
+
 def _advised(error: StartFailed) -> str:
     """Return the text of an error with the address that it is about, or what was meant."""
     if isinstance(error, ListenFailed):
@@ -84,7 +101,10 @@ def _advised(error: StartFailed) -> str:
 
 
 def _serve_options(
-    options: argparse.Namespace, keeping: Keeping | None, make: ServiceMaker | None
+    options: argparse.Namespace,
+    keeping: Keeping | None,
+    make: ServiceMaker | None,
+    read: Callable[[], argparse.Namespace] | None,
 ) -> ServeOptions:
     # An audit log records commands that this server starts itself; other servers have none.
     audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
@@ -111,9 +131,31 @@ def _serve_options(
         limits=_limits(options),
         pages=not options.as_codex,
         reloads=reloads(options),
+        settings=_live_settings(options),
+        reread=None if read is None else lambda: _reread(options, read()),
+        # An app-server ends its commands with their connections.
+        drain=getattr(options, "drain", 0.0),
         idle_exit=options.idle_exit,
         keeping=keeping,
         **{name: getattr(options, name) for name in audit},
+    )
+
+
+def _log_level(options: argparse.Namespace) -> str:
+    level: str = options.log_level or os.environ.get("HOLDFAST_LOG", "error")
+    return level.lower()
+
+
+def _live_settings(options: argparse.Namespace) -> LiveSettings:
+    return LiveSettings(log_level=_log_level(options), limits=_limits(options))
+
+
+def _reread(first: argparse.Namespace, now: argparse.Namespace) -> Reread:
+    """Return the settings of a config file that was read again, compared with the first time."""
+    live = {"log_level", *(f"max_{name}" for name in PrincipalLimits.__struct_fields__)}
+    changed = {name for name, value in vars(first).items() if getattr(now, name, None) != value}
+    return Reread(
+        _live_settings(now), sorted(name.replace("_", "-") for name in changed.difference(live))
     )
 
 
@@ -131,3 +173,6 @@ def set_log_level(name: str, style: LogFormat = "text", *, threaded: bool = Fals
         ValueError: There is no such level.
     """
     start_logging(name.lower(), style, threaded=threaded)
+    with suppress(OSError):
+        if stat.S_ISREG(os.fstat(2).st_mode):
+            keep_unchanged(os.readlink("/proc/self/fd/2"))

@@ -24,6 +24,7 @@ from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
 from holdfast.environments.limits import Limits
+from holdfast.environments.sandbox import also_writing
 from holdfast.errors import HoldfastError
 from holdfast.prompt.console import Console
 from holdfast.prompt.reading import make_reader
@@ -125,7 +126,7 @@ def _options(options: argparse.Namespace) -> Options:
             approver=TerminalApprover() if sys.stdin.isatty() else None,
         )
     return Options(
-        sandbox=options.sandbox,
+        sandbox=also_writing(options.sandbox, options.sandbox_write),
         limits=None if limits == Limits() else limits,
         approvals=approvals,
         extras=True,

@@ -113,6 +113,8 @@ class RemoteProcess:
         loop = asyncio.get_running_loop()
         self._session = session
         self._tty = params.tty
+        # For relative paths in messages of the command.
+        self._folder = params.cwd.shown
         # False without an input, and once that was closed.
         self._takes_input = params.tty or params.pipe_stdin
         # Restores the order of what comes over the wire; the log has it in order.
@@ -530,7 +532,7 @@ class RemoteProcess:
         """Return the verdict with the cause of a denial, which the wire reports as a flag only."""
         if verdict.denial is None or verdict.exit_code is None:
             return verdict
-        found = find_denial(verdict.exit_code, self._log.retained())
+        found = find_denial(verdict.exit_code, self._log.retained(), self.enforcement, self._folder)
         return verdict if found is None else msgspec.structs.replace(verdict, denial=found)
 
     def _end(self) -> None:

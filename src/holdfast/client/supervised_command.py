@@ -12,7 +12,7 @@ from contextlib import suppress
 from holdfast.errors import SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.executable_lookup import Launch, pipe_launch
-from holdfast.protocol.secret_variables import PROGRAM_SECRETS
+from holdfast.protocol.secret_variables import PROGRAM_SECRETS, TOKEN_VARIABLE
 from holdfast.supervision import child_supervisor
 from holdfast.system_text import system_text
 
@@ -36,8 +36,9 @@ _SUPERVISOR = child_supervisor.__file__
 
 def command_environment(added: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of this process without its secrets, plus `added`."""
-    kept = {name: value for name, value in os.environ.items() if name not in PROGRAM_SECRETS}
-    return {**kept, **added}
+    # The token is for a server that this process reaches itself.
+    secrets = PROGRAM_SECRETS | {TOKEN_VARIABLE}
+    return {n: value for n, value in os.environ.items() if n not in secrets} | dict(added)
 
 
 class SupervisedCommand:

@@ -11,6 +11,7 @@ from holdfast.approvals import (
     ApprovalFlow,
     Approvals,
     CallCancelled,
+    Clearance,
     CommandRefused,
     CommandRequest,
     RuleSet,
@@ -54,12 +55,12 @@ class Judge:
 
     async def admit(
         self, caller: Caller, settings: ShellSettings, sandbox: SandboxContext | None
-    ) -> SandboxContext | None:
+    ) -> Clearance:
         """
         Decide about a command line, and ask on the caller's terminal if need be.
 
         Returns:
-            The sandbox to run the command line in.
+            How to run the command line: in which sandbox, or which program without one.
 
         Raises:
             LineRefused: The command line may not run.
@@ -89,6 +90,7 @@ class Judge:
             sandbox=sandbox,
             script=called.line,
             shell=settings.shell,
+            variables=caller.environ,
         )
         try:
             # In a thread, since a child process evaluates the rules.
@@ -132,9 +134,7 @@ def _version(path: str) -> tuple[str, int, int, int]:
     return path, about.st_mtime_ns, about.st_size, about.st_ino
 
 
-async def _asked(
-    caller: Caller, request: CommandRequest, approvals: Approvals
-) -> SandboxContext | None:
+async def _asked(caller: Caller, request: CommandRequest, approvals: Approvals) -> Clearance:
     """Run the approval flow, with the caller's terminal for questions."""
     with ExitStack() as stack:
         approver = None
@@ -148,4 +148,4 @@ async def _asked(
                 ask_limit=_ASK_LIMIT,
             )
         )
-        return (await flow.admit(request)).sandbox
+        return await flow.admit(request)

@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from typing import Self
 
-from holdfast.protocol.process import OutputChunk
+from holdfast.protocol.process import Enforcement, OutputChunk
 from holdfast.sandbox.policy.denial import find_denial
 
 __all__ = ["StderrFile"]
@@ -40,7 +40,7 @@ class StderrFile:
         if self._fd is not None:
             os.close(self._fd)
 
-    def denial(self, status: int) -> str | None:
+    def denial(self, status: int, enforcement: Enforcement, cwd: str) -> str | None:
         """Return a line about a denial that the output of a failed command shows, or None."""
         if self._fd is None or not status:
             return None
@@ -50,8 +50,12 @@ class StderrFile:
             said = os.pread(self._fd, _MOST_READ, begin)
         except OSError:
             return None
-        found = find_denial(status, [OutputChunk(seq=1, stream="stderr", chunk=said)])
+        chunks = [OutputChunk(seq=1, stream="stderr", chunk=said)]
+        found = find_denial(status, chunks, enforcement, cwd)
         if found is None:
             return None
         what = found.path or found.snippet or "something"
-        return f"holdfast-sh: denied by the sandbox: {'the network' if found.network else what}"
+        what = "the network" if found.network else what
+        why = f": {found.reason}" if found.reason else ""
+        hint = f" ({found.hint})" if found.hint else ""
+        return f"holdfast-sh: denied by the sandbox: {what}{why}{hint}"

@@ -14,41 +14,38 @@ import resource
 import signal
 import socket
 import struct
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from holdfast.drop_in import tables
 from holdfast.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.drop_in.said import StderrFile
 from holdfast.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.drop_in.shell_paths import ShellPaths
-from holdfast.environments.config.home import holdfast_home
-from holdfast.environments.sandbox import ProfileContext, resolve_sandbox
+from holdfast.drop_in.unenclosed import elsewhere, environment_of, outside
+from holdfast.environments.sandbox import ProfileContext, also_writing, resolve_sandbox
+from holdfast.environments.wide_workspace import wide_workspace
 from holdfast.errors import CannotEnforce, HoldfastError, InvalidParams, SpawnFailed
 from holdfast.late_import import late_module
 from holdfast.linux.memory_files import data_file
+from holdfast.own_files import OwnFiles, own_files
+from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
+from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import ProcessLimits
-from holdfast.protocol.sandbox import (
-    FileEntry,
-    ManagedProfile,
-    PlainPath,
-    RestrictedFiles,
-    SandboxContext,
-)
+from holdfast.protocol.process import Enforcement, ProcessLimits
+from holdfast.protocol.sandbox import SandboxContext
+from holdfast.protocol.secret_variables import TOKEN_VARIABLE
 from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
 from holdfast.sandbox.bubblewrap.init_program import CallersSession
 from holdfast.sandbox.factory import shared_sandboxes
 
 if TYPE_CHECKING:
+    from holdfast.approvals.clearance import Clearance
     from holdfast.drop_in import judging
 else:
     # Imports all approvals, which only users with a policy need: a server starts while its first
@@ -169,25 +166,34 @@ class ShellServer:
             if caller.namespaces[1] not in self._inside.values():
                 raise _LineNotRun("called from another container than its server runs in")
             # The caller is in a sandbox of this server. Its shell needs no other one.
-            await self._send(connection, tables.become(settings.shell), [])
+            await self._send(connection, _shell_itself(caller, settings), [])
             return
         if settings.environment != "local":
-            await self._send(connection, _elsewhere(caller, settings), [])
+            if settings.policy not in (None, "off"):
+                raise _LineNotRun("a policy needs the environment `local`")
+            await self._send(connection, elsewhere(caller, settings), [])
             return
         limits = settings.limits.on_wire()
         context = _sandbox_of(caller, settings)
         if settings.policy is not None and settings.policy != "off":
-            context = await self._admit(connection, caller, settings, context)
+            clearance = await self._admit(connection, caller, settings, context)
+            if clearance.program is not None:
+                _limit(caller, limits)
+                await self._send(connection, outside(caller, settings, clearance.program), [])
+                return
+            context = clearance.sandbox
         sandbox = None
         if context is not None:
             own = _own_files(caller, settings, self._files)
             sandbox = await _build(context, caller, own)
         if sandbox is None:
             _limit(caller, limits)
-            await self._send(connection, tables.become(settings.shell), [])
+            await self._send(connection, _shell_itself(caller, settings), [])
             return
         try:
             _check_folder(caller)
+            if settings.workspace is None and sandbox.access(caller.cwd) == "write":
+                await _check_workspace(caller)
             await self._enclose(connection, caller, settings, sandbox, limits)
         finally:
             sandbox.close()
@@ -198,7 +204,7 @@ class ShellServer:
         caller: Caller,
         settings: ShellSettings,
         context: SandboxContext | None,
-    ) -> SandboxContext | None:
+    ) -> "Clearance":
         if self._judge is None:
             self._judge = judging.Judge()
         asking = asyncio.create_task(self._judge.admit(caller, settings, context))
@@ -231,8 +237,9 @@ class ShellServer:
         try:
             handed = sandbox.delegate_start(
                 launch,
-                _environment(caller, settings),
+                environment_of(caller, settings),
                 numbers=numbers,
+                owner=caller.pid,
                 caller=session,
                 limits=limits,
                 stand_in=_stand_in(sandbox, settings, self._files),
@@ -241,13 +248,15 @@ class ShellServer:
             raise _LineNotRun(f"the sandbox cannot be built: {error}") from error
         try:
             table = tables.enclose(
-                handed.program, handed.argv, handed.env, numbers, closed_stream=bool(closed)
+                *(handed.program, handed.argv, handed.env, numbers),
+                closed_stream=bool(closed),
+                private_mounts=handed.private_mounts,
             )
             fillers = max(closed - 1, 0)
             await self._send(connection, table, handed.descriptors, fillers=fillers)
             handed.sent()
             with StderrFile(caller.pid) as stderr:
-                await self._follow(connection, caller, handed, limits, stderr)
+                await self._follow(connection, caller, handed, limits, stderr, sandbox.enforcement)
         finally:
             handed.close()
 
@@ -258,6 +267,7 @@ class ShellServer:
         handed: DelegatedStart,
         limits: ProcessLimits | None,
         stderr: StderrFile,
+        enforcement: Enforcement,
     ) -> None:
         """Follow a command until it exits, or until its launcher has ended."""
         listening = asyncio.create_task(_pass_signals(connection, caller, handed))
@@ -271,7 +281,7 @@ class ShellServer:
                 await handed.abandon()
                 return
             status, text = running.result()
-            text = text or stderr.denial(status)
+            text = text or stderr.denial(status, enforcement, caller.cwd)
         finally:
             for task in (listening, running):
                 task.cancel()
@@ -391,34 +401,40 @@ def _sandbox_of(caller: Caller, settings: ShellSettings) -> SandboxContext | Non
     home = caller.environ.get("HOME") or os.path.expanduser("~")
     try:
         context = ProfileContext(
-            folder=PathUri.from_path(caller.cwd),
+            folder=PathUri.from_path(settings.workspace or caller.cwd),
             home=PathUri.from_path(home) if os.path.isabs(home) else None,
         )
-        return resolve_sandbox(settings.sandbox, context)
+        return resolve_sandbox(also_writing(settings.sandbox, settings.sandbox_write), context)
     except (InvalidParams, ValueError) as error:
         raise _LineNotRun(f"sandbox: {error}") from error
 
 
-def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> list[str]:
+def _own_files(caller: Caller, settings: ShellSettings, paths: ShellPaths) -> OwnFiles:
     """
-    Return the files that decide about later shells, which no command may write.
+    Return the files that decide about later shells of this caller, which no command may write.
 
-    The workspace may be the user's home. A missing settings directory is made, since a command
-    could otherwise make it with its own settings.
+    Those of this process are read-only in every sandbox.
     """
-    home = holdfast_home(caller.environ)
-    with suppress(OSError):
-        os.makedirs(home, 0o700, exist_ok=True)
-    code = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     named = caller.environ.get("HOLDFAST_SH_CONFIG")
     profile = settings.sandbox if "/" in settings.sandbox else None
-    wanted = [
-        *(os.fspath(home), os.fspath(paths.launcher.parent), os.fspath(paths.socket.parent)),
-        *(code, os.path.realpath(settings.shell)),
-        *(path for path in (named, profile, *settings.rules) if path is not None),
-    ]
-    found = [os.path.realpath(os.path.join(caller.cwd, path)) for path in wanted]
-    return list(dict.fromkeys(path for path in found if os.path.exists(path)))
+    files = (path for path in (named, profile, *settings.rules) if path is not None)
+    folders = map(os.fspath, (paths.launcher.parent, paths.socket.parent))
+    return OwnFiles(
+        folders=(*own_files(caller.environ).folders, *folders),
+        files=tuple(os.path.join(caller.cwd, path) for path in (settings.shell, *files)),
+    )
+
+
+async def _check_workspace(caller: Caller) -> None:
+    """Refuse a working directory that is more than a project."""
+    try:
+        # The home that the caller names may be on a mount that does not answer.
+        said = await call_in_daemon(partial(wide_workspace, caller.cwd, caller.environ))
+    except TimeoutError as error:
+        raise _LineNotRun("the home directory does not answer") from error
+    if said is not None:
+        why = f"the workspace would be {caller.cwd}, {said}; change to a project, or name it"
+        raise _LineNotRun(f"{why}: HOLDFAST_SH_WORKSPACE={caller.cwd}")
 
 
 def _check_folder(caller: Caller) -> None:
@@ -432,39 +448,13 @@ def _check_folder(caller: Caller) -> None:
 
 
 async def _build(
-    context: SandboxContext, caller: Caller, own: Sequence[str]
+    context: SandboxContext, caller: Caller, own: OwnFiles
 ) -> BubblewrapSandbox | None:
     """Return the sandbox for a profile, in which the files of `own` are read-only."""
-    found = await _make(context, caller)
-    if found is None:
-        return None
-    writable = [path for path in own if found.access(path) == "write"]
-    if not writable:
-        return found
-    found.close()
-    return await _make(_protecting(context, writable), caller)
-
-
-def _protecting(context: SandboxContext, paths: Sequence[str]) -> SandboxContext:
-    profile = context.permissions
-    if not isinstance(profile, ManagedProfile):
-        return context
-    if not isinstance(profile.file_system, RestrictedFiles):
-        return context
-    more = [
-        FileEntry(path=PlainPath(path=PathUri.from_path(path)), access="read") for path in paths
-    ]
-    files = msgspec.structs.replace(
-        profile.file_system, entries=(*profile.file_system.entries, *more)
-    )
-    return msgspec.structs.replace(
-        context, permissions=msgspec.structs.replace(profile, file_system=files)
-    )
-
-
-async def _make(context: SandboxContext, caller: Caller) -> BubblewrapSandbox | None:
     try:
-        found = await shared_sandboxes().get(context, cwd=caller.cwd, env=caller.environ)
+        found = await shared_sandboxes().get(
+            context, cwd=caller.cwd, env=caller.environ, settings=own
+        )
     except HoldfastError as error:
         raise _LineNotRun(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
     if isinstance(found, CannotEnforce):
@@ -474,17 +464,12 @@ async def _make(context: SandboxContext, caller: Caller) -> BubblewrapSandbox | 
     return found
 
 
-def _environment(caller: Caller, settings: ShellSettings) -> dict[str, str]:
-    """Return the caller's environment with the real shell in `SHELL`."""
-    env = dict(caller.environ)
-    if os.path.basename(env.get("SHELL", "")) == "holdfast-sh":
-        env["SHELL"] = settings.shell
-    # bash reads `.bashrc` if its stdin is a network socket and SHLVL is missing or 0. It checks
-    # that by `getpeername`, which a sandbox without network refuses.
-    level = env.get("SHLVL", "")
-    if not level.isdecimal() or int(level) < 1:
-        env["SHLVL"] = "1"
-    return env
+def _shell_itself(caller: Caller, settings: ShellSettings) -> bytes:
+    """Return a table that executes the shell without a sandbox, as it was called."""
+    if TOKEN_VARIABLE not in caller.environ:
+        return tables.become(settings.shell)
+    env = without_tokens(caller.environ)
+    return tables.run_instead(settings.shell, caller.argv, env)
 
 
 def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
@@ -503,23 +488,6 @@ def _limit(caller: Caller, limits: ProcessLimits | None) -> None:
             resource.prlimit(caller.pid, kind, (soft, hard))
         except (OSError, ValueError) as error:
             raise _LineNotRun(f"a limit cannot be set: {error}") from error
-
-
-def _elsewhere(caller: Caller, settings: ShellSettings) -> bytes:
-    """Return a table that runs the command line in another environment by `holdfast run`."""
-    if settings.policy not in (None, "off"):
-        raise _LineNotRun("a policy needs the environment `local`")
-    words = [sys.executable, "-EP", "-m", "holdfast.cli", "run", "--on", settings.environment]
-    if caller.terminal is not None:
-        words.append("--tty")
-    if settings.sandbox != "none":
-        words += ["--sandbox", settings.sandbox]
-    for limit in LIMITS:
-        value = getattr(settings.limits, limit.name)
-        if value is not None:
-            words += [limit.option, str(value)]
-    words += ["--", settings.shell, *caller.argv[1:]]
-    return tables.run_instead(sys.executable, words)
 
 
 async def _pass_signals(connection: socket.socket, caller: Caller, handed: DelegatedStart) -> None:

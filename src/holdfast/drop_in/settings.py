@@ -36,6 +36,10 @@ class ShellSettings:
     """Path of the real shell."""
     sandbox: str = "workspace-write"
     """Name of a profile or path of a profile file; `none` for no sandbox."""
+    sandbox_write: tuple[str, ...] = ()
+    """Further paths that the sandbox lets be written; relative ones are in the workspace."""
+    workspace: str | None = None
+    """Path of the directory that `workspace-write` lets be written; None for the caller's."""
     environment: str = "local"
     """Environment of commands: `local`, or a name in `environments.toml`."""
     policy: str | None = None
@@ -67,7 +71,7 @@ def read_settings(environ: Mapping[str, str]) -> ShellSettings:
     for name in _SETTINGS:
         value = environ.get(f"HOLDFAST_SH_{name.upper()}", "")
         if value:
-            found[name] = value.split(":") if name == "rules" else value
+            found[name] = value.split(":") if name in _LISTS else value
     limits_from = path
     for name in _LIMITS:
         value = environ.get(f"HOLDFAST_SH_LIMIT_{name.upper()}", "")
@@ -77,7 +81,8 @@ def read_settings(environ: Mapping[str, str]) -> ShellSettings:
     return _checked(path, found, limits, limits_from)
 
 
-_SETTINGS = {"shell", "sandbox", "environment", "policy", "rules"}
+_LISTS = ("rules", "sandbox_write")
+_SETTINGS = {"shell", "sandbox", "workspace", "environment", "policy", *_LISTS}
 
 
 def _read_file(path: str, *, must_exist: bool) -> dict[str, object]:
@@ -105,6 +110,12 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
+def _paths(path: str, name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise InvalidSettings(f"{path}: `{name}` is a list of paths, not {value!r}")
+    return tuple(value)
+
+
 def _number(name: str, text: str) -> int | float:
     try:
         return int(text)
@@ -119,9 +130,7 @@ def _number(name: str, text: str) -> int | float:
 def _checked(
     path: str, found: dict[str, object], limits: dict[str, object], limits_from: str
 ) -> ShellSettings:
-    rules = found.pop("rules", ())
-    if not isinstance(rules, list | tuple) or not all(isinstance(rule, str) for rule in rules):
-        raise InvalidSettings(f"{path}: `rules` is a list of paths, not {rules!r}")
+    rules, write = (_paths(path, name, found.pop(name, ())) for name in _LISTS)
     for name, value in found.items():
         if not isinstance(value, str) or not value:
             raise InvalidSettings(f"{path}: `{name}` is a text, not {value!r}")
@@ -135,13 +144,21 @@ def _checked(
         raise InvalidSettings(f"{limits_from}: {error}") from error
     if made.output is not None:
         raise InvalidSettings("the limit `output` cannot be kept: the shell writes by itself")
-    settings = ShellSettings(rules=tuple(rules), limits=made, **found)  # type: ignore[arg-type]
+    settings = ShellSettings(
+        rules=rules,
+        sandbox_write=write,
+        limits=made,
+        **found,  # type: ignore[arg-type]
+    )
     is_file = "/" in settings.sandbox or settings.sandbox.endswith(".toml")
     # Relative paths are refused: the server has another working directory, and a command
     # could write a file in its own.
     for name, value in (("shell", settings.shell), *([("sandbox", settings.sandbox)] * is_file)):
         if not os.path.isabs(value):
             raise InvalidSettings(f"{name}: `{value}` must be a full path")
+    workspace = settings.workspace
+    if workspace is not None and not (os.path.isabs(workspace) and os.path.isdir(workspace)):
+        raise InvalidSettings(f"workspace: `{workspace}` must be the full path of a directory")
     if is_file and not os.path.isfile(settings.sandbox):
         raise InvalidSettings(f"sandbox: `{settings.sandbox}` is no file")
     return settings

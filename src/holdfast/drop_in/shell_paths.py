@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast._version import __version__
+from holdfast.own_files import cache_home
 
 __all__ = ["ShellPaths", "UnusableShellFolder", "find_shell_paths", "make_private"]
 
@@ -47,7 +48,7 @@ def find_shell_paths(environ: Mapping[str, str]) -> ShellPaths:
         folder = make_private(Path(home))
         runtime = folder
     else:
-        folder = make_private(_cache(environ) / "holdfast" / "bash")
+        folder = make_private(cache_home(environ) / "bash")
         runtime = make_private(_runtime(environ) or folder)
     name = f"server-{_installation()}"
     return ShellPaths(folder / "holdfast-sh", runtime / f"{name}.sock", runtime / f"{name}.lock")
@@ -57,13 +58,6 @@ def _installation() -> str:
     """Return a hash of version and paths, so that each installation has its own server."""
     here = f"{__version__}\0{sys.executable}\0{os.path.dirname(__file__)}"
     return hashlib.sha256(os.fsencode(here)).hexdigest()[:12]
-
-
-def _cache(environ: Mapping[str, str]) -> Path:
-    given = environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(given):
-        return Path(given)
-    return Path(environ.get("HOME") or os.path.expanduser("~")) / ".cache"
 
 
 def _runtime(environ: Mapping[str, str]) -> Path | None:

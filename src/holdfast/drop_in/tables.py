@@ -58,6 +58,9 @@ _SIGNALFD_FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC
 _POLL_IN: Final = 1
 # F_DUPFD_CLOEXEC.
 _DUPLICATE: Final = 1030
+# CLONE_NEWNS of `unshare`, and MS_REC | MS_PRIVATE of `mount`.
+_NEW_MOUNTS: Final = 0x20000
+_PRIVATE: Final = 16384 | 1 << 18
 # Size of the kernel's `struct sigaction`; all zeros is SIG_DFL.
 _SIGACTION: Final = 32
 # AT_FDCWD, P_ALL of `waitid`, and the offset of si_status in a `siginfo_t`.
@@ -88,10 +91,18 @@ def become(program: str) -> bytes:
     return made.continuation()
 
 
-def run_instead(program: str, argv: Sequence[str]) -> bytes:
-    """Return a table that executes a program with these arguments."""
+def run_instead(program: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> bytes:
+    """
+    Return a table that executes a program with these arguments.
+
+    Args:
+        program: Path to execute.
+        argv: Arguments of the program.
+        env: Environment of the program; None for the launcher's.
+    """
     made = CallProgram(_MACHINE, at=INBOX)
-    _execute(made, program, _list(made, argv), ENVIRONMENT)
+    variables = ENVIRONMENT if env is None else _variables(made, env)
+    _execute(made, program, _list(made, argv), variables)
     return _bounded(made.continuation())
 
 
@@ -102,6 +113,7 @@ def enclose(
     descriptors: Sequence[int],
     *,
     closed_stream: bool = False,
+    private_mounts: bool = False,
 ) -> bytes:
     """
     Return a table that starts a program, forwards signals and waits for the last table.
@@ -113,6 +125,7 @@ def enclose(
         descriptors: Descriptors that the program needs and the launcher closes.
         closed_stream: True if a standard stream was closed. The table had its number; it
             becomes `/dev/null`, so that bubblewrap cannot get it for another file.
+        private_mounts: True to start it in a private mount namespace, as `mount_namespace` does.
     """
     made = CallProgram(_MACHINE, at=INBOX)
     if closed_stream:
@@ -137,8 +150,11 @@ def enclose(
     made.bind(started)
     # Signals that a terminal sends to the whole group are for the command, not for bubblewrap.
     made.call("rt_sigprocmask", signal.SIG_SETMASK, made.data(_WORD.pack(_ALL_BUT_CHILD)), 0, 8)
-    variables = [f"{name}={value}" for name, value in env.items()]
-    _execute(made, program, _list(made, argv), _list(made, variables))
+    if private_mounts:
+        # A caller without the capability has the gap of an ordinary user.
+        made.call("unshare", _NEW_MOUNTS)
+        made.call("mount", 0, made.text("/"), 0, _PRIVATE)
+    _execute(made, program, _list(made, argv), _variables(made, env))
     return _bounded(made.continuation())
 
 
@@ -185,7 +201,7 @@ def _forward_signals(made: CallProgram, waited: int, before: int) -> None:
     made.leave_to(FINAL)
 
     # The server is gone, but the command goes on. With the old signal mask, a signal ends the
-    # launcher, and `--die-with-parent` then ends the command.
+    # launcher, which owns the sandbox, and so the command.
     made.bind(lost)
     ended = made.data(bytes(SIGNAL_SIZE))
     made.call("rt_sigprocmask", signal.SIG_SETMASK, before, 0, 8)
@@ -244,6 +260,10 @@ def _say(made: CallProgram, text: str) -> None:
 def _list(made: CallProgram, words: Sequence[str]) -> int:
     addresses = [made.text(word) for word in words]
     return made.data(struct.pack(f"<{len(addresses) + 1}Q", *addresses, 0))
+
+
+def _variables(made: CallProgram, env: Mapping[str, str]) -> int:
+    return _list(made, [f"{name}={value}" for name, value in env.items()])
 
 
 def _execute(made: CallProgram, program: str, argv: int | At, env: int | At) -> None:

@@ -8,8 +8,8 @@ import asyncio
 import errno
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -24,7 +24,7 @@ from holdfast.environments.tree_transfer import (
     download_tree,
     upload_tree,
 )
-from holdfast.errors import InvalidParams, InvalidRequest, NotFound, Refused
+from holdfast.errors import HoldfastError, InvalidParams, InvalidRequest, NotFound, Refused
 from holdfast.filesystem.transfer import read_blocks
 from holdfast.filesystem.trees import (
     FILES_AT_ONCE,
@@ -93,16 +93,62 @@ class Files:
         Args:
             path: Where.
             data: All of its content.
-            parents: Make the folders above it if they are missing.
+            parents: Make the folders above it if they are missing. If the write is refused, those
+                that were made are removed again.
         """
         # Checked before the connection, so that a mistake costs nothing.
         raw = as_bytes(data, "data")
         uri = await self._uri(path)
         sandbox = await self._sandbox()
         with naming("write", path):
-            if parents:
-                await self._filesystem.create_directory(_parent(uri), sandbox=sandbox)
-            await self._filesystem.write_file(uri, raw, sandbox=sandbox)
+            folder = _parent(uri) if parents else None
+            try:
+                await self._filesystem.write_file(uri, raw, sandbox=sandbox)
+            except NotFound:
+                if folder is None:
+                    raise
+                async with self._folder_made(folder, sandbox):
+                    await self._filesystem.write_file(uri, raw, sandbox=sandbox)
+
+    @asynccontextmanager
+    async def _folder_made(
+        self, folder: PathUri, sandbox: SandboxContext | None
+    ) -> AsyncIterator[None]:
+        """Make a folder and those above it; undo that if the block is refused."""
+        files = self._filesystem
+        missing: list[str] = []
+        above = folder
+        while await self._is_missing(above, sandbox):
+            outer, name = os.path.split(above.native)
+            if not name:
+                break
+            missing.append(name)
+            above = PathUri.from_path(outer)
+        try:
+            await files.create_directory(folder, sandbox=sandbox)
+            yield
+        except Refused:
+            with suppress(HoldfastError):
+                # Without links on the way, so that a link in place of a folder is not removed.
+                real = (await files.canonicalize(above, sandbox=sandbox)).native
+                for count in range(len(missing)):
+                    made = PathUri.from_path(os.path.join(real, *reversed(missing[count:])))
+                    # The innermost may not have been made.
+                    with suppress(Refused):
+                        await files.remove(
+                            made, recursive=False, follow_symlinks=False, sandbox=sandbox
+                        )
+            raise
+
+    async def _is_missing(self, path: PathUri, sandbox: SandboxContext | None) -> bool:
+        try:
+            await self._filesystem.get_metadata(path, sandbox=sandbox)
+        except NotFound:
+            return True
+        except Refused:
+            # Making it will fail with a better error.
+            return False
+        return False
 
     async def list(self, path: AnyPath = ".") -> list[DirectoryEntry]:
         """Return the entries of a directory, sorted by name."""

@@ -9,11 +9,12 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, get_args
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar, get_args
 
 from holdfast.environments.paths import AnyPath
 from holdfast.errors import InvalidParams
+from holdfast.own_files import keep_unchanged
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import (
     Access,
@@ -38,6 +39,7 @@ __all__ = [
     "AnySandbox",
     "ProfileContext",
     "SandboxProfile",
+    "also_writing",
     "as_profile",
     "home_here",
     "resolve_sandbox",
@@ -100,6 +102,7 @@ class SandboxProfile:
             # The text names the file already.
             reason = error.strerror if isinstance(error, OSError) else error
             raise InvalidParams(f"sandbox profile `{name}`: {reason}") from error
+        keep_unchanged(path)
         return cls(profile, source=name if _names_home(text) else None)
 
     def permissions(self, context: ProfileContext) -> PermissionProfile:
@@ -161,6 +164,9 @@ Names are `read-only`, `workspace-write` and `disabled`; any other text is a pat
 """
 
 
+S = TypeVar("S", bound=AnySandbox | None)
+
+
 def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
     """
     Return the profile that is meant; a file is read.
@@ -178,6 +184,25 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
         return SandboxProfile(named_profile(sandbox))
     except InvalidParams as error:
         raise InvalidParams(f"{error}, or the path of a .toml file") from None
+
+
+def also_writing(sandbox: S, paths: Sequence[AnyPath] | None) -> S | SandboxProfile:
+    """
+    Return a sandbox that lets more paths be written, for `--sandbox-write`.
+
+    Args:
+        sandbox: The sandbox; None for none.
+        paths: Paths as in `SandboxProfile.write`; none of them for the sandbox as it is.
+
+    Raises:
+        InvalidParams: There is no sandbox to add to, or no such name or file.
+    """
+    if not paths:
+        return sandbox
+    profile = None if sandbox is None else as_profile(sandbox)
+    if not isinstance(profile, SandboxProfile) or isinstance(profile.base, DisabledProfile):
+        raise InvalidParams("--sandbox-write needs a sandbox: add --sandbox workspace-write")
+    return replace(profile, write=(*profile.write, *paths))
 
 
 def resolve_sandbox(sandbox: AnySandbox, context: ProfileContext) -> SandboxContext | None:

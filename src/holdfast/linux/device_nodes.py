@@ -68,7 +68,7 @@ class OwnDevices:
         remove_unused_devices(dev)
         self.folder, self._lock = _make_folder(dev)
         self.kept = tuple(name for name in _KEPT if os.path.isdir(f"{dev}/{name}"))
-        """Names of empty directories in it, for those of `/dev` (see `device_namespace`)."""
+        """Names of empty directories in it, for those of `/dev` (see `mount_namespace`)."""
         try:
             for name in self.kept:
                 os.mkdir(f"{self.folder}/{name}")

@@ -3,8 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
+
+from holdfast.errors import Overloaded
 
 __all__ = ["Attendance", "Revoked"]
+
+# Requests of one principal under way: a quarter of the connections that the server takes.
+_REQUESTS: Final = 1_024
 
 
 class Revoked(Exception):
@@ -41,11 +47,14 @@ class Attendance:
         Count a request for the block.
 
         Raises:
+            Overloaded: The principal has too many, so that others could not connect.
             Revoked: Its token was revoked meanwhile.
         """
         limit = asyncio.timeout(None)
         # The same token may have been added again.
         self._revoked.discard(key)
+        if len(self._requests.get(key, ())) >= _REQUESTS:
+            raise Overloaded(f"this client has {_REQUESTS:,} requests and streams under way")
         requests = self._requests.setdefault(key, set())
         requests.add(limit)
         if len(requests) == 1:

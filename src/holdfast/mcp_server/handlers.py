@@ -109,7 +109,10 @@ class Handlers:
             HoldfastError: It cannot be used; the text says why.
         """
         workplace = await self._stack.enter_async_context(Workplace.open(self._options))
-        self._ruled = bool(workplace.rules.prefix_rules)
+        rules = workplace.rules
+        self._ruled = rules.leave_sandbox or (
+            self._options.rules_leave_sandbox and bool(rules.prefix_rules)
+        )
         self.principals = McpPrincipals(workplace, self._attendance, keep=self._keep)
         self._stack.push_async_callback(self.principals.aclose)
         # In the background, so that the first answer does not wait for a sandbox.

@@ -141,6 +141,13 @@ class _Gate:
             except Unauthorized:
                 refusal = _unauthorized()
         if refusal is not None:
+            logger.info(
+                LogEvent(
+                    "request refused",
+                    status=refusal.status_code,
+                    address=":".join(map(str, scope.get("client") or ())),
+                )
+            )
             await refusal(scope, receive, send)
             return
         key = self._key(admission, headers)

@@ -28,7 +28,7 @@ _IN_USE: Final = "have a call under way, or commands that would end with them"
 _EndSession = Callable[[str, str], Awaitable[None]]
 
 
-class _Session:
+class _McpSession:
     """One MCP session, and the requests that are under way in it."""
 
     def __init__(self, owner: str) -> None:
@@ -52,7 +52,7 @@ class HttpSessions:
         self._is_used = is_used
         # In the order of their last requests. One that the SDK has ended for its idleness is
         # still here, and goes first.
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _McpSession] = {}
         self._opening: Counter[str] = Counter()
 
     @asynccontextmanager
@@ -106,7 +106,7 @@ class HttpSessions:
 
     def opened(self, session_id: str, owner: str) -> None:
         """Note that the client of the block has got its session."""
-        self._sessions[session_id] = _Session(owner)
+        self._sessions[session_id] = _McpSession(owner)
 
     def closed(self, session_id: str) -> None:
         """Note that a session has ended; harmless if it is unknown."""

@@ -19,16 +19,19 @@ from holdfast.approvals.options import Approvals
 from holdfast.approvals.question import Decision, DecisionKind, Question
 from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.approvals.rules import RuleSet
+from holdfast.approvals.write_access import writable_roots
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.snapshot import LOCAL
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
+from holdfast.environments.wide_workspace import unnamed_text, wide_path
 from holdfast.errors import HoldfastError, InvalidConfig, NotFound
 from holdfast.mcp_server.attendance import Attendance
 from holdfast.mcp_server.calls import ToolCall, Work
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.resources import SessionUpdates
 from holdfast.mcp_server.rounds import ANSWER_LIMIT
+from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.tools import UnifiedExec
@@ -74,6 +77,7 @@ class Workplace:
         environment = connect(options.environment, cwd=options.cwd, sandbox=options.profile)
         async with environment:
             await _check_cwd(environment, options.cwd)
+            await _check_workspace(environment, options.cwd)
             yield cls(options, environment, await asyncio.to_thread(_rules, options))
 
     async def prepare(self) -> None:
@@ -101,6 +105,31 @@ async def _check_cwd(environment: Environment, cwd: str | None) -> None:
         is_directory = False
     if not is_directory:
         raise InvalidConfig(f"--cwd: {cwd} is no folder of environment `{environment.id}`")
+
+
+async def _check_workspace(environment: Environment, cwd: str | None) -> None:
+    """
+    Check the directory that a server elsewhere happens to run in; that of this machine is known.
+
+    Raises:
+        InvalidConfig: It is more than a project, commands could write it, and it was not named.
+        HoldfastError: The environment cannot be reached.
+    """
+    if cwd is not None or not environment.is_remote:
+        return
+    roots = writable_roots(await environment.sandbox_context())
+    if not roots:
+        return
+    home = (await environment.info()).user_home_dir
+    try:
+        folder = (await environment.uri()).native
+        homes = [] if home is None else [PathUri.parse(home).native]
+    except (ForeignPathUri, InvalidPathUri):
+        # Of another operating system, which has no sandbox of ours.
+        return
+    said = wide_path(folder, homes)
+    if said is not None and folder in roots:
+        raise InvalidConfig(f"environment `{environment.id}`: {unnamed_text(folder, said)}")
 
 
 def _rules(options: ServerOptions) -> RuleSet:
@@ -152,7 +181,7 @@ class Principal:
                     policy=options.ask_for_approval,
                     rules=workplace.rules,
                     approver=self,
-                    rules_leave_sandbox=True,
+                    rules_leave_sandbox=options.rules_leave_sandbox,
                     retry_on_request=options.ask_after_denial,
                     ask_limit=ANSWER_LIMIT,
                     home=holdfast_home(os.environ),

@@ -179,7 +179,7 @@ class McpServer:
         """Never true: a client comes back without notice."""
         return False
 
-    async def ask_to_end(self, grace: float) -> None:
+    async def drain(self, limit: float) -> None:
         """Do nothing: the end of the context kills what runs."""
 
     # -- requests

@@ -40,6 +40,7 @@ _SETSID = 0x80
 _ATTR_SIZE = 512
 _ACTIONS_SIZE = 256
 _SIGSET_SIZE = 128
+_WORD_BITS = ctypes.sizeof(ctypes.c_ulong) * 8
 
 # First descriptor number after the standard streams.
 _FIRST_PASSED = 3
@@ -47,6 +48,10 @@ _FIRST_PASSED = 3
 # All signals that can be ignored, as plain numbers.
 _SIGNALS = [int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}]
 _IGNORED = int(signal.SIG_IGN)
+
+# Signals that libc keeps for itself (musl also the third). `posix_spawn` leaves them ignored in
+# the child unless it is told to reset them, and so in all that the child starts.
+_OF_LIBC = (32, 33, 34)
 
 # Signals reset to their default action in a child on pipes, ignored or not. Python ignores the
 # last two. Others, such as a SIGHUP that the server ignores, stay ignored
@@ -300,6 +305,11 @@ def _attributes(ignored: tuple[int, ...], *, terminal: bool) -> ctypes.Array[cty
     _check(_libc.posix_spawnattr_setsigmask(attributes, signals))
     for number in defaults:
         _libc.sigaddset(signals, int(number))
+    for number in _OF_LIBC:
+        # `sigaddset` refuses them. A set is an array of bits, from signal 1 on.
+        at, bit = divmod(number - 1, _WORD_BITS)
+        word = ctypes.c_ulong.from_buffer(signals, at * ctypes.sizeof(ctypes.c_ulong))
+        word.value |= 1 << bit
     _check(_libc.posix_spawnattr_setsigdefault(attributes, signals))
     flags = _SETSIGDEF | _SETSIGMASK | _SETSID
     _check(_libc.posix_spawnattr_setflags(attributes, ctypes.c_short(flags)))

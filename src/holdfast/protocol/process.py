@@ -28,6 +28,7 @@ __all__ = [
     "OutputStream",
     "ProcessLimits",
     "ProcessSummary",
+    "ProtectedPath",
     "ReadParams",
     "ReadResponse",
     "ResizeParams",
@@ -179,6 +180,14 @@ class StartParams(Wire, frozen=True, kw_only=True):
                 )
 
 
+class ProtectedPath(Wire, frozen=True, kw_only=True):
+    """A path that is read-only though the profile makes it writable."""
+
+    path: str
+    reason: str
+    """The reason, for people to read."""
+
+
 class Enforcement(Wire, frozen=True, kw_only=True):
     """The enforced layers of a sandbox. An extension of Holdfast."""
 
@@ -186,6 +195,8 @@ class Enforcement(Wire, frozen=True, kw_only=True):
     """Level of isolation: `full`, or `withoutProc` where no new `/proc` can be mounted."""
     gaps: tuple[str, ...] = ()
     """Known gaps, for people to read."""
+    protected: tuple[ProtectedPath, ...] | UnsetType = UNSET
+    """Code and settings of the server that its profile makes writable, if there are any."""
 
 
 class StartResponse(Wire, frozen=True, kw_only=True):

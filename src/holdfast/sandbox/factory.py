@@ -13,13 +13,17 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from holdfast.errors import CannotEnforce, InvalidParams
-from holdfast.local_servers import make_runtime_folder, reachable
+from holdfast.late_import import distrust
+from holdfast.local_servers import make_runtime_folders, reachable, runtime_folder
+from holdfast.own_files import OwnFiles
 from holdfast.process.sandbox import CommandSandbox
 from holdfast.process.start_threads import StartThreads, call_in_daemon
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapEnforcer
 from holdfast.sandbox.enforcer import Enforcer, IsolationLevel, SandboxSupport
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
+from holdfast.sandbox.policy.own_paths import own_paths, settings_at
+from holdfast.sandbox.policy.policy import Policy
 
 __all__ = ["Sandboxes", "shared_sandboxes"]
 
@@ -55,7 +59,7 @@ class Sandboxes:
         # A hundred simultaneous first starts make one probe.
         with self._probing:
             if self._support is None:
-                make_runtime_folder(self._environ)
+                make_runtime_folders(self._environ)
                 self._support = self._enforcer.probe()
                 _log(self._support)
             return self._support
@@ -67,9 +71,52 @@ class Sandboxes:
         cwd: str,
         env: Mapping[str, str],
         threads: StartThreads | None = None,
+        settings: OwnFiles | None = None,
     ) -> CommandSandbox | CannotEnforce | None:
-        """Return the sandbox for a profile; see `process.sandbox.SandboxSource`."""
-        servers = reachable(self._environ)
+        """
+        Return the sandbox for a profile; see `process.sandbox.SandboxSource`.
+
+        Args:
+            context: As there, and so are the following ones.
+            cwd: The working directory of the command.
+            env: The environment of the command.
+            threads: Threads for look-ups on the disk.
+            settings: Settings of the caller, to keep read-only in addition to our own.
+        """
+        with self._enforcer.planning():
+            try:
+                # In a thread: the client chooses the paths. Many files may match a pattern, and
+                # a mount may be dead.
+                ask = call_in_daemon if threads is None else threads.call
+                policy, gaps = await ask(partial(self._resolve, context, cwd, env, settings))
+                if not policy.isolates:
+                    return None
+                support = self._support
+                if support is None:
+                    support = await self.support()
+                    # Again: the probe has found the program that builds sandboxes, and made the
+                    # directories of tokens.
+                    policy, gaps = await ask(partial(self._resolve, context, cwd, env, settings))
+                if support.isolation is IsolationLevel.NONE:
+                    raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
+                return self._enforcer.open(policy, gaps=gaps)
+            except CannotEnforce as error:
+                return error
+
+    def _resolve(
+        self,
+        context: SandboxContext,
+        cwd: str,
+        env: Mapping[str, str],
+        settings: OwnFiles | None,
+    ) -> tuple[Policy, tuple[str, ...]]:
+        """Return the policy of a profile, and its gaps that no enforcer can close."""
+        # systemd removes a runtime directory with the last login of its user.
+        if not os.path.isdir(runtime_folder(self._environ)):
+            make_runtime_folders(self._environ)
+        # A caller with other variables may have servers of its own, as for `holdfast-sh`.
+        servers = reachable(self._environ, env)
+        own = own_paths(self._environ)
         facts = PolicyInputs(
             cwd=cwd,
             tmpdir=env.get("TMPDIR"),
@@ -77,24 +124,28 @@ class Sandboxes:
             home=self._home,
             uid=os.getuid(),
             reachable=servers,
+            own=own.paths if settings is None else (*own.paths, *settings_at(settings)),
+            makes=True,
         )
-        with self._enforcer.planning():
-            try:
-                # In a thread: the client chooses the paths. Many files may match a pattern, and
-                # a mount may be dead.
-                ask = call_in_daemon if threads is None else threads.call
-                policy = await ask(partial(resolve, context, facts))
-                if not policy.isolates:
-                    return None
-                support = self._support or await self.support()
-                if support.isolation is IsolationLevel.NONE:
-                    raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
-                # With a network, a command can reach a server without a token and leave its
-                # sandbox.
-                reached = () if policy.network == "restricted" else servers.open_urls
-                return self._enforcer.open(policy, gaps=tuple(map(_open_server_gap, reached)))
-            except CannotEnforce as error:
-                return error
+        policy = resolve(context, facts)
+        # With a network, a command can reach a server without a token and leave its sandbox.
+        reached = () if policy.network == "restricted" else servers.open_urls
+        gaps = tuple(map(_open_server_gap, reached))
+        if policy.isolates:
+            writable = [one for one in own.searched if policy.access(one[0]) == "write"]
+            if writable:
+                # What this program imports from now on must not be what a command wrote there.
+                distrust(entry for _, entry in writable)
+                gaps += tuple(_import_gap(path) for path, _ in writable)
+        return policy, gaps
+
+
+def _import_gap(path: str) -> str:
+    """Return the gap of a directory that this program imports modules from."""
+    return (
+        f"this program imports modules from {path}, which is writable: it runs what a command"
+        " writes there if it imports a module that it has not loaded yet, or when it starts again"
+    )
 
 
 def _open_server_gap(url: str) -> str:

@@ -28,6 +28,7 @@ from holdfast.process.process_table import (
 from holdfast.process.served import ServedProcess
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.rpc.router import Router
+from holdfast.server.audit_lines import RefusalLine, ReloadLine
 from holdfast.server.auth import REVOKED, Check, log_revoked
 from holdfast.server.connection import ServerConnection
 from holdfast.server.discovery import add_discovery_methods
@@ -41,6 +42,7 @@ from holdfast.server.metrics import CONTENT_TYPE, metrics_text
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.process import add_process_methods
 from holdfast.server.recording import ProcessRecorder
+from holdfast.server.reload import Reload
 from holdfast.server.sessions import EXPIRY, Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
@@ -63,6 +65,10 @@ _END_GRACE = 2.0
 
 # Seconds that clients may take to read the last messages.
 _GOODBYE_LIMIT = 0.5
+
+
+# A wrong token, a browser, a principal at its limit.
+_REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Server:
@@ -138,7 +144,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         self._backend = self._served_processes()
-        sessions = Sessions(self._make_processes, expiry=self._session_expiry)
+        sessions = Sessions(self._make_processes, expiry=self._session_expiry, audit=self._audit)
         self.state = ServerState(
             sessions=sessions,
             filesystem=self._served_files(),
@@ -275,8 +281,9 @@ class Server:
             check,
             tls=tls,
             admit=lambda principal: principals[principal].check("connections"),
-            refused=self._count_refusal,
+            refused=self._note_refusal,
             pages=Pages(self._metrics) if self._has_pages else None,
+            is_ready=lambda: not self.state.draining,
         )
         self._stack.callback(listening.close)
         return listening.url
@@ -297,8 +304,21 @@ class Server:
         for admission in sessions | connections:
             log_revoked(admission, connections=connections[admission], sessions=sessions[admission])
 
-    def _count_refusal(self) -> None:
-        self.state.principals.totals.refusals += 1
+    def _note_refusal(self, status: HTTPStatus, address: str, reason: str) -> None:
+        if status is HTTPStatus.UNAUTHORIZED:
+            self.state.principals.totals.refusals += 1
+        # Others are mistakes of a client, which the log has.
+        if status in _REFUSALS and self._audit is not None:
+            self._audit.write(RefusalLine(address=address, status=status.value, reason=reason))
+
+    def follow(self, reload: Reload) -> None:
+        """Apply the settings that were read again, and record what changed."""
+        if reload.settings is not None:
+            self.state.principals.change_limits(reload.settings.limits)
+        if self._audit is not None:
+            self._audit.write(
+                ReloadLine(changed=reload.changed, restart=reload.restart, problems=reload.problems)
+            )
 
     def _metrics(self) -> Response:
         text = metrics_text(self.state.principals)
@@ -328,8 +348,14 @@ class Server:
         """True without a connection and without a session that could be resumed."""
         return not self.state.connections and not len(self.state.sessions)
 
-    async def ask_to_end(self, grace: float) -> None:
-        """Send SIGTERM to all processes, and wait `grace` seconds for them at most."""
+    async def drain(self, limit: float) -> None:
+        """
+        Refuse new work, send SIGTERM to all processes, and wait for their end.
+
+        Clients keep their connections: they receive output and exits, and may resume a session.
+        What still runs after `limit` seconds ends with the server.
+        """
+        self.state.draining = True
         processes = self.state.sessions.processes()
         asked = []
         for process in processes:
@@ -337,7 +363,7 @@ class Server:
             with suppress(Refused):
                 asked.append(process.ask_to_end(Reason.SERVER_STOPPING))
         with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(limit):
                 # All at once: a backend may take its time for one, or fail on it.
                 pending = [one for one in asked if one is not None]
                 await asyncio.gather(*pending, return_exceptions=True)

@@ -5,6 +5,7 @@ Fields that are None are left out. The caller bounds every text of a client by `
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,9 @@ __all__ = [
     "ExitLine",
     "FileLine",
     "LostLine",
+    "RefusalLine",
+    "ReloadLine",
+    "SessionLine",
     "bounded",
 ]
 
@@ -35,14 +39,43 @@ class LostLine(AuditLine, kw_only=True, tag="lost"):
     reason: str
 
 
-class _SessionLine(AuditLine, kw_only=True):
+class RefusalLine(AuditLine, kw_only=True, tag="refused"):
+    """A client was not let in."""
+
+    address: str
+    status: int
+    reason: str
+
+
+class ReloadLine(AuditLine, kw_only=True, tag="reload"):
+    """The files of the server were read again."""
+
+    changed: Sequence[str]
+    restart: Sequence[str]
+    """Options that changed in the config file, and need a restart."""
+    problems: Sequence[str]
+
+
+class _OfSession(AuditLine, kw_only=True):
     """A line about a session; it begins with whose it is."""
 
     principal: str
     session: str
 
 
-class CommandLine(_SessionLine, kw_only=True, tag="command"):
+class SessionLine(_OfSession, kw_only=True, tag="session"):
+    """A session was opened, resumed or ended."""
+
+    state: Literal["opened", "resumed", "ended"]
+    peer: str | None = None
+    client: str | None = None
+    """The name that the client gave itself."""
+    reason: str | None = None
+    killed: int | None = None
+    """The number of processes that ended with it."""
+
+
+class CommandLine(_OfSession, kw_only=True, tag="command"):
     """A command was started, or could not be."""
 
     process: str
@@ -58,7 +91,7 @@ class CommandLine(_SessionLine, kw_only=True, tag="command"):
     error: str | None = None
 
 
-class ExitLine(_SessionLine, kw_only=True, tag="exit"):
+class ExitLine(_OfSession, kw_only=True, tag="exit"):
     """A command ended."""
 
     process: str
@@ -72,7 +105,7 @@ class ExitLine(_SessionLine, kw_only=True, tag="exit"):
     output_bytes: int
 
 
-class DenialLine(_SessionLine, kw_only=True, tag="network"):
+class DenialLine(_OfSession, kw_only=True, tag="network"):
     """A sandbox denied a command the network."""
 
     decision: str
@@ -83,7 +116,7 @@ class DenialLine(_SessionLine, kw_only=True, tag="network"):
     kind: str | None = None
 
 
-class CallLine(_SessionLine, kw_only=True, tag="network"):
+class CallLine(_OfSession, kw_only=True, tag="network"):
     """The server made an HTTP call for a client, or refused to."""
 
     decision: str
@@ -93,7 +126,7 @@ class CallLine(_SessionLine, kw_only=True, tag="network"):
     error: str | None = None
 
 
-class FileLine(_SessionLine, kw_only=True, tag="file"):
+class FileLine(_OfSession, kw_only=True, tag="file"):
     """A client wrote, made, copied or removed a file, or opened one to write it."""
 
     operation: str

@@ -21,6 +21,7 @@ from holdfast.protocol.methods import INITIALIZED, PROCESS_ACK, SERVER_STOPPING
 from holdfast.protocol.process import AckParams
 from holdfast.rpc.params import decode_params
 from holdfast.rpc.router import Route, Router
+from holdfast.server.audit_lines import SessionLine
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.http_streams import ConnectionBodies
 from holdfast.server.journal import SessionJournal
@@ -134,19 +135,29 @@ class ServerConnection:
         sessions = self.state.sessions
         self.acknowledges = params.acknowledges is True
         if params.resume_session_id is None:
+            self.state.check_draining()
             self._session = sessions.open(self)
             self._session.processes.add_observer(SessionJournal(self._session, self.state.audit))
         else:
             self._session = sessions.resume(params.resume_session_id, self)
+        line = SessionLine(
+            principal=self.principal,
+            session=short_session(self._session.id),
+            state="opened" if params.resume_session_id is None else "resumed",
+            peer=self._peer,
+            client=clip(params.client_name),
+        )
         logger.info(
             LogEvent(
-                "session opened" if params.resume_session_id is None else "session resumed",
-                session=short_session(self._session.id),
-                peer=self._peer,
-                client=clip(params.client_name),
-                principal=self.principal,
+                f"session {line.state}",
+                session=line.session,
+                peer=line.peer,
+                client=line.client,
+                principal=line.principal,
             )
         )
+        if self.state.audit is not None:
+            self.state.audit.write(line)
         if self.acknowledges:
             self.connection.transport.expect_life(self.state.sign_interval)
         # Codex clients get errors without `data`, as from the real server [envelope.codes].

@@ -1,11 +1,8 @@
-"""Authentication of a listener: made from the options of a server, reloaded at SIGHUP."""
+"""Authentication of a listener: made from the options of a server."""
 
-import asyncio
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -22,8 +19,6 @@ from holdfast.server.auth import (
     make_check,
 )
 from holdfast.server.listen import ListenUrl
-from holdfast.supervision.guardian import tell_service_manager
-from holdfast.supervision.service_manager import READY, RELOADING
 from holdfast.token_file import (
     DEFAULT_PRINCIPAL,
     BadTokenFile,
@@ -35,18 +30,12 @@ from holdfast.token_file import (
 from holdfast.transports.base import Admission
 from holdfast.transports.tls import BadCertificate, ServerTls
 
-__all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Reloading", "make_entrance"]
+__all__ = ["BadEntrance", "Entrance", "EntranceOptions", "make_entrance"]
 
 logger = logging.getLogger(__name__)
 
 # Characters of a token in `--token-file`; a shorter one could be guessed.
 _SHORTEST: Final = 16
-
-# Seconds to read the files again, after which the log says that it takes too long.
-_SLOW: Final = 5.0
-
-# Seconds after SIGHUP until a closed terminal can be told from a reload.
-_HANGUP_LOOK: Final = 0.5
 
 
 class BadEntrance(HoldfastError):
@@ -278,87 +267,3 @@ def _open_warning(where: ListenUrl) -> tuple[str, ...]:
         f"this server asks for no token: {who} can run commands as the user who started it,"
         " and so can a sandboxed command that has a network",
     )
-
-
-class Reloading:
-    """Handler of SIGHUP that reads tokens and certificates again, in a thread."""
-
-    def __init__(self, entrance: Entrance, terminal_gone: Callable[[], None]) -> None:
-        """
-        Remember whether the server was started on a terminal.
-
-        Args:
-            entrance: Has the tokens and certificates.
-            terminal_gone: Called if the signal came because that terminal was closed.
-        """
-        self._loop = asyncio.get_running_loop()
-        self._entrance = entrance
-        self._terminal_gone = terminal_gone
-        self._had_terminal = _has_terminal()
-        self._running = False
-        self._slow: asyncio.TimerHandle | None = None
-        self._again = False
-        self._looking: asyncio.TimerHandle | None = None
-
-    def hang_up(self) -> None:
-        """Handle a SIGHUP: from an operator who wants a reload, or from a closed terminal."""
-        if self._had_terminal and self._looking is None:
-            # The kernel sends the signal first, and detaches the terminal after that.
-            self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
-        if self._running:
-            # The files may have changed after they were read, so they are read once more.
-            self._again = True
-            return
-        tell_service_manager(RELOADING)
-        # Not in a thread of the event loop's executor, whose end the server would wait for: a file
-        # on a dead mount can hang for ever.
-        threading.Thread(target=self._read, name="holdfast-reload", daemon=True).start()
-        self._running = True
-        self._slow = self._loop.call_later(_SLOW, self._say_slow)
-
-    def _read(self) -> None:
-        try:
-            problems = self._entrance.reload()
-        except Exception as error:
-            logger.exception("tokens and certificates could not be read")
-            problems = [repr(error)]
-        # The server may have ended meanwhile, and its event loop with it.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._done, problems)
-
-    def _say_slow(self) -> None:
-        logger.error(
-            "SIGHUP: tokens and certificates could not be read in %gs; what was read before stays"
-            " in use",
-            _SLOW,
-        )
-
-    def _look_for_terminal(self) -> None:
-        self._looking = None
-        if not _has_terminal():
-            self._terminal_gone()
-
-    def _done(self, problems: list[str]) -> None:
-        self._running = False
-        # Set with `_running`.
-        assert self._slow is not None
-        self._slow.cancel()
-        tell_service_manager(READY)
-        for problem in problems:
-            logger.error("SIGHUP: %s; what was read before stays in use", problem)
-        # Also after a problem: it may be that of the certificate only.
-        self._entrance.end_revoked()
-        if not problems:
-            logger.info("SIGHUP: tokens and certificates were read again")
-        if self._again:
-            self._again = False
-            self.hang_up()
-
-
-def _has_terminal() -> bool:
-    """Return True if this process has a controlling terminal."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True

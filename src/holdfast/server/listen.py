@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.transports import unix, websocket_listener
     from holdfast.transports.accepting import PlainListener
     from holdfast.transports.tls import ServerTls, TlsListener
-    from holdfast.transports.websocket_listener import Gate
+    from holdfast.transports.websocket_listener import Gate, Refused
 else:
     # Each server needs one of them, and WebSocket takes 90 ms.
     unix = late_module("holdfast.transports.unix")
@@ -192,8 +192,9 @@ async def listen(
     unix_frames: bool = False,
     tls: "ServerTls | None" = None,
     admit: Callable[[str], None] | None = None,
-    refused: Callable[[], None] | None = None,
+    refused: "Refused | None" = None,
     pages: "Pages | None" = None,
+    is_ready: Callable[[], bool] = lambda: True,
 ) -> Listening:
     """
     Accept connections at an address other than `stdio`.
@@ -205,8 +206,9 @@ async def listen(
         unix_frames: Speak WebSocket on a unix socket too, instead of lines.
         tls: The certificate of a listener that speaks `wss` only.
         admit: Called with the principal; raises `Overloaded` if it is at its limit.
-        refused: Called when a token is missing or wrong.
+        refused: Called for each request that is refused.
         pages: Pages for plain HTTP besides `/readyz`.
+        is_ready: Returns False once the server takes no new work, for `/readyz`.
 
     Raises:
         OSError: The address cannot be bound.
@@ -216,10 +218,11 @@ async def listen(
     listener = await websocket_listener.listen_websocket(
         where.host,
         where.port,
-        gate=make_gate(check, admit=admit, refused=refused, pages=pages),
+        gate=make_gate(check, admit=admit, pages=pages, is_ready=is_ready),
         accept=accept,
         tls=None if tls is None else tls.context,
         listening=_inherited(where),
+        refused=refused,
     )
     # With port 0 the kernel has chosen one.
     port = listener.sockets[0].getsockname()[1]
@@ -266,8 +269,8 @@ def make_gate(
     check: Check | None,
     *,
     admit: Callable[[str], None] | None = None,
-    refused: Callable[[], None] | None = None,
     pages: Pages | None = None,
+    is_ready: Callable[[], bool] = lambda: True,
 ) -> "Gate":
     """
     Return the function that answers plain HTTP and decides who may connect.
@@ -278,8 +281,8 @@ def make_gate(
     Args:
         check: Returns the admission of a client; by default everybody may connect.
         admit: As for `listen`.
-        refused: As for `listen`.
         pages: As for `listen`.
+        is_ready: As for `listen`.
     """
 
     def admitted(head: RequestHead) -> Response | Admission:
@@ -288,8 +291,6 @@ def make_gate(
         try:
             return check(head.get("authorization"))
         except Unauthorized as refusal:
-            if refused is not None:
-                refused()
             return Response(HTTPStatus.UNAUTHORIZED, str(refusal).encode())
 
     def gate(head: RequestHead) -> Response | Admission:
@@ -302,7 +303,8 @@ def make_gate(
                 return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
             # Without a token: load balancers and systemd have none.
             if health:
-                return Response(HTTPStatus.OK)
+                ready = head.path == "/healthz" or is_ready()
+                return Response(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
             # `metrics` is True only with pages.
             assert pages is not None
             reader = admitted(head)

@@ -8,7 +8,7 @@ from holdfast.log_event import LogEvent
 from holdfast.server.line_writer import LineWriter, write_all
 from holdfast.server.log_lines import JsonLines, TextLines, json_event, text_head
 
-__all__ = ["LEVELS", "LogFormat", "ThreadedLog", "start_logging"]
+__all__ = ["LEVELS", "LogFormat", "ThreadedLog", "set_level", "start_logging"]
 
 LogFormat = Literal["text", "json"]
 
@@ -94,3 +94,8 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - documented to be set
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def set_level(level: str) -> None:
+    """Change how much is logged, to one of `LEVELS`."""
+    logging.getLogger().setLevel(level.upper())

@@ -68,7 +68,7 @@ class Usage(ProcessObserver):
         self.sessions = 0
         self.file_handles = 0
         self.requests = 0
-        self._limits = limits
+        self.limits = limits
         self._running = 0
         # Weak references: a start that is dropped before it runs is not reported to observers.
         self._starting: WeakSet[ProcessStart] = WeakSet()
@@ -81,7 +81,7 @@ class Usage(ProcessObserver):
     def is_full(self, what: Counted) -> bool:
         """Return True if the principal is at a limit."""
         # The names of limits, of counts and of options are the same.
-        limit: int | None = getattr(self._limits, what)
+        limit: int | None = getattr(self.limits, what)
         return limit is not None and getattr(self, what) >= limit
 
     def check(self, what: Counted) -> None:
@@ -96,8 +96,8 @@ class Usage(ProcessObserver):
         self.totals.overloads += 1
         option = f"--max-{what.replace('_', '-')}"
         raise Overloaded(
-            f"principal `{self.principal}` has {getattr(self._limits, what)} {_WORDS[what]} already,"
-            f" which is all that {option} allows"
+            f"principal `{self.principal}` has {getattr(self.limits, what)} {_WORDS[what]}"
+            f" already, which is all that {option} allows"
         )
 
     def preparing(self, start: ProcessStart) -> None:
@@ -132,6 +132,12 @@ class Principals:
         if usage is None:
             usage = self._usages[principal] = Usage(principal, self._limits, self.totals)
         return usage
+
+    def change_limits(self, limits: PrincipalLimits) -> None:
+        """Apply other limits from now on; what is over them already stays."""
+        self._limits = limits
+        for usage in self._usages.values():
+            usage.limits = limits
 
     def __iter__(self) -> Iterator[Usage]:
         return iter(sorted(self._usages.values(), key=lambda usage: usage.principal))

@@ -122,6 +122,7 @@ async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
 def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
+    client.state.check_draining()
     # Before the launch, whose observers count the process.
     client.usage.check("processes")
     processes = client.session.processes

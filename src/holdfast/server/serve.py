@@ -5,7 +5,6 @@ import gc
 import logging
 import os
 import resource
-import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +25,14 @@ from holdfast.server.entrance import (
     BadEntrance,
     Entrance,
     EntranceOptions,
-    Reloading,
     make_entrance,
 )
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.malloc import keep_freed_memory
 from holdfast.server.principals import PrincipalLimits
+from holdfast.server.reload import LiveSettings, Reload, Reread
+from holdfast.server.reloading import Reloading
+from holdfast.server.stop_signals import StopSignals
 from holdfast.server.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.supervision.guardian import (
     children_of_this_process,
@@ -128,6 +129,12 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """True if `/healthz` and `/metrics` are answered."""
     reloads: bool = False
     """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
+    settings: LiveSettings | None = None
+    """The settings that a reload may change, if there may be a config file."""
+    reread: Callable[[], Reread] | None = None
+    """Reads the config file again, at SIGHUP; raises `HoldfastError`."""
+    drain: float = 0.0
+    """Seconds that commands have to end after SIGTERM, before they are killed."""
     idle_exit: float | None = None
     """Seconds without a connection and a session after which the server ends; None for never."""
     audit_log: str | None = None
@@ -160,8 +167,8 @@ class Service(Protocol):
     def is_idle(self) -> bool:
         """True if it has no connection and no session."""
 
-    async def ask_to_end(self, grace: float) -> None:
-        """Send SIGTERM to all processes, and wait `grace` seconds at most for their end."""
+    async def drain(self, limit: float) -> None:
+        """Refuse new work, ask all processes to end, and wait for that, `limit` seconds at most."""
 
 
 @runtime_checkable
@@ -170,6 +177,14 @@ class _TakesStreams(Protocol):
 
     def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
         """Serve connections on streams that other processes pass to this one."""
+
+
+@runtime_checkable
+class _FollowsReloads(Protocol):
+    """A server whose settings a reload may change; the exec-server does."""
+
+    def follow(self, reload: Reload) -> None:
+        """Apply the settings that were read again."""
 
 
 ServiceMaker = Callable[[ListenUrl, Telemetry | None], Service]
@@ -323,7 +338,12 @@ async def _serve(
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(initializer=block_child_signals))
     stopped = asyncio.Event()
-    _handle_signals(loop, stopped, options, addresses[0], entrance)
+    reloading: Reloading | None = None
+    if options.reloads and addresses[0].kind != "stdio":
+        reloading = Reloading(
+            entrance, stopped.set, settings=options.settings, reread=options.reread
+        )
+    signals = StopSignals(stopped, hang_up=None if reloading is None else reloading.hang_up)
     orphaned = False
 
     def guardian_gone() -> None:
@@ -338,7 +358,7 @@ async def _serve(
     async with AsyncExitStack() as stack:
         stack.enter_context(hide(entrance.hidden))
         await stack.enter_async_context(server)
-        entrance.revoke = server.revoke
+        _follow_reloads(server, entrance, reloading)
         try:
             await _open(server, options, addresses, entrance, stack, stopped, announce)
         except OSError as error:
@@ -359,30 +379,20 @@ async def _serve(
             await stopped.wait()
         logger.info("the server ends")
         tell_service_manager(STOPPING)
-        if orphaned:
-            # The guardian was killed, which nobody planned, so processes get time to end.
-            await server.ask_to_end(_ORPHANED_GRACE)
+        # If the guardian was killed, which nobody planned, processes get time to end, too.
+        grace = options.drain if signals.count else _ORPHANED_GRACE if orphaned else 0.0
+        if grace:
+            await signals.unless_repeated(server.drain(grace))
     if orphaned:
         kill_all_children()
     return 0
 
 
-def _handle_signals(
-    loop: asyncio.AbstractEventLoop,
-    stopped: asyncio.Event,
-    options: ServeOptions,
-    where: ListenUrl,
-    entrance: Entrance,
-) -> None:
-    """Stop at SIGTERM, SIGINT and SIGHUP, or reload at SIGHUP if the options say so."""
-    hang_up = stopped.set
-    if options.reloads and where.kind != "stdio":
-        hang_up = Reloading(entrance, stopped.set).hang_up
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A signal that was ignored at the start, by `nohup` for one, stays ignored.
-        if signal.getsignal(number) != signal.SIG_IGN:
-            action = hang_up if number == signal.SIGHUP else stopped.set
-            loop.add_signal_handler(number, action)
+def _follow_reloads(server: Service, entrance: Entrance, reloading: Reloading | None) -> None:
+    """Let a server know of tokens that are revoked, and of settings that change."""
+    entrance.revoke = server.revoke
+    if reloading is not None and isinstance(server, _FollowsReloads):
+        reloading.follow = server.follow
 
 
 async def _open(
@@ -407,11 +417,21 @@ async def _open(
             await _listen(server, address, entrance, stack, announces=options.announces_token)
             for address in addresses
         ]
-        for warning in entrance.warnings:
+        for warning in (*entrance.warnings, *_root_warning(options)):
             sys.stderr.write(f"Warning: {warning}\n")
         sys.stderr.flush()
         for url in urls:
             announce(url)
+
+
+def _root_warning(options: ServeOptions) -> tuple[str, ...]:
+    # A server with Codex's defaults prints what Codex's server prints.
+    if os.geteuid() != 0 or not options.entrance.makes_token:
+        return ()
+    return (
+        "this server runs as root: a command without a sandbox can do anything to this machine;"
+        " start it as an ordinary user",
+    )
 
 
 def _tune_garbage_collector() -> None:

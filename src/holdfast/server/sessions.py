@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from holdfast.errors import InvalidRequest, SessionAttached
 from holdfast.events import Reason
@@ -20,9 +21,13 @@ from holdfast.process.process_table import ProcessTable
 from holdfast.process.served import ServedProcess
 from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable
 from holdfast.protocol import codes
+from holdfast.server.audit_lines import SessionLine
 from holdfast.server.delivery import Delivery, Owner
 from holdfast.tasks import OwnedTasks
 from holdfast.transports.base import Admission
+
+if TYPE_CHECKING:
+    from holdfast.server.audit import AuditLog
 
 __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
 
@@ -178,11 +183,18 @@ class Sessions:
         make_processes: Callable[[], ProcessTable[ServedProcess]],
         *,
         expiry: float = EXPIRY,
+        audit: "AuditLog | None" = None,
     ) -> None:
-        """`make_processes` makes the table of a session's processes."""
+        """
+        Args:
+            make_processes: Makes the table of a session's processes.
+            expiry: Seconds a session is kept without a connection.
+            audit: Records the ends of sessions.
+        """
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
         self._expiry = expiry
+        self._audit = audit
         self._sessions: dict[str, Session] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks = OwnedTasks()
@@ -267,15 +279,24 @@ class Sessions:
             timer.cancel()
         if self._sessions.pop(session.id, None) is not None:
             session.usage.sessions -= 1
+        line = SessionLine(
+            principal=session.principal,
+            session=short_session(session.id),
+            state="ended",
+            reason=reason.value,
+            killed=sum(process.running for process in session.processes),
+        )
         logger.info(
             LogEvent(
                 "session ended",
-                session=short_session(session.id),
-                reason=reason.value,
-                killed=sum(process.running for process in session.processes),
-                principal=session.principal,
+                session=line.session,
+                reason=line.reason,
+                killed=line.killed,
+                principal=line.principal,
             )
         )
+        if self._audit is not None:
+            self._audit.write(line)
         session.processes.end(reason)
         # In a task: the search through all processes takes a while, and daemons can wait.
         if session.has_marks:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from holdfast.backends import FileSystem, HttpClient
+from holdfast.errors import Overloaded
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.principals import PrincipalLimits, Principals
 from holdfast.server.sessions import Session, Sessions
@@ -46,8 +47,20 @@ class ServerState:
         self.sign_interval = sign_interval
         self.audit = audit
         self.connections: set[ServerConnection] = set()
+        self.draining = False
+        """True once the server is about to end; it takes no new work then."""
         # On stdio there is only one connection, so no client can resume a session.
         self._resumable = resumable
+
+    def check_draining(self) -> None:
+        """
+        Raise if the server takes no new work.
+
+        Raises:
+            Overloaded: It is about to end.
+        """
+        if self.draining:
+            raise Overloaded("the server is stopping and takes no new work")
 
     def connection_ended(self, session: Session, *, silent: bool, closed: bool) -> None:
         """Keep a session for a resume, unless the server is not resumable; see `detach`."""

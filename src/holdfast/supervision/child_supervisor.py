@@ -31,19 +31,37 @@ class _Stopped(Exception):
 
 
 def _start(program: str, arguments: list[str]) -> int:
-    """Start the command in a process group of its own, and return its pid."""
-    return os.posix_spawn(
-        program,
-        arguments,
-        _environment(),
-        # The command must not hold the control socket: its end would then not be seen by
-        # the client.
-        file_actions=[(os.POSIX_SPAWN_CLOSE, _SOCKET)],
-        setpgroup=0,
-        setsigmask=[],
-        # Python ignores these two, and an ignored signal is inherited by exec.
-        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-    )
+    """
+    Start the command in its own process group, and return its pid.
+
+    Raises:
+        OSError: The program cannot be executed.
+    """
+    # Not `os.posix_spawn`: it leaves signals of libc ignored in the child, which cannot be named.
+    readable, writable = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            # Python ignores these two, and an ignored signal is inherited by exec.
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            # The command must not hold the control socket: its end would then not be seen by
+            # the client.
+            os.set_inheritable(_SOCKET, False)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execve(program, arguments, _environment())  # noqa: S606 - no shell is wanted
+        except OSError as error:
+            os.write(writable, b"%d" % (error.errno or 0))
+        finally:
+            os._exit(127)
+    os.close(writable)
+    failed = os.read(readable, 16)
+    os.close(readable)
+    if failed:
+        os.waitpid(pid, 0)
+        raise OSError(int(failed), os.strerror(int(failed)))
+    return pid
 
 
 def main(argv: list[str]) -> int:

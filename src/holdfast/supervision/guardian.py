@@ -43,6 +43,7 @@ else:
     manager_module = late_module("holdfast.supervision.service_manager")
 
 __all__ = [
+    "STOP_LIMIT",
     "become_subreaper",
     "children_of_this_process",
     "guardian_pid",
@@ -60,8 +61,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 # Signals that ask the guardian, and so the worker, to stop.
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
-# Seconds that a worker may take to stop after SIGTERM; then it is killed.
-_STOP_LIMIT = 10.0
+STOP_LIMIT = 10.0
+"""Seconds that a worker may take to stop after SIGTERM, unless it needs more; then it is killed."""
 
 # Seconds to go on killing descendants that keep forking.
 _SWEEP_LIMIT = 10.0
@@ -101,6 +102,7 @@ def run_guarded(
     *,
     forward: Collection[signal.Signals] = (),
     pass_on: Collection[signal.Signals] = (),
+    stop_limit: float = STOP_LIMIT,
     release_stderr: bool = False,
     notify: bool = False,
 ) -> int:
@@ -114,6 +116,7 @@ def run_guarded(
             worker ignores those sent to it directly: a terminal sends its signals to both.
             Without `forward`, the usual signals stop the worker, and kill it after that limit.
         pass_on: Signals, of those that would stop the worker, that it is sent instead.
+        stop_limit: Seconds that the worker may take to stop; then it is killed.
         release_stderr: Close stderr, too, in the guardian: its reader must see end of file
             while the worker still runs.
         notify: Take the socket of a service manager from the environment, and forward the
@@ -149,7 +152,7 @@ def run_guarded(
         return work(lifeline)
     os.close(lifeline)
     _let_go_of_streams(3 if release_stderr else 2)
-    status = _guard(worker, awaited, held if forward else None, pass_on)
+    status = _guard(worker, awaited, held if forward else None, pass_on, stop_limit)
     if restore_terminal is not None and os.WIFSIGNALED(status):
         restore_terminal()
     kill_all_children()
@@ -185,6 +188,7 @@ def _guard(
     awaited: Collection[signal.Signals],
     held: int | None,
     pass_on: Collection[signal.Signals],
+    stop_limit: float,
 ) -> int:
     """
     Wait for the end of the worker, and handle signals until then.
@@ -194,6 +198,7 @@ def _guard(
         awaited: The signals to handle, all of them blocked.
         held: The pipe to forward signals on; without it, each one stops the worker.
         pass_on: Signals that are sent to the worker as they are.
+        stop_limit: Seconds that the worker may take to stop.
 
     Returns:
         The wait status of the worker.
@@ -224,7 +229,7 @@ def _guard(
             os.kill(worker, number)
         elif held is None:
             os.kill(worker, signal.SIGTERM)
-            deadline = time.monotonic() + _STOP_LIMIT
+            deadline = time.monotonic() + stop_limit
         else:
             try:  # noqa: SIM105 - contextlib would be one import more
                 sent += os.write(held, bytes([number]))
@@ -233,7 +238,7 @@ def _guard(
                 pass
             # A worker that reads no signals hangs, on a dead mount for one.
             if number in _STOP_SIGNALS and deadline is None:
-                deadline, due = time.monotonic() + _STOP_LIMIT, sent
+                deadline, due = time.monotonic() + stop_limit, sent
 
 
 def _unread(pipe: int) -> int:

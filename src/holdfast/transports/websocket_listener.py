@@ -34,7 +34,7 @@ else:
     # Loads OpenSSL, and most servers listen without TLS.
     tls_listener = late_module("holdfast.transports.tls")
 
-__all__ = ["PING_INTERVAL", "Gate", "listen_websocket", "listen_websocket_unix"]
+__all__ = ["PING_INTERVAL", "Gate", "Refused", "listen_websocket", "listen_websocket_unix"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,9 @@ HEAD_TIMEOUT = 10.0
 
 Gate = Callable[[RequestHead], Response | Admission]
 """Decides on a request before it becomes a WebSocket: an answer, or the client's admission."""
+
+Refused = Callable[[HTTPStatus, str, str], None]
+"""Function of the status of a refused request, the address of the client, and the reason."""
 
 # Connections that may wait to be accepted.
 _BACKLOG = 1024
@@ -60,11 +63,13 @@ class _FrontDoor(asyncio.Protocol):
         gate: Gate,
         accept: Callable[[Transport], Receiver],
         ping_interval: float,
+        refused: Refused | None,
     ) -> None:
         self._loop = loop
         self._ping_interval = ping_interval
         self._gate = gate
         self._accept = accept
+        self._refused = refused
         self._data = b""
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
@@ -102,14 +107,14 @@ class _FrontDoor(asyncio.Protocol):
 
     def _answer(self, response: Response, *, head_only: bool) -> None:
         if response.status >= HTTPStatus.BAD_REQUEST:
+            status = response.status
+            address = socket_address(self._transport.get_extra_info("peername"))
+            reason = clip(response.body.decode(errors="replace")) or status.phrase
             logger.info(
-                LogEvent(
-                    "connection refused",
-                    status=response.status.value,
-                    address=socket_address(self._transport.get_extra_info("peername")),
-                    reason=clip(response.body.decode(errors="replace")) or response.status.phrase,
-                )
+                LogEvent("connection refused", status=status.value, address=address, reason=reason)
             )
+            if self._refused is not None:
+                self._refused(status, address, reason)
         self._transport.write(response.encode(head_only=head_only))
         self._transport.close()
 
@@ -147,6 +152,7 @@ async def listen_websocket(
     ping_interval: float | None = None,
     tls: "SSLContext | None" = None,
     listening: socket.socket | None = None,
+    refused: Refused | None = None,
 ) -> "PlainListener | tls_listener.TlsListener":
     """
     Listen for connections.
@@ -160,6 +166,7 @@ async def listen_websocket(
             not answer; one whose machine acknowledges nothing for two intervals is lost.
         tls: Makes it `wss`. A handshake has as much time as a request.
         listening: A socket that is bound already, instead of host and port.
+        refused: Called for each request that is refused.
 
     Raises:
         OSError: The address cannot be had.
@@ -176,7 +183,7 @@ async def listen_websocket(
             listening.bind((host, port))
 
         def make_door() -> _FrontDoor:
-            return _FrontDoor(loop, gate, accept, interval)
+            return _FrontDoor(loop, gate, accept, interval, refused)
 
         listening.listen(_BACKLOG)
         if tls is None:
@@ -203,4 +210,4 @@ async def listen_websocket_unix(
     loop = asyncio.get_running_loop()
     listening = bind_unix(path) if listening is None else listening
     listening.listen(_BACKLOG)
-    return PlainListener(listening, lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL))
+    return PlainListener(listening, lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL, None))

@@ -5,14 +5,16 @@ Other hooks keep working and see a command before the decision. If they change i
 is refused.
 """
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
 from holdfast.approvals.clearance import (
     CallCancelled,
+    Clearance,
     CommandDeclined,
     CommandRefused,
     CommandRequest,
@@ -30,8 +32,10 @@ from holdfast.errors import InvalidParams, Refused
 from holdfast.patching.parse import hunk_text
 from holdfast.patching.plan import PatchPlan
 from holdfast.patching.report import PATCH_DECLINED
+from holdfast.process.environment import child_environment
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.unified_exec.environ import POLICY
 from holdfast.unified_exec.errors import (
     CallInterrupted,
     CallRefused,
@@ -93,6 +97,7 @@ class ApprovalHooks(Hooks):
             sandbox=request.sandbox,
             script=request.script,
             shell=request.shell,
+            variables=_variables(request),
             permissions=arguments.sandbox_permissions,
             added=request.added,
             justification=arguments.justification,
@@ -109,7 +114,7 @@ class ApprovalHooks(Hooks):
             raise CallRefused(str(error)) from error
         except CallCancelled as error:
             raise _interrupted(began) from error
-        return replace(request, sandbox=clearance.sandbox, clearance=clearance)
+        return _cleared(request, clearance)
 
     async def before_patch(self, request: PatchRequest) -> SandboxContext | None:
         """Ask about a patch that writes what its sandbox does not let be written."""
@@ -163,7 +168,7 @@ class ApprovalHooks(Hooks):
         if clearance is None:
             # A replacement that other hooks return is only started if it was cleared.
             return await self._inner.after_denial(denied)
-        return replace(request, sandbox=clearance.sandbox, clearance=clearance)
+        return _cleared(request, clearance)
 
     async def before_input(self, request: InputRequest) -> None:
         """Ask about input for a terminal outside of the sandbox."""
@@ -248,6 +253,26 @@ class ApprovalHooks(Hooks):
     def attempt_ended(self, attempt: Attempt) -> None:
         """Tell the other hooks."""
         self._inner.attempt_ended(attempt)
+
+
+def _variables(request: StartRequest) -> Mapping[str, str] | None:
+    """Return the variables of a command on this machine, or None."""
+    if not request.is_local:
+        return None
+    return child_environment(request.env, POLICY, None, os.environ)
+
+
+def _cleared(request: StartRequest, clearance: Clearance) -> StartRequest:
+    """Return a command as it was permitted to start."""
+    program = clearance.program
+    return replace(
+        request,
+        argv=clearance.argv,
+        arg0=None if program is None else program.arg0,
+        env=request.env if program is None else {**request.env, **program.env},
+        sandbox=clearance.sandbox,
+        clearance=clearance,
+    )
 
 
 async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAccess:

@@ -57,6 +57,10 @@ class StartRequest:
     """All arguments of the model, with its reasons and requested permissions."""
     shell: str | None = None
     """The path of the environment's own shell."""
+    arg0: str | None = None
+    """The name that the program sees itself called by; None for `argv[0]`."""
+    is_local: bool = False
+    """True if it runs on this machine, as a child of this process."""
     added: "AddedPermissions | None" = None
     """The additional permissions it asks for, with absolute paths."""
     cwd_missing: bool = False

@@ -109,6 +109,7 @@ class Planner:
             sandbox=sandbox,
             arguments=arguments,
             shell=own_shell.path,
+            is_local=not environment.is_remote,
             added=added,
             cwd_missing=arguments.tty
             and bool(arguments.workdir)
@@ -127,7 +128,8 @@ class Planner:
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
         snapshot = None
         # A snapshot replaces the start files of a login shell; other commands run none.
-        if options.shell_snapshot and request.argv[1:2] == ("-lc",):
+        is_shell = request.clearance is None or request.clearance.program is None
+        if options.shell_snapshot and is_shell and request.argv[1:2] == ("-lc",):
             shell = await environment.shell()
             snapshot = ShellSnapshotParams(
                 scope_id=self._thread_id,
@@ -137,6 +139,7 @@ class Planner:
             # Unique beyond the number: a second attempt of the same call uses the same number.
             process_id=f"{request.session_id}-{uuid.uuid4()}",
             argv=list(request.argv),
+            arg0=request.arg0,
             cwd=request.cwd,
             env={**request.env, **attempt.environment},
             env_policy=POLICY,

@@ -200,7 +200,10 @@ def test_no_question_and_no_sandbox_are_two_things() -> None:
     assert not judged("touch x").outside_sandbox
     assert judged("touch x", codex=True).outside_sandbox
     assert judged("cp a b").outside_sandbox
-    assert judged("cp a b && cp c d").outside_sandbox
+    several = judged("cp a b && cp c d")
+    assert not several.outside_sandbox
+    assert several.notes == ("it stays in its sandbox: only a single command can leave it",)
+    assert judged("cp a b && cp c d", codex=True).outside_sandbox
     assert not judged("cp a b && touch x").outside_sandbox
     assert judged("cp a b && touch x", codex=True).outside_sandbox
     assert not judged("cp a b && true", codex=True).outside_sandbox

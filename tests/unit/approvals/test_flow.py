@@ -47,6 +47,15 @@ from holdfast.sandbox.profile.builtin import path_entry, sandbox_context, specia
 
 INSIDE = sandbox_context("workspace-write", cwd="/ws")
 DENIED = DeniedRun(what="a file", output="Read-only file system", exit_code=1)
+TOUCH = str(Path("/usr/bin/touch").resolve())
+PERMISSIVE = {
+    "granular": {
+        "sandbox_approval": True,
+        "rules": True,
+        "mcp_elicitations": False,
+        "request_permissions": True,
+    }
+}
 GRANULAR = {"granular": {"sandbox_approval": True, "rules": True, "mcp_elicitations": False}}
 
 
@@ -73,19 +82,20 @@ def made(*answers: Decision, **choices: Any) -> tuple[ApprovalFlow, Person]:
     return ApprovalFlow(Approvals(approver=person, **choices)), person
 
 
-def request(script: str = "make x", **members: Any) -> CommandRequest:
+def request(script: str = "touch x", **members: Any) -> CommandRequest:
     given: dict[str, Any] = {
         "call_id": "c",
         "environment_id": "local",
         "argv": ("/bin/bash", "-c", script),
         "cwd": "/ws",
         "sandbox": INSIDE,
+        "variables": {"PATH": "/usr/bin:/bin"},
         **members,
     }
     return CommandRequest(**given)
 
 
-def escalated(script: str = "make x", **members: Any) -> CommandRequest:
+def escalated(script: str = "touch x", **members: Any) -> CommandRequest:
     return request(script, permissions="require_escalated", **members)
 
 
@@ -97,7 +107,7 @@ async def test_only_accept_for_session_is_remembered() -> None:
         await flow.admit(escalated())
     await flow.admit(escalated())
     assert len(person.asked) == 3
-    again = await flow.admit(escalated("make  'x'", justification="other"))
+    again = await flow.admit(escalated("touch  'x'", justification="other"))
     assert (again.sandbox, again.left_sandbox, again.approved) == (None, True, True)
     assert len(person.asked) == 3
     await flow.admit(escalated(tty=True))
@@ -106,21 +116,21 @@ async def test_only_accept_for_session_is_remembered() -> None:
 
 @pytest.mark.requirement("approvals.amendments.accepted")
 async def test_an_accepted_amendment_counts_from_now_on(tmp_path: Path) -> None:
-    flow, person = made(amend("make"), say("decline"), home=tmp_path)
-    await flow.admit(escalated(prefix_rule=("make",)))
-    later = await flow.admit(request("make y"))
+    flow, person = made(amend("touch"), say("decline"), home=tmp_path)
+    await flow.admit(escalated(prefix_rule=("touch",)))
+    later = await flow.admit(request("touch y"))
     assert (later.sandbox, later.left_sandbox) == (None, True)
-    assert (await flow.admit(request("make y && ls"))).sandbox == INSIDE
+    assert (await flow.admit(request("touch y && ls"))).sandbox == INSIDE
     with pytest.raises(CommandRefused):
-        await flow.admit(escalated("make y && ls"))
+        await flow.admit(escalated("touch y && ls"))
     assert len(person.asked) == 2
     stored = (tmp_path / "rules" / "default.rules").read_text()
-    assert stored == 'prefix_rule(pattern=["make"], decision="allow", sandbox="none")\n'
+    assert stored == 'prefix_rule(pattern=["touch"], decision="allow", sandbox="none")\n'
 
 
 @pytest.mark.requirement("approvals.amendments.accepted")
 async def test_an_amendment_of_a_question_in_the_sandbox_leaves_it_on(tmp_path: Path) -> None:
-    flow, _ = made(amend("make", "x"), policy=UNTRUSTED, home=tmp_path)
+    flow, _ = made(amend("touch", "x"), policy=UNTRUSTED, home=tmp_path)
     assert (await flow.admit(request())).sandbox == INSIDE
     assert (await flow.admit(request())).sandbox == INSIDE
     assert "sandbox" not in (tmp_path / "rules" / "default.rules").read_text()
@@ -128,7 +138,7 @@ async def test_an_amendment_of_a_question_in_the_sandbox_leaves_it_on(tmp_path: 
 
 @pytest.mark.parametrize(
     "answer",
-    [amend("make"), amend("cargo"), amend("/bin/bash"), amend("make", "x\0")],
+    [amend("touch"), amend("cargo"), amend("/bin/bash"), amend("touch", "x\0")],
     ids=["broader", "other", "shell", "NUL"],
 )
 @pytest.mark.requirement("approvals.amendments.broader")
@@ -142,18 +152,18 @@ async def test_an_amendment_that_was_not_proposed_refuses(answer: Decision, tmp_
 
 
 async def test_an_amendment_may_be_narrower_or_as_codex_takes_it() -> None:
-    flow, _ = made(amend("make", "x", "y"))
+    flow, _ = made(amend("touch", "x", "y"))
     await flow.admit(escalated())
-    assert (await flow.admit(request("make x y"))).left_sandbox
-    assert not (await flow.admit(request("make x"))).left_sandbox
-    flow, _ = made(amend("make"), broader_amendments=True)
+    assert (await flow.admit(request("touch x y"))).left_sandbox
+    assert not (await flow.admit(request("touch x"))).left_sandbox
+    flow, _ = made(amend("touch"), broader_amendments=True)
     await flow.admit(escalated())
-    assert (await flow.admit(request("make z"))).left_sandbox
+    assert (await flow.admit(request("touch z"))).left_sandbox
 
 
 async def test_a_rule_that_cannot_be_stored_counts_for_the_session(tmp_path: Path) -> None:
     (tmp_path / "rules").write_text("in the way")
-    flow, person = made(amend("make", "x"), home=tmp_path)
+    flow, person = made(amend("touch", "x"), home=tmp_path)
     await flow.admit(escalated())
     await flow.admit(escalated())
     assert len(person.asked) == 1
@@ -251,7 +261,7 @@ async def test_the_window_of_a_retry() -> None:
 @pytest.mark.requirement("approvals.permissions.denied")
 async def test_a_profile_with_denied_paths_is_never_left() -> None:
     context = replaced(INSIDE, path_entry("/ws/secret", "deny"))
-    rules = RuleSet([PrefixRule(pattern=(("make",),), outside_sandbox=True)])
+    rules = RuleSet([PrefixRule(pattern=(("touch",),), outside_sandbox=True)])
     flow, person = made(say("accept"), policy=GRANULAR, rules=rules)
     by_rule = await flow.admit(request(sandbox=context))
     assert (by_rule.sandbox, by_rule.left_sandbox) == (context, False)
@@ -261,6 +271,40 @@ async def test_a_profile_with_denied_paths_is_never_left() -> None:
     assert asked.sandbox is not None
     assert denies_paths(asked.sandbox)
     assert len(person.asked) == 1
+
+
+@pytest.mark.requirement("rules.real-program")
+async def test_a_rule_lets_out_only_what_no_command_could_ever_write() -> None:
+    rules = RuleSet([PrefixRule(pattern=(("touch",),), outside_sandbox=True)])
+    usr = AddedPermissions(write=("/usr",))
+    flow, _ = made(say("accept"), rules=rules)
+    free = await flow.admit(request())
+    assert (free.sandbox, free.left_sandbox) == (None, True)
+    assert free.program is not None
+    assert free.argv == (TOUCH, "x")
+    assert free.program.env["PATH"] == "/usr/bin:/bin"
+    # What is started has to be the program, not the shell that was asked for.
+    where: dict[str, Any] = {"environment_id": "local", "cwd": "/ws", "tty": False, "sandbox": None}
+    flow.verify(free, free.argv, **where)
+    with pytest.raises(CommandRefused, match="changed after it was approved"):
+        flow.verify(free, free.request.argv, **where)
+    assert (await flow.admit(request(variables=None))).sandbox == INSIDE
+    # Granted once and over by now: the file may have been exchanged meanwhile.
+    asked: dict[str, Any] = {"call_id": "c", "cwd": "/ws", "sandbox": INSIDE}
+    flow, person = made(say("accept"), say("accept"), policy=PERMISSIVE, rules=rules)
+    await flow.request_permissions(usr, environment_id="other", **asked)
+    assert (await flow.admit(request())).left_sandbox
+    await flow.request_permissions(usr, environment_id="local", **asked)
+    flow.end_turn()
+    held = await flow.admit(request())
+    assert (held.sandbox, held.left_sandbox, held.argv) == (INSIDE, False, request().argv)
+    (note,) = held.judgement.notes
+    assert "can write" in note
+    assert len(person.asked) == 2
+    # It asks to leave its sandbox: a person decides.
+    person.answers = [say("decline")]
+    with pytest.raises(CommandRefused):
+        await flow.admit(escalated())
 
 
 # -- what is asked for
@@ -373,12 +417,12 @@ async def test_a_clearance_is_for_one_command_only() -> None:
         "tty": False,
         "sandbox": None,
     }
-    argv = ("/bin/bash", "-c", "make x")
+    argv = ("/bin/bash", "-c", "touch x")
     flow.verify(cleared, argv, **same)
     for other, changed in (
-        (("/bin/bash", "-c", "make y"), {}),
-        (("/bin/bash", "-lc", "make x"), {}),
-        (("/bin/sh", "-c", "make x"), {}),
+        (("/bin/bash", "-c", "touch y"), {}),
+        (("/bin/bash", "-lc", "touch x"), {}),
+        (("/bin/sh", "-c", "touch x"), {}),
         (argv, {"cwd": "/"}),
         (argv, {"tty": True}),
         (argv, {"environment_id": "e"}),

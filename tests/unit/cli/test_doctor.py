@@ -125,10 +125,12 @@ def test_a_profile_that_cannot_be_enforced_is_explained_and_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sandbox_module, "probe_support", lambda: NO_USERS)
-    assert explain(argparse.Namespace(profile=profile, cwd=None, json=False)) == status
+    options = argparse.Namespace(profile=profile, cwd=None, sandbox_write=None, json=False)
+    assert explain(options) == status
     shown = capsys.readouterr().out
     assert ("set the sysctl" in shown) is (status == 1)
-    assert explain(argparse.Namespace(profile=profile, cwd=None, json=True)) == status
+    options.json = True
+    assert explain(options) == status
     facts = json.loads(capsys.readouterr().out)
     assert facts["enforceable"] is (status == 0)
     assert facts["rules"]

@@ -158,3 +158,19 @@ def test_the_parser_imports_no_more_than_it_needs() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=5, check=True
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.requirement("sandbox.write-option")
+def test_every_command_with_a_sandbox_lets_more_be_written() -> None:
+    parsers = [make_parser()]
+    with_sandbox = set()
+    while parsers:
+        parser = parsers.pop()
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+        options = parser._option_string_actions
+        if "--sandbox" in options or parser.prog == "holdfast sandbox explain":
+            assert "--sandbox-write" in options, parser.prog
+            with_sandbox.add(parser.prog.removeprefix("holdfast "))
+    assert with_sandbox >= {"run", "shell", "mcp", "app-server", "policy explain"}

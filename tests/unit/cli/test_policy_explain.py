@@ -61,3 +61,22 @@ def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["policy", "explain", "--json"])
     assert "there is no command to explain" in capsys.readouterr().err
+
+
+@pytest.mark.requirement("rules.real-program")
+def test_why_a_command_stays_in_its_sandbox(
+    rules: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "none: rules may let it out" in explained(capsys, "-r", str(rules), "cp a b")
+    program = rules.parent / "cp"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    text = explained(capsys, "-r", str(rules), "cp a b")
+    assert "sandbox:       the configured one" in text
+    why = f"commands in the sandbox can write {program}"
+    assert f"note:          it stays in its sandbox: {why}" in text
+    assert "none: rules may let" in explained(
+        capsys, "-r", str(rules), "--rules-leave-sandbox", "cp a b"
+    )
+    assert "decision:      prompt" in explained(capsys, "-r", str(rules), "--escalated", "cp a b")

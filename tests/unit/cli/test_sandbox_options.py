@@ -83,6 +83,11 @@ def _denied(denial: Denial) -> Verdict:
             "denied by the sandbox: write to /etc/x",
         ),
         (
+            _denied(Denial(kind=DenialKind.READ_ONLY_FILE_SYSTEM, path="/ws/.git/index.lock")),
+            "denied by the sandbox: write to /ws/.git/index.lock (the sandbox protects .git;"
+            " --sandbox-write lets commits be made, see the guide `Let an agent commit`)",
+        ),
+        (
             _denied(Denial(kind=DenialKind.PERMISSION_DENIED, path="/root")),
             "denied by the sandbox, or by the owner and mode of the file: access to /root",
         ),

@@ -10,6 +10,7 @@ from holdfast.environments.sandbox import (
     AnySandbox,
     ProfileContext,
     SandboxProfile,
+    also_writing,
     as_profile,
     resolve_sandbox,
 )
@@ -235,3 +236,15 @@ async def test_a_command_may_have_another_sandbox_than_the_environment(
     other = await env.sandbox_context("workspace-write")
     assert other is not None
     assert other.permissions == named_profile("workspace-write")
+
+
+@pytest.mark.requirement("sandbox.write-option")
+def test_more_paths_can_be_written_only_in_a_sandbox() -> None:
+    assert also_writing("read-only", None) == "read-only"
+    assert also_writing(None, ()) is None
+    made = also_writing("read-only", ["sub", "/srv/x"])
+    assert isinstance(made, SandboxProfile)
+    assert made.write == ("sub", "/srv/x")
+    for sandbox in (None, "disabled"):
+        with pytest.raises(InvalidParams, match="--sandbox-write needs a sandbox"):
+            also_writing(sandbox, ["sub"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast import own_files
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.operations import DIRECT
 from holdfast.filesystem.sandboxed import sandbox_operations
@@ -222,6 +223,25 @@ def test_what_a_sandbox_changes_is_not_read_as_it_is(
     denying = writing(ws, path_entry(ws / "secret", "deny"))
     assert not shows_as_is(denying, f"{ws}/a")
     assert shows_as_is(sandbox_context(named_profile("disabled"), cwd=ws), f"{ws}/a")
+
+
+def test_settings_of_holdfast_are_not_written_and_the_error_says_why(
+    ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_files, "_named", own_files.OwnFiles((), ()))
+    monkeypatch.setattr(sandbox_operations, "_known", None)
+    own_files.keep_unchanged(ws / "a")
+    own_files.keep_unchanged(ws / "rules/new")
+    for path in ("a", "rules/new"):
+        (ws / "rules").mkdir(exist_ok=True)
+        with pytest.raises(OperationFailed) as caught:
+            write(ws, path)
+        assert str(caught.value) == (
+            "Read-only file system (os error 30): it has settings, state or logs of Holdfast"
+        )
+    write(ws, "rules/other")
+    # Nothing is created for an operation on files.
+    assert sorted(path.name for path in (ws / "rules").iterdir()) == ["other"]
 
 
 _PATHS = ["{ws}/a", "{ws}/secret", "{ws}/secret/key", "{ws}/secrets", "/etc/passwd", "/proc/stat"]

@@ -6,7 +6,8 @@ import pytest
 from mcp_types import CallToolResult, TextContent
 
 from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
-from holdfast.mcp_server.attendance import Attendance
+from holdfast.errors import Overloaded
+from holdfast.mcp_server.attendance import Attendance, Revoked
 from holdfast.mcp_server.calls import ToolCall
 
 DONE = CallToolResult(content=[TextContent(text="done")])
@@ -106,3 +107,40 @@ async def test_the_first_and_the_last_request_are_told() -> None:
             assert told == ["arrived a", "arrived b"]
         assert told[2:] == ["left b"]
     assert told[3:] == ["left a"]
+
+
+async def test_one_principal_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.mcp_server.attendance._REQUESTS", 2)
+    here = Attendance()
+    async with here.request("a"), here.request("a"):
+        with pytest.raises(Overloaded, match="2 requests and streams"):
+            async with here.request("a"):
+                pass
+        async with here.request("b"):
+            pass
+    async with here.request("a"):
+        pass
+
+
+async def test_a_revoked_key_ends_its_requests_and_gets_no_principal_back() -> None:
+    here = Attendance()
+    ended: list[str] = []
+    here.gone = ended.append
+
+    async def request(key: str) -> None:
+        async with here.request(key):
+            await asyncio.Event().wait()
+
+    revoked, other = (asyncio.ensure_future(request(key)) for key in ("a", "b"))
+    await asyncio.sleep(0)
+    assert here.revoke("a") == 1
+    # A second time, while the first is still at work.
+    assert here.revoke("a") == 1
+    with pytest.raises(Revoked):
+        await revoked
+    assert (ended, here.is_revoked("a"), here.is_revoked("b")) == (["a", "a"], True, False)
+    assert not other.done()
+    other.cancel()
+    # Its token was added again.
+    async with here.request("a"):
+        assert not here.is_revoked("a")

@@ -1,5 +1,6 @@
 """The processes of one owner: what is refused, how they start, and how long they stay."""
 
+import asyncio
 import errno
 import os
 from pathlib import Path
@@ -346,6 +347,19 @@ async def test_a_closed_process_is_kept_for_a_while_and_then_its_id_is_free() ->
     second = launch(processes, program("/bin/echo", "second"))
     assert processes.get("p") is second
     await closed(second)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("limits.closed-process")
+async def test_a_closed_process_is_kept_for_80_seconds() -> None:
+    processes = ProcessRegistry()
+    process = launch(processes, program("/bin/true"))
+    while not process.log.closed:  # noqa: ASYNC110 - see below
+        await asyncio.sleep(0)  # without a timer: this clock would jump to it
+    await asyncio.sleep(79)
+    assert processes.find("p") is process
+    await asyncio.sleep(2)
+    assert processes.find("p") is None
 
 
 @pytest.mark.requirement("limits.closed-process")

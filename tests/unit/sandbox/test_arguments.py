@@ -31,7 +31,6 @@ def words(policy: Policy) -> list[str]:
 @pytest.mark.requirement("sandbox.bwrap.order")
 def test_the_shortest_list() -> None:
     assert words(policy_for({WS: None}, ROOT)) == [
-        "--die-with-parent",
         "--unshare-user",
         "--unshare-pid",
         "--unshare-ipc",
@@ -70,9 +69,9 @@ def test_where_the_kernels_files_are_ones_own_all_of_proc_is_read_only() -> None
 
 def test_what_the_root_directory_is_depends_on_the_entry_for_it() -> None:
     narrow = words(policy_for({WS: None}, path_entry(WS, "read")))
-    assert narrow[10:14] == ["--tmpfs", "/", "--dev", "/dev"]
+    assert narrow[9:13] == ["--tmpfs", "/", "--dev", "/dev"]
     wide = words(policy_for({WS: None}, special_entry("root", "write"), path_entry(WS, "read")))
-    assert " ".join(wide[10:18]) == "--bind / / --dev /dev --bind-try /dev/shm /dev/shm"
+    assert " ".join(wide[9:17]) == "--bind / / --dev /dev --bind-try /dev/shm /dev/shm"
 
 
 def test_writing_everywhere_without_network_is_isolated_too() -> None:

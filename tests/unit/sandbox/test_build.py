@@ -374,7 +374,7 @@ def test_a_single_file_can_be_made_writable() -> None:
 def test_an_entry_to_write_lifts_the_protection_at_its_path_only() -> None:
     git = {f"{WS}/.git/hooks": None, f"{WS}/.git/config": "x"}
     whole = policy_for(git, ROOT, PROJECT, path_entry(f"{WS}/.git", "write"))
-    assert whole.access(f"{WS}/.git/config") == "write"
+    assert whole.access(f"{WS}/.git/index.lock") == "write"
     assert whole.access(f"{WS}/.git/.git") == "write"
     assert whole.access(f"{WS}/.aws") == "read"
     part = policy_for(git, ROOT, PROJECT, path_entry(f"{WS}/.git/hooks", "write"))
@@ -385,6 +385,25 @@ def test_an_entry_to_write_lifts_the_protection_at_its_path_only() -> None:
         missing = policy_for(EMPTY, ROOT, PROJECT, *entries)
         assert missing.access(f"{WS}/.git") == "write"
         assert missing.access(f"{WS}/.codex") == "read"
+
+
+@pytest.mark.requirement("sandbox.protected.in-git")
+def test_what_steers_git_stays_read_only_in_a_writable_repository() -> None:
+    git = {f"{WS}/.git/hooks": None, f"{WS}/.git/config": "x", f"{WS}/.git/modules/a/config": "x"}
+    whole = policy_for(git, ROOT, PROJECT, path_entry(f"{WS}/.git", "write"))
+    for name in ("hooks/pre-commit", "config", "modules/a/config"):
+        assert whole.access(f"{WS}/.git/{name}") == "read"
+    # A missing one is not covered: git takes an empty `commondir` for an error.
+    assert whole.access(f"{WS}/.git/commondir") == "write"
+    assert f"{WS}/.git/commondir" not in whole.rules
+    named = (path_entry(f"{WS}/.git", "write"), path_entry(f"{WS}/.git/hooks", "write"))
+    assert policy_for(git, ROOT, PROJECT, *named).access(f"{WS}/.git/hooks/x") == "write"
+    # The directory of a linked worktree, whose repository is elsewhere.
+    private = "/repo/.git/worktrees/agent"
+    linked = {f"{private}/commondir": "../..", f"{private}/gitdir": "x", f"{private}/HEAD": "x"}
+    part = policy_for(linked, ROOT, path_entry(private, "write"))
+    assert part.access(f"{private}/commondir") == part.access(f"{private}/gitdir") == "read"
+    assert part.access(f"{private}/HEAD") == "write"
 
 
 @pytest.mark.requirement("sandbox.protected.gitdir")

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.events import Denial, DenialKind
-from holdfast.protocol.process import OutputChunk, OutputStream
+from holdfast.protocol.process import Enforcement, OutputChunk, OutputStream, ProtectedPath
 from holdfast.sandbox.policy.denial import find_denial
 
 
@@ -125,3 +125,47 @@ def test_what_is_not_text_is_no_obstacle() -> None:
     written = [OutputChunk(seq=1, stream="pty", chunk=b"\xff\xfe: permission denied\r\n")]
 
     assert find_denial(1, written) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("sh: 1: cannot create .venv/x: Read-only file system", "of the server"),
+        ("touch: cannot touch '/ws/.venv': Read-only file system", "of the server"),
+        ("touch: cannot touch '../ws/.venv/y': Read-only file system", "of the server"),
+        ("touch: cannot touch '/ws/.venvs/y': Read-only file system", None),
+        ("touch: cannot touch '/etc/x': Read-only file system", None),
+        ("socket: Operation not permitted", None),
+    ],
+)
+def test_the_reason_of_a_protected_path_is_part_of_the_denial(
+    text: str, reason: str | None
+) -> None:
+    protected = (ProtectedPath(path="/ws/.venv", reason="of the server"),)
+    enforced = Enforcement(isolation="full", protected=protected)
+    found = find_denial(1, chunks(("stderr", text)), enforced, "/ws")
+    assert found is not None
+    assert found.reason == reason
+    assert ("(of the server)" in str(found)) is (reason is not None)
+    # A server that does not know them sends none.
+    plain = find_denial(1, chunks(("stderr", text)), Enforcement(isolation="full"), "/ws")
+    assert plain is not None
+    assert plain.reason is None
+
+
+@pytest.mark.requirement("sandbox.write-option")
+@pytest.mark.parametrize(
+    ("line", "hinted"),
+    [
+        ("fatal: Unable to create '/ws/.git/index.lock': Read-only file system", True),
+        ("error: could not lock config file .git/config: Read-only file system", True),
+        ("touch: cannot touch '.git': Read-only file system", True),
+        ("touch: cannot touch '/ws/.gitignore': Read-only file system", False),
+        ("touch: cannot touch '/ws/x.git/y': Read-only file system", False),
+        ("cat: /ws/.git/x: Permission denied", False),
+    ],
+)
+def test_a_denied_write_to_a_repository_has_a_hint(line: str, hinted: bool) -> None:
+    found = find_denial(1, [OutputChunk(seq=1, stream="stderr", chunk=line.encode())])
+    assert found is not None
+    assert (found.hint is not None) is hinted

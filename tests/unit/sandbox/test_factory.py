@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.events import DenialKind, Reason
-from holdfast.linux.device_namespace import DeviceNamespace
+from holdfast.linux.mount_namespace import MountNamespace
 from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.process.child import owned_pids
 from holdfast.process.process import LocalProcess
@@ -41,7 +41,6 @@ from holdfast.protocol.sandbox import (
     UnrestrictedFiles,
 )
 from holdfast.sandbox.bubblewrap import binary as launcher_module
-from holdfast.sandbox.bubblewrap import enforcer as enforcer_module
 from holdfast.sandbox.bubblewrap.child import first_child
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapEnforcer, BubblewrapSandbox
 from holdfast.sandbox.bubblewrap.support import BubblewrapSupport
@@ -587,14 +586,14 @@ async def test_a_start_without_descriptors_says_so_and_the_next_one_works(ws: Pa
 async def test_devices_that_are_gone_are_not_taken_for_the_command(
     processes: ProcessRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(self: DeviceNamespace, work: object) -> int:
+    def refuse(self: MountNamespace, work: object, *, devices: bool) -> int:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")
 
     support = await shared_sandboxes().support()
     assert isinstance(support, BubblewrapSupport)
-    if not support.own_devices or enforcer_module._own_devices().namespace is None:
+    if not support.own_devices or not support.own_mounts:
         pytest.skip("only root needs devices of its own, and cannot make them everywhere")
-    monkeypatch.setattr(DeviceNamespace, "call", refuse)
+    monkeypatch.setattr(MountNamespace, "call", refuse)
     with pytest.raises(SpawnFailed, match="the sandbox's devices cannot be mounted: No such file"):
         await start(processes, shell("true", sandbox=managed()))
 

@@ -7,10 +7,12 @@ import platform
 import shlex
 import signal
 import struct
-from collections.abc import AsyncIterator, Mapping
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
+from unittest import mock
 
 import msgspec
 import pytest
@@ -22,6 +24,7 @@ from holdfast.protocol.process import ProcessLimits
 from holdfast.sandbox.bubblewrap import launch as module
 from holdfast.sandbox.bubblewrap.child import SandboxedChild
 from holdfast.sandbox.bubblewrap.filter import filter_program
+from holdfast.sandbox.bubblewrap.init_channel import InitChannel
 from holdfast.sandbox.bubblewrap.launch import EMPTY_FD, SandboxSpec, start_sandboxed
 from holdfast.sandbox.bubblewrap.mount_check import Planned
 from tests.unit.process.starting import LIMIT, eventually
@@ -29,7 +32,7 @@ from tests.unit.process.starting import LIMIT, eventually
 MISSING = "/no-such-place"
 PATH = "/usr/bin:/bin"
 OPTIONS = [
-    *("--new-session", "--die-with-parent", "--unshare-user", "--unshare-pid", "--unshare-net"),
+    *("--new-session", "--unshare-user", "--unshare-pid", "--unshare-net"),
     *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--cap-drop", "ALL"),
 ]
 
@@ -257,28 +260,53 @@ async def test_a_start_that_is_called_off_when_all_is_ready_leaves_nothing(
 async def test_strays_of_a_start_that_is_called_off_are_removed_after_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the launcher creates more of them."""
-    opened: list[list[str]] = []
-    before = owned_pids()
+    """
+    Otherwise the launcher creates more of them.
+
+    The process that builds the sandbox has its end of the channel open until it exits. A launcher
+    that only waits for it has closed that end, and may exit later: it creates nothing.
+    """
+    channels: list[int] = []
+    builders: list[list[str]] = []
+
+    class Noted(InitChannel):
+        def __init__(self) -> None:
+            super().__init__()
+            channels.append(os.fstat(self.theirs.fileno()).st_ino)
 
     def look(*_: object) -> None:
-        # The kernel closes them when a process exits, a moment before it is a zombie. From then
-        # on the process creates no file.
-        for pid in owned_pids() - before:
-            opened.append([])
-            with suppress(OSError):
-                opened[-1] = os.listdir(f"/proc/{pid}/fd")
+        builders.append(holders(f"socket:[{channels[0]}]"))
 
+    monkeypatch.setattr(module, "InitChannel", Noted)
     monkeypatch.setattr(module, "remove_strays", look)
     waits = ("--ro-bind-data", "0", "/dev/shm/x")
     to_verify = (planned("write", tmp_path),)
+    before = owned_pids()
     task = asyncio.create_task(run("/bin/true", options=waits, terminal=True, to_verify=to_verify))
-    await eventually(lambda: owned_pids() != before)
+    # One that is just being forked may be missed.
+    await eventually(lambda: owned_pids() != before and holders(f"socket:[{channels[0]}]") != [])
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert opened == [[]]
+    assert builders == [[]]
+
+
+def holders(file: str) -> list[str]:
+    """Return the processes that have a file open, this one included."""
+    found: list[str] = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has exited, or is another user's
+            descriptors = os.listdir(f"/proc/{pid}/fd")
+            if any(_leads_to(f"/proc/{pid}/fd/{fd}", file) for fd in descriptors):
+                found.append(pid)
+    return found
+
+
+def _leads_to(descriptor: str, file: str) -> bool:
+    with suppress(OSError):  # closed since
+        return os.readlink(descriptor) == file
+    return False
 
 
 async def test_descriptors_that_are_empty_to_read_are_there() -> None:
@@ -361,6 +389,44 @@ async def all_gone(child: SandboxedChild) -> None:
         async with asyncio.timeout(LIMIT):
             await gone.wait()
     assert not child.call_when_empty(gone.set)
+
+
+@pytest.fixture
+def owner() -> Iterator[subprocess.Popen[bytes]]:
+    """Yield another process; a killed one is not reaped, so that its pid stays its own."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.requirement("sandbox.ends-with-its-owner")
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP, None])
+async def test_it_ends_with_its_owner_even_if_the_command_is_stopped(
+    owner: subprocess.Popen[bytes], number: int | None
+) -> None:
+    """This process still has the channel: a forked copy of an owner would have it, too."""
+    with mock.patch("os.getpid", return_value=owner.pid):
+        running = started("/bin/sh", "-c", "echo running; sleep 1000")
+        child = await running.__aenter__()
+    try:
+        await until(child, "running")
+        if number is not None:
+            child.signal(number)
+        owner.kill()
+        await code(child)
+    finally:
+        await running.__aexit__(None, None, None)
+
+
+@pytest.mark.requirement("sandbox.ends-with-its-owner")
+async def test_a_command_whose_owner_has_ended_does_not_run(
+    owner: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    owner.kill()
+    bind = ("--bind", str(tmp_path), str(tmp_path))
+    with mock.patch("os.getpid", return_value=owner.pid), pytest.raises(SpawnFailed):
+        await run("/bin/sh", "-c", f"touch {tmp_path}/ran", options=bind)
+    assert os.listdir(tmp_path) == []
 
 
 async def test_a_command_lingers_until_all_it_started_is_gone(tmp_path: Path) -> None:

@@ -236,9 +236,10 @@ async def test_what_ends_with_its_server_is_recorded_in_order(tmp_path: Path) ->
                 await client.start(program("/bin/sleep", "60", process_id=name))
     audit.close()
     written = lines(path)
-    events = [(line["event"], line["process"]) for line in written]
-    assert events[:2] == [("command", "a"), ("command", "b")]
-    assert sorted(events[2:]) == [("exit", "a"), ("exit", "b")]
+    events = [(line["event"], line.get("process") or line["state"]) for line in written]
+    assert events[:3] == [("session", "opened"), ("command", "a"), ("command", "b")]
+    assert events[3] == ("session", "ended")
+    assert sorted(events[4:]) == [("exit", "a"), ("exit", "b")]
     assert [line["time"] for line in written] == sorted(line["time"] for line in written)
 
 
@@ -255,7 +256,8 @@ def test_the_last_lines_are_written_although_the_event_loop_ends(tmp_path: Path)
 
     asyncio.run(serve())
     until = time.monotonic() + 5
-    while len(lines(path)) < 2 and time.monotonic() < until:
+    while len(lines(path)) < 4 and time.monotonic() < until:
         time.sleep(0.01)
-    assert [line["event"] for line in lines(path)] == ["command", "exit"]
+    events = [line["event"] for line in lines(path)]
+    assert events == ["session", "command", "session", "exit"]
     audit.close()

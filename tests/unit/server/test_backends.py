@@ -387,7 +387,7 @@ async def test_every_process_is_asked_to_end_whatever_the_others_do() -> None:
         await client.initialize()
         for process_id in ("hangs", "fails", "last"):
             await client.start("x", process_id=process_id)
-        await server.ask_to_end(0.05)
+        await server.drain(0.05)
         assert [process.signals for process in backend.processes] == [["SIGTERM"]] * 3
         client.hang_up()
 

@@ -1,9 +1,6 @@
 """Clients that a listener lets in, from the options of a server."""
 
-import asyncio
-import threading
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ from holdfast.server.entrance import (
     BadEntrance,
     Entrance,
     EntranceOptions,
-    Reloading,
     make_entrance,
 )
 from holdfast.server.listen import parse_listen_url
@@ -121,27 +117,6 @@ def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -
         entrance().write_down(where, "ws://127.0.0.1:1", environ)
     # Others only lose that they are found.
     assert entrance(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
-
-
-def test_files_that_hang_at_a_reload_do_not_hold_up_the_end() -> None:
-    free, reading = threading.Event(), threading.Event()
-
-    class OnDeadMount(Entrance):
-        def reload(self) -> list[str]:
-            reading.set()
-            free.wait(3)
-            return []
-
-    async def serve() -> None:
-        reloading = Reloading(OnDeadMount(None), lambda: None)
-        reloading.hang_up()
-        assert await asyncio.to_thread(reading.wait, 3)
-        reloading.hang_up()  # reads them again after that
-
-    began = monotonic()
-    asyncio.run(serve())
-    assert monotonic() - began < 2
-    free.set()
 
 
 def test_names_of_tokens_are_principals(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from holdfast.process.io.log import MAX_RETAINED_BYTES
 from holdfast.process.registry import ProcessRegistry
 from holdfast.server.delivery import DETACHED, UNDER_WAY
 from holdfast.server.principals import Principals
-from holdfast.server.sessions import EXPIRY, Session, Sessions
+from holdfast.server.sessions import Session, Sessions
 from holdfast.transports.base import Admission
 from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
 
@@ -324,9 +324,19 @@ async def test_a_session_nobody_comes_back_to_ends_with_its_processes() -> None:
     assert len(sessions) == 0
 
 
-@pytest.mark.requirement("session.expiry")
-def test_a_session_is_kept_for_80_seconds() -> None:
-    assert EXPIRY == 80.0
+@pytest.mark.virtual_time
+@pytest.mark.requirement("session.expiry", "session.resume.resets-the-clock")
+async def test_a_session_is_kept_for_80_seconds() -> None:
+    sessions = Sessions(ProcessRegistry)
+    session = sessions.open(Owner())
+    for _ in range(2):
+        sessions.detach(session)
+        await asyncio.sleep(79)
+        assert sessions.resume(session.id, Owner()) is session
+    sessions.detach(session)
+    await asyncio.sleep(81)
+    with pytest.raises(InvalidRequest, match="unknown session id"):
+        sessions.resume(session.id, Owner())
 
 
 @pytest.mark.requirement("session.resume.resets-the-clock")

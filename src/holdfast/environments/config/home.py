@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from holdfast.own_files import holdfast_home, user_home
 from holdfast.protocol.secret_variables import TOKEN_VARIABLE
 
 __all__ = [
@@ -51,17 +52,6 @@ def ignored_variable(environ: Mapping[str, str]) -> str | None:
     return next((name for name in URL_VARIABLES if environ.get(name, "").strip()), None)
 
 
-def holdfast_home(environ: Mapping[str, str]) -> Path:
-    """Return our home: `$HOLDFAST_HOME`, else `holdfast` in the user's configuration directory."""
-    home = environ.get("HOLDFAST_HOME")
-    if home:
-        return Path(home)
-    folder = environ.get("XDG_CONFIG_HOME", "")
-    # The XDG specification says to ignore a relative one.
-    base = Path(folder) if os.path.isabs(folder) else _user_home(environ) / ".config"
-    return base / "holdfast"
-
-
 def environments_file(environ: Mapping[str, str]) -> Path:
     """Return the path of the file in our home that configures environments."""
     return holdfast_home(environ) / FILE_NAME
@@ -70,8 +60,4 @@ def environments_file(environ: Mapping[str, str]) -> Path:
 def codex_home(environ: Mapping[str, str]) -> Path:
     """Return Codex's home: `$CODEX_HOME`, else `~/.codex`."""
     home = environ.get("CODEX_HOME")
-    return Path(home) if home else _user_home(environ) / ".codex"
-
-
-def _user_home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME") or os.path.expanduser("~"))
+    return Path(home) if home else user_home(environ) / ".codex"

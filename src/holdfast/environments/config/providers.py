@@ -24,6 +24,7 @@ from holdfast.environments.config.snapshot import (
 )
 from holdfast.environments.config.urls import check_token
 from holdfast.errors import InvalidConfig
+from holdfast.own_files import keep_unchanged
 from holdfast.url_schemes import scheme_of
 
 __all__ = [
@@ -88,6 +89,7 @@ def provider_from_env(environ: Mapping[str, str], home: Path) -> EnvironmentProv
     """
     _refuse_noise(environ)
     path = home / FILE_NAME
+    keep_unchanged(path, folder=True)
     # `lexists`: a dangling link is a mistake to report, not a missing file.
     if os.path.lexists(path):
         return FileProvider(path)

@@ -276,7 +276,7 @@ class Confined:
             ) as resolved:
                 yield resolved
         except KeptMissing:
-            raise failure(errno.EROFS) from None
+            raise self._resolver.with_reason(failure(errno.EROFS), path) from None
 
     def check_may_appear(self, resolved: ResolvedPath, *, folder: bool = False) -> None:
         """

@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
+from holdfast.errors import OperationFailed
 from holdfast.filesystem.sandboxed.visibility import Sight, View
 from holdfast.linux.openat2 import RESOLVE_NO_SYMLINKS, OpenHow, openat2
+from holdfast.system_text import system_text
 
 __all__ = ["KeptMissing", "ResolvedPath", "Resolver", "failure", "reopen"]
 
@@ -137,12 +139,26 @@ class Resolver:
 
         Raises:
             OSError: The error of the kernel in the sandbox.
+            OperationFailed: A change in the block failed with EROFS because the path belongs to
+                Holdfast itself; the text has the reason.
         """
         search = _Search(self.view, follow, links_on_the_way)
+        at = path
         try:
-            yield search.run(path)
+            resolved = search.run(path)
+            at = resolved.path
+            yield resolved
+        except OSError as error:
+            raise self.with_reason(error, at) from error.__cause__
         finally:
             search.close()
+
+    def with_reason(self, error: OSError, path: str) -> OSError | OperationFailed:
+        """Return the error, with the reason if a path of Holdfast itself is read-only."""
+        reason = self.view.own_reason(path) if error.errno == errno.EROFS else None
+        if reason is None:
+            return error
+        return OperationFailed(f"{system_text(errno.EROFS)}: {reason}", errno=errno.EROFS)
 
 
 class _LinkAhead(Exception):

@@ -27,6 +27,7 @@ from holdfast.protocol.codes import NO_MXC
 from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import HostDisk, Seen
+from holdfast.sandbox.policy.own_paths import OwnPath, own_paths
 from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy, Rule
 from holdfast.sandbox.profile import entries
 
@@ -108,12 +109,14 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
 
 
 class _Hidden(NamedTuple):
-    """Secrets and sockets that every sandbox hides, and the time until which they are valid."""
+    """Paths that every sandbox hides or keeps read-only, valid until a time."""
 
     until: float
     reachable: Reachable
     below: tuple[str, ...]
     """The secrets with a slash behind them, as the paths below them begin."""
+    own: tuple[OwnPath, ...]
+    """Code and settings of Holdfast."""
 
 
 _known: _Hidden | None = None
@@ -130,7 +133,8 @@ def _hidden() -> _Hidden:
     known = _known
     if known is None or now >= known.until:
         found = reachable(os.environ)
-        known = _known = _Hidden(now + _FRESH, found, tuple(f"{path}/" for path in found.secrets))
+        below = tuple(f"{path}/" for path in found.secrets)
+        known = _known = _Hidden(now + _FRESH, found, below, own_paths(os.environ).paths)
     return known
 
 
@@ -191,12 +195,14 @@ def _within(policy: Policy) -> Operations:
 def _facts() -> PolicyInputs:
     # Variables of the server: those of a client would decide what the client may write.
     tmpdir = os.environ.get("TMPDIR")
+    hidden = _hidden()
     return PolicyInputs(
         cwd=None,
         tmpdir=tmpdir,
         own_tmpdir=tmpdir,
         home=os.environ.get("HOME"),
         uid=os.getuid(),
-        reachable=_hidden().reachable,
+        reachable=hidden.reachable,
+        own=hidden.own,
         disk=_DISK,
     )

@@ -9,7 +9,7 @@ ran in that tree. This module decides by the policy alone; it does no I/O.
 import enum
 import re
 
-from holdfast.sandbox.policy.policy import Policy, parent_of
+from holdfast.sandbox.policy.policy import OWN_REASONS, Policy, parent_of
 
 __all__ = ["Sight", "View"]
 
@@ -87,6 +87,11 @@ class View:
         if path in self._traversable:
             return Sight.TRAVERSABLE_DENIED if standing == "deny" else Sight.TRAVERSABLE
         return Sight.DENIED if standing == "deny" else Sight.HIDDEN
+
+    def own_reason(self, path: str) -> str | None:
+        """Return the reason why a path of Holdfast itself is read-only; None for other paths."""
+        rule = self._policy.governing(path)
+        return None if rule is None else OWN_REASONS.get(rule.why)
 
     def has_device(self, path: str) -> bool:
         """Return True if a sandbox has the device at this path; others cannot be opened."""

@@ -23,9 +23,8 @@ from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy
 
 __all__ = ["Plan", "plan"]
 
-# Options of every sandbox. `--die-with-parent` ends the command with the server.
+# Options of every sandbox. It ends with the server by its init program.
 _ALWAYS: Final = (
-    "--die-with-parent",
     "--unshare-user",
     "--unshare-pid",
     "--unshare-ipc",
@@ -115,7 +114,8 @@ def plan(
     if policy.network == "restricted":
         made.append("--unshare-net")
     root = policy.rules.get("/")
-    if policy.full_write or (root is not None and root.access == "write"):
+    root_is_writable = policy.full_write or (root is not None and root.access == "write")
+    if root_is_writable:
         made += ("--bind", "/", "/", *_DEVICES, *_SHARED_MEMORY, *_SYSTEM)
     else:
         made += ("--tmpfs", "/") if root is None else ("--ro-bind", "/", "/")
@@ -139,6 +139,6 @@ def plan(
     to_verify = tree.planned if tree.movable else []
     # `/` is bound above and not by `mounts`. Without it in the plan, all mounts that it brings
     # along would count as mismatches.
-    if tree.movable and root is not None and root.access == "write":
+    if tree.movable and root_is_writable:
         to_verify = [Planned("/", "write"), *to_verify]
     return Plan(tuple(made), tuple(tree.targets), empty_fds, tuple(to_verify))

@@ -17,9 +17,7 @@ from holdfast.sandbox.policy.exhausted import raise_exhausted
 
 __all__ = ["NEEDED", "Launcher", "find_launcher", "note_launchers"]
 
-NEEDED = frozenset(
-    {"--args", "--as-pid-1", "--die-with-parent", "--file", "--new-session", "--perms"}
-)
+NEEDED = frozenset({"--args", "--as-pid-1", "--file", "--new-session", "--perms"})
 """Options that are needed; a bubblewrap without one of them is too old."""
 
 # Paths that are tried beside the `PATH`, which may be empty in a service.
@@ -66,14 +64,15 @@ def find_launcher(environ: Mapping[str, str] | None = None) -> Launcher | str:
     """
     Return the first bubblewrap that is trusted and new enough, or a text why there is none.
 
-    Binaries that belong to root come first: a command that may write to the user's files
-    could replace the others.
+    Binaries that belong to root come first, and of those the ones at their usual path: a command
+    that may write to the user's files could make the others.
     """
     found = _present(os.environ if environ is None else environ)
     if _noted is not None:
         found &= _noted
     refused: list[str] = []
-    for path in sorted(found, key=_belongs_to_user):
+    usual = frozenset(map(os.path.realpath, _FIXED_PATHS))
+    for path in sorted(found, key=lambda path: (_belongs_to_user(path), path not in usual, path)):
         fault = _fault(path)
         if fault is None:
             launcher = _ask(path)

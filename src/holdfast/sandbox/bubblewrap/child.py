@@ -17,7 +17,7 @@ from holdfast.events import Verdict
 from holdfast.linux.proc import children_of_thread
 from holdfast.process.child import Child
 from holdfast.process.io.log import OutputLog
-from holdfast.protocol.process import OutputStream
+from holdfast.protocol.process import Enforcement, OutputStream
 from holdfast.sandbox.bubblewrap.init_channel import InitChannel
 from holdfast.sandbox.bubblewrap.network_denials import NetworkAttempts
 from holdfast.sandbox.bubblewrap.verdict import SandboxedOutcome
@@ -28,7 +28,7 @@ __all__ = ["SandboxedChild", "first_child"]
 class SandboxedChild(Child):
     """The bwrap process of a sandbox, which stands for the command inside."""
 
-    __slots__ = ("_waits", "attempts", "ended", "init_fd", "report")
+    __slots__ = ("_waits", "attempts", "cwd", "ended", "enforcement", "init_fd", "report")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -42,6 +42,10 @@ class SandboxedChild(Child):
         """Channel to PID 1, which reports how the start of the command went and its end."""
         self.attempts: NetworkAttempts | None = None
         """Refused attempts to reach the network, if the filter reports them."""
+        self.enforcement: Enforcement | None = None
+        """Describes the sandbox, for the reasons of a denial."""
+        self.cwd = "/"
+        """Working directory of the command."""
         # True while `call_when_empty` waits.
         self._waits = False
 
@@ -56,7 +60,8 @@ class SandboxedChild(Child):
         """Return the verdict of the command, with what the sandbox denied."""
         # Set when the sandbox was built; only then there is a process with a verdict.
         assert self.report is not None
-        return SandboxedOutcome(self.report, self.attempts)(verdict, log)
+        outcome = SandboxedOutcome(self.report, self.attempts, self.enforcement, self.cwd)
+        return outcome(verdict, log)
 
     def signal_code(self, number: int) -> int:
         """Return 128 + the signal, on a terminal too: bwrap exits like that [sandbox.exit-code]."""

@@ -24,6 +24,7 @@ from holdfast.sandbox.bubblewrap.init_program import INIT_PATH, CallersSession, 
 from holdfast.sandbox.bubblewrap.launch import (
     SandboxSpec,
     encode_options,
+    info_file,
     init_process,
     memory_fd,
     split_environment,
@@ -34,14 +35,12 @@ from holdfast.sandbox.bubblewrap.network_denials import NetworkAttempts
 
 __all__ = ["DELEGATED_FDS", "DelegatedStart"]
 
-# Descriptors beside the empty ones: options, init program, channel, and bwrap's `--info-fd`.
-DELEGATED_FDS = 4
+# Descriptors beside the empty ones: options, init program, channel, the pidfd of the other
+# process, and bwrap's `--info-fd`.
+DELEGATED_FDS = 5
 
 # Seconds to wait until no process of an abandoned sandbox is left.
 _END_LIMIT = 10.0
-
-# Seconds between two searches for processes of an abandoned sandbox; most exit sooner.
-_LOOK_AGAIN = 0.05
 
 
 class DelegatedStart:
@@ -59,13 +58,15 @@ class DelegatedStart:
         env: Mapping[str, str],
         *,
         numbers: Sequence[int],
+        owner: int,
         caller: CallersSession,
         limits: ProcessLimits | None,
         to_verify: Sequence[Planned],
+        private_mounts: bool,
         ended: Callable[[], None],
         stand_in: tuple[str, str] | None = None,
     ) -> None:
-        args_fd, program_fd, report_fd, info_fd, *_ = numbers
+        args_fd, program_fd, report_fd, owner_fd, info_fd, *_ = numbers
         # The ends of the other process, open until they are sent.
         self._theirs = ExitStack()
         self._to_verify = to_verify
@@ -82,48 +83,48 @@ class DelegatedStart:
             self._channel = InitChannel()
             undo.callback(self._channel.close)
             self._theirs.callback(self._channel.theirs.close)
-            self._inode = self._channel.their_inode
             # PID 1 of the sandbox counts as a process of the command.
             none = PreparedLimits([], None)
             prepared = none if limits is None else prepare_limits(limits, extra_processes=1)
             self._cgroup = prepared.cgroup
             if prepared.cgroup is not None:
                 undo.callback(prepared.cgroup.release)
-            self._info, their_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            undo.callback(os.close, self._info)
-            self._theirs.callback(os.close, their_end)
+            self._info = info_file(undo)
             self.env, moved = split_environment(env, launch.cwd)
             """The environment of bwrap."""
-            options = [
-                *spec.options,
-                *(() if stand_in is None else ("--ro-bind", *stand_in)),
-                *("--as-pid-1", "--perms", "0500", "--file", str(program_fd), INIT_PATH),
-                *moved,
-                *("--chdir", launch.cwd),
-                *("--info-fd", str(info_fd)),
-            ]
+            mounts = () if stand_in is None else ("--ro-bind", *stand_in)
+            options = [*spec.options, *mounts]
+            options += ["--as-pid-1", "--perms", "0500", "--file", str(program_fd), INIT_PATH]
+            options += [*moved, "--chdir", launch.cwd, "--info-fd", str(info_fd)]
             # Only a command with a cgroup, or mounts to check, has to wait for our go-ahead.
             wait = bool(to_verify) or prepared.cgroup is not None
-            program = _init_program(spec, launch, caller, prepared, report=report_fd, wait=wait)
-            self.descriptors = self._descriptors(spec, options, program, their_end)
+            program = _init_program(
+                spec, launch, caller, prepared, report=report_fd, owner=owner_fd, wait=wait
+            )
+            self.descriptors = self._descriptors(spec, options, program, owner)
             """The descriptors to send, in the order of `numbers`."""
             undo.pop_all()
+        self.private_mounts = private_mounts
+        """True if the other process has to make a private mount namespace for bwrap."""
         self.program = spec.launcher
         """The path of bwrap, which the other process has to execute."""
         self.argv = ["bwrap", "--args", str(args_fd), "--", INIT_PATH]
         """The arguments of bwrap."""
 
     def _descriptors(
-        self, spec: SandboxSpec, options: Sequence[str], program: bytes, info: int
+        self, spec: SandboxSpec, options: Sequence[str], program: bytes, owner: int
     ) -> list[int]:
-        """Open the descriptors of the other process; `_theirs` closes them."""
+        """Open the descriptors of the other process, `owner`; `_theirs` closes them."""
+        pidfd = os.pidfd_open(owner)
+        self._theirs.callback(os.close, pidfd)
         empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._theirs.callback(os.close, empty)
         return [
             memory_fd(encode_options(options), self._theirs),
             memory_fd(program, self._theirs),
             self._channel.theirs.fileno(),
-            info,
+            pidfd,
+            self._info,
             *[empty] * spec.empty_fds,
         ]
 
@@ -160,18 +161,12 @@ class DelegatedStart:
         """
         Kill all processes of the sandbox, after the process that started it was killed.
 
-        bwrap then dies by its parent-death signal. If it had just forked PID 1, that process
-        waits for ever, and its pid was not reported. But it has the other end of the channel.
+        A sandbox that is not built yet ends by itself: PID 1 sees that its owner has ended.
         """
         self.kill()
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_LIMIT):
-                while True:
-                    try:
-                        async with asyncio.timeout(_LOOK_AGAIN):
-                            return await self._channel.hung_up()
-                    except TimeoutError:
-                        await asyncio.to_thread(_kill_holders, self._inode)
+                await self._channel.hung_up()
 
     def signal(self, number: int) -> None:
         """Send a signal to the command only; one that comes too early is sent after `built`."""
@@ -232,6 +227,7 @@ def _init_program(
     prepared: PreparedLimits,
     *,
     report: int,
+    owner: int,
     wait: bool,
 ) -> bytes:
     """Return the init program for a command in the session of another process."""
@@ -240,6 +236,7 @@ def _init_program(
         program=launch.program,
         argv=launch.argv,
         report=report,
+        owner=owner,
         filter_program=spec.filter,
         listen=spec.listen,
         landlock=spec.landlock,
@@ -248,16 +245,3 @@ def _init_program(
         caller=caller,
         empty_streams=caller.empty_streams,
     )
-
-
-def _kill_holders(inode: int) -> None:
-    """Kill the processes of this user that have the socket with this inode open."""
-    wanted = f"socket:[{inode}]"
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        # Processes of other users cannot be read, and those of ours may end meanwhile.
-        with suppress(OSError):
-            folder = f"/proc/{name}/fd"
-            if any(os.readlink(f"{folder}/{fd}") == wanted for fd in os.listdir(folder)):
-                os.kill(int(name), signal.SIGKILL)

@@ -10,16 +10,18 @@ import errno
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.errors import InvalidParams, SpawnFailed
-from holdfast.linux.device_namespace import DeviceNamespace
 from holdfast.linux.device_nodes import OwnDevices, hidden_by_own_devices
+from holdfast.linux.mount_namespace import MountNamespace
 from holdfast.linux.search_path import candidates
+from holdfast.own_code import note_program
 from holdfast.process.environment import without_tokens
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits
@@ -42,12 +44,13 @@ from holdfast.system_text import system_text
 __all__ = ["BubblewrapEnforcer", "BubblewrapSandbox"]
 
 
-class SandboxDevices(NamedTuple):
-    """Device nodes for sandboxes, in place of the machine's."""
+class OwnMounts(NamedTuple):
+    """Devices and mount namespaces that sandboxes have in place of the machine's."""
 
-    folder: str
-    namespace: DeviceNamespace | None
-    """Starts bwrap where the nodes are in `/dev`; without it, each sandbox binds them there."""
+    devices: str | None = None
+    """Directory with device nodes for sandboxes; None if the machine's are used."""
+    namespace: MountNamespace | None = None
+    """Starts bwrap with private mounts and these devices; without it, each sandbox binds them."""
 
 
 class BubblewrapSandbox:
@@ -65,7 +68,7 @@ class BubblewrapSandbox:
         mount_points: MountPoints,
         *,
         gaps: tuple[str, ...] = (),
-        devices: SandboxDevices | None = None,
+        own: OwnMounts = OwnMounts(),  # noqa: B008 - immutable
     ) -> None:
         """
         Plan the mounts, and reserve their mount points on the disk.
@@ -75,15 +78,18 @@ class BubblewrapSandbox:
             support: The capabilities of this machine.
             mount_points: Registry of mount points.
             gaps: Known gaps to report in addition to those of bubblewrap.
-            devices: Device nodes for this sandbox, if it needs its own.
+            own: Devices and namespaces of a root server.
         """
-        made = _plan(policy, support, devices=None if devices is None else devices.folder)
+        made = _plan(policy, support, devices=own.devices)
         known = (*policy_gaps(policy, support.landlock_abi), *support.gaps, *gaps)
-        self.enforcement = Enforcement(isolation=support.isolation, gaps=known)
+        self.enforcement = Enforcement(
+            isolation=support.isolation, gaps=known, protected=policy.own_paths or UNSET
+        )
         """Isolation level and known gaps, for all commands of this sandbox."""
         self._policy = policy
         self._mount_points = mount_points
         self._to_verify = made.to_verify
+        self._own_mounts = own.namespace is not None
         self._needed = [(target.path, target.kind) for target in made.targets]
         self._paths = [path for path, _ in self._needed]
         self._support = support
@@ -92,13 +98,15 @@ class BubblewrapSandbox:
         self._spec = self._make_spec(made, blanks)
         # The same for starts in a namespace whose `/dev` has the devices already. A rule for
         # another path of `/dev` needs the machine's.
-        self._spec_in_namespace: SandboxSpec | None = None
-        namespace = None if devices is None else devices.namespace
-        if namespace is not None and not any(map(hidden_by_own_devices, policy.rules)):
-            self._spec_in_namespace = msgspec.structs.replace(
-                self._make_spec(_plan(policy, support, devices=None), blanks),
-                call=partial(_call_in, namespace),
-            )
+        self._spec_with_devices: SandboxSpec | None = None
+        if own.namespace is not None:
+            call = partial(_call_in, own.namespace, devices=False)
+            self._spec = msgspec.structs.replace(self._spec, call=call)
+            if own.devices is not None and not any(map(hidden_by_own_devices, policy.rules)):
+                self._spec_with_devices = msgspec.structs.replace(
+                    self._make_spec(_plan(policy, support, devices=None), blanks),
+                    call=partial(_call_in, own.namespace, devices=True),
+                )
         self._reserve()
 
     def _make_spec(
@@ -148,6 +156,7 @@ class BubblewrapSandbox:
         env: Mapping[str, str],
         *,
         numbers: Sequence[int],
+        owner: int,
         caller: CallersSession,
         limits: ProcessLimits | None = None,
         stand_in: tuple[str, str] | None = None,
@@ -159,6 +168,7 @@ class BubblewrapSandbox:
             launch: The command.
             env: Its complete environment.
             numbers: The descriptor numbers in that process; see `descriptors`.
+            owner: Its pid; the sandbox ends with that process.
             caller: The signals and the terminal of that process.
             limits: Limits of the command.
             stand_in: A file, and the path inside at which it is mounted.
@@ -178,9 +188,11 @@ class BubblewrapSandbox:
                 launch,
                 env,
                 numbers=numbers,
+                owner=owner,
                 caller=caller,
                 limits=limits if limits is not None and has_kernel_limits(limits) else None,
                 to_verify=self._to_verify,
+                private_mounts=self._own_mounts,
                 ended=self.close,
                 stand_in=stand_in,
             )
@@ -227,14 +239,15 @@ class BubblewrapSandbox:
             self.close()
             raise
         child.ended = self.close
+        child.enforcement, child.cwd = self.enforcement, launch.cwd
         return child
 
     def _spec_for(self, cwd: str) -> SandboxSpec:
         """Return the description for a command with this working directory."""
         # bwrap begins there itself, so the directory has to exist in its namespace.
-        if self._spec_in_namespace is None or hidden_by_own_devices(cwd):
+        if self._spec_with_devices is None or hidden_by_own_devices(cwd):
             return self._spec
-        return self._spec_in_namespace
+        return self._spec_with_devices
 
     def _reserve(self) -> None:
         """Reserve the mount points for one more user: this object, or a command."""
@@ -296,15 +309,19 @@ class BubblewrapEnforcer(Enforcer):
         """`environ` has the `PATH` to find bwrap in."""
         self._environ = environ
         self._support: BubblewrapSupport | None = None
-        self._devices: SandboxDevices | None = None
+        self._own = OwnMounts()
         self.mount_points = MountPoints()
         """Mount points on the disk of all its sandboxes."""
 
     def probe(self) -> BubblewrapSupport:
         support = probe_support(self._environ)
         if support.own_devices:
-            self._devices = _own_devices()
+            self._own = _own_devices(in_namespace=support.own_mounts)
+        elif support.own_mounts:
+            self._own = OwnMounts(namespace=MountNamespace())
         self._support = support
+        if support.launcher is not None:
+            note_program(support.launcher.path)
         return support
 
     def planning(self) -> AbstractContextManager[None]:
@@ -314,9 +331,7 @@ class BubblewrapEnforcer(Enforcer):
     def open(self, policy: Policy, *, gaps: tuple[str, ...] = ()) -> "BubblewrapSandbox":
         # The caller has probed: it knows that something can be enforced.
         assert self._support is not None
-        return BubblewrapSandbox(
-            policy, self._support, self.mount_points, gaps=gaps, devices=self._devices
-        )
+        return BubblewrapSandbox(policy, self._support, self.mount_points, gaps=gaps, own=self._own)
 
 
 def _plan(policy: Policy, support: BubblewrapSupport, *, devices: str | None) -> Plan:
@@ -329,7 +344,7 @@ def _plan(policy: Policy, support: BubblewrapSupport, *, devices: str | None) ->
     )
 
 
-def _call_in(namespace: DeviceNamespace, start: Callable[[], int]) -> int:
+def _call_in(namespace: MountNamespace, start: Callable[[], int], *, devices: bool) -> int:
     """
     Call the start of bwrap in a namespace.
 
@@ -337,29 +352,30 @@ def _call_in(namespace: DeviceNamespace, start: Callable[[], int]) -> int:
         SpawnFailed: The namespace cannot be made. A plain ENOENT would be taken for the command's.
     """
     try:
-        return namespace.call(start)
+        return namespace.call(start, devices=devices)
     except OSError as error:
         text = f"the sandbox's devices cannot be mounted: {system_text(error)}"
         raise SpawnFailed(text, errno=error.errno) from error
 
 
 @cache
-def _own_devices() -> SandboxDevices:
+def _own_devices(*, in_namespace: bool) -> OwnMounts:
     """
     Return the device nodes for all sandboxes; they are removed at exit.
+
+    Args:
+        in_namespace: True if bwrap can be started in a mount namespace.
 
     Raises:
         InvalidParams: The nodes cannot be made; without them a sandbox would be too weak.
     """
     try:
         devices = OwnDevices()
+        # If this process is killed, its guardian removes them. A forked child must not.
+        maker = os.getpid()
+        atexit.register(lambda: devices.close() if os.getpid() == maker else None)
+        # Root in a container may make devices, but perhaps no namespace.
+        namespace = MountNamespace(devices.folder, devices.kept) if in_namespace else None
     except OSError as error:
         raise InvalidParams(f"devices for sandboxes cannot be made: {error}") from error
-    # If this process is killed, its guardian removes them. A forked child must not.
-    maker = os.getpid()
-    atexit.register(lambda: devices.close() if os.getpid() == maker else None)
-    namespace: DeviceNamespace | None = None
-    # Root in a container may make devices, but perhaps no namespace.
-    with suppress(OSError):
-        namespace = DeviceNamespace(devices.folder, devices.kept)
-    return SandboxDevices(devices.folder, namespace)
+    return OwnMounts(devices.folder, namespace)

@@ -6,19 +6,25 @@ from holdfast.sandbox.policy.policy import Policy
 __all__ = ["machine_gaps", "policy_gaps"]
 
 
-def machine_gaps(landlock_abi: int, *, root: bool) -> tuple[str, ...]:
+def machine_gaps(landlock_abi: int, *, root: bool, shared_mounts: bool = False) -> tuple[str, ...]:
     """
     Return the gaps of every sandbox on this machine, whatever its policy.
 
     Args:
         landlock_abi: Landlock ABI that is applied, 0 for none.
         root: True if the server runs as root.
+        shared_mounts: True if mounts that are made on this machine show up in sandboxes.
     """
     gaps: list[str] = []
     if landlock_abi < OLDEST_ABI:
         gaps.append("existing FIFOs that can be seen can be written to (Landlock is not applied)")
     if root:
         gaps.append("the server runs as root: run it as an ordinary user")
+    if shared_mounts:
+        gaps.append(
+            "what is mounted on this machine while a command runs appears in its sandbox, writable"
+            " (the mounts of this machine are shared)"
+        )
     return tuple(gaps)
 
 

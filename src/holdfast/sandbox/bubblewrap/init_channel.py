@@ -50,11 +50,6 @@ class InitChannel:
         self._exec_error: int | None = None
         self._end: os.waitid_result | None = None
 
-    @property
-    def their_inode(self) -> int:
-        """Inode of the other end, by which `/proc/PID/fd` shows its holders; needs `theirs`."""
-        return os.fstat(self.theirs.fileno()).st_ino
-
     async def hung_up(self) -> None:
         """Wait until no process has the other end open any more."""
         loop = asyncio.get_running_loop()

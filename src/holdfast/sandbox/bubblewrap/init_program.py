@@ -6,6 +6,10 @@ program applies Landlock, loads the seccomp filter and starts the command, with 
 terminal if there is one. It then stays as PID 1: it reaps orphans and reports the exit status of
 the command. It runs under the same rules as the command, which gains nothing by attacking it.
 
+The sandbox has an owner, the server in most cases, and PID 1 exits when the owner has ended. The
+kernel then kills all other processes inside, and bubblewrap exits. Bubblewrap's own option
+`--die-with-parent` may kill it while PID 1 waits for its message, which then waits for ever.
+
 A command without a sandbox but with rlimits needs some of these steps, too
 (`process.limits.prologue`).
 
@@ -74,10 +78,11 @@ _END: Final = struct.Struct("=iii4xiii")
 _NOT_FOUND: Final = 127
 
 # Arguments of system calls, by their names in the kernel: the last descriptor of `close_range`,
-# AT_FDCWD, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, LANDLOCK_RULE_PATH_BENEATH,
+# AT_FDCWD, PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, LANDLOCK_RULE_PATH_BENEATH,
 # SECCOMP_SET_MODE_FILTER and SECCOMP_FILTER_FLAG_NEW_LISTENER.
 _HIGHEST: Final = 0xFFFFFFFF
 _HERE: Final = -100 & 0xFFFFFFFFFFFFFFFF
+_PARENT_DEATH_SIGNAL: Final = 1
 _DUMPABLE: Final = 4
 _NO_NEW_PRIVILEGES: Final = 38
 _PATH_BENEATH: Final = 1
@@ -86,6 +91,9 @@ _WITH_LISTENER: Final = 1 << 3
 
 # Errors of `execve` with a message of their own; each one takes room in the program.
 _TOLD_ERRORS: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.E2BIG)
+
+# Descriptor of the owner: the lowest after the report socket.
+_OWNER: Final = REPORT + 1
 
 # Signals that the server may ignore (nohup, a background job), and a command would inherit that.
 _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGQUIT)
@@ -100,6 +108,10 @@ _PAUSE: Final = 1_000_000
 _ALL: Final = 0
 _ONE: Final = 1
 _LOOK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_POLL_IN: Final = 1
+# All descriptors of `signalfd4`: a new one. Size of a `signalfd_siginfo`.
+_NEW: Final = 0xFFFFFFFF
+_SIGNAL: Final = 128
 # Size of the kernel's `struct sigaction`; all zeros is SIG_DFL.
 _SIGACTION: Final = 32
 # Size of `siginfo_t`, and the offsets of si_pid and si_status.
@@ -131,6 +143,7 @@ def make_init_program(
     program: str,
     argv: Sequence[str],
     report: int,
+    owner: int,
     filter_program: bytes,
     listen: bool = False,
     landlock: Ruleset | None = None,
@@ -148,6 +161,7 @@ def make_init_program(
         program: Path to execute; an empty one fails with ENOENT.
         argv: Arguments of the command, its own name first.
         report: Descriptor of a connected SOCK_SEQPACKET socket for the messages; not 3.
+        owner: Pidfd of the process that the sandbox ends with; neither 3 nor 4.
         filter_program: Seccomp filter.
         listen: True if the filter sends notifications, and so has a listener descriptor.
         landlock: Landlock ruleset, or None.
@@ -162,7 +176,7 @@ def make_init_program(
         KeyError: The architecture is not supported.
     """
     beginning = _beginning(
-        *(machine, report, filter_program, listen, landlock, terminal, tuple(limits), wait),
+        *(machine, report, owner, filter_program, listen, landlock, terminal, tuple(limits), wait),
         caller,
         tuple(empty_streams),
     )
@@ -175,6 +189,7 @@ def make_init_program(
 def _beginning(
     machine: str,
     report: int,
+    owner: int,
     filter_program: bytes,
     listen: bool,
     landlock: Ruleset | None,
@@ -185,11 +200,14 @@ def _beginning(
     empty_streams: tuple[int, ...],
 ) -> Beginning:
     """Return all steps before the exec, which are the same for each command of a sandbox."""
-    # `dup3` refuses to move a descriptor to itself.
+    # `dup3` refuses to move a descriptor to itself, and closes what has the number.
     assert report != REPORT
+    assert owner not in (REPORT, _OWNER)
     made = CallProgram(machine)
     failed, command = Label(), Label()
-    _close_descriptors(made, report, empty_streams, failed)
+    _close_descriptors(made, report, owner, empty_streams, failed)
+    # If bubblewrap is killed, so is this process.
+    made.call("prctl", _PARENT_DEATH_SIGNAL, signal.SIGKILL, failed=failed)
     # PR_SET_DUMPABLE 0: no process inside can trace PID 1 or open its files in `/proc`.
     made.call("prctl", _DUMPABLE, 0, failed=failed)
     if wait:
@@ -201,18 +219,22 @@ def _beginning(
         if caller is not None:
             tty = caller.terminal
         _apply_landlock(made, landlock, tty, failed)
-    # The message is laid out before the filter is loaded, whose result is stored in it.
+    # Laid out before the filter is loaded, whose result is stored in it.
     message, listener = _ready_message(made) if listen else (0, None)
     _load_filter(made, filter_program, listener, failed)
     if wait:
         # As late as possible: the server checks the mounts during the steps above.
+        made.call("ppoll", made.data(_pollfds(_OWNER, REPORT)), 2, 0, 0)
+    _exit_without_owner(made)
+    if wait:
         wait_for_go(made, failed)
+    waited = _watch_exits(made, failed)
     child = At(made.data(bytes(8)))
     # The command is a child, not PID 1 itself: PID 1 ignores signals without a handler, and
     # would have to reap orphans.
     made.call("clone", signal.SIGCHLD, result=child.address, failed=failed)
     made.go_if_zero(child, command)
-    _stay(made, child, listener, failed)
+    _stay(made, child, waited, listener, failed)
     made.bind(failed)
     made.call("write", REPORT, RESULT, 8)
     made.call("exit_group", _SETUP_FAILED)
@@ -228,14 +250,16 @@ def _beginning(
 
 
 def _close_descriptors(
-    made: CallProgram, report: int, empty_streams: Sequence[int], failed: Label
+    made: CallProgram, report: int, owner: int, empty_streams: Sequence[int], failed: Label
 ) -> None:
-    """Remove the program's own file, and keep only the report and the standard descriptors."""
+    """Remove the program's own file; keep only the report, the owner and the streams."""
     made.call("unlinkat", _HERE, made.text(INIT_PATH), 0, failed=failed)
     made.call("dup3", report, REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
+    made.call("dup3", owner, _OWNER, os.O_CLOEXEC, failed=failed)
+    made.call("close", owner)
     # An error is ignored: kernels before 5.9 lack the call.
-    made.call("close_range", REPORT + 1, _HIGHEST, 0)
+    made.call("close_range", _OWNER + 1, _HIGHEST, 0)
     _empty(made, empty_streams, failed)
 
 
@@ -245,12 +269,14 @@ def _restore_session(made: CallProgram, caller: CallersSession | None, terminal:
         default = made.data(bytes(_SIGACTION))
         for number in _RESET_SIGNALS:
             made.call("rt_sigaction", number, default, 0, 8)
-    else:
-        mask = made.data(struct.pack("<Q", caller.signal_mask))
-        made.call("rt_sigprocmask", signal.SIG_SETMASK, mask, 0, 8)
-    # A controlling terminal needs a session of its own.
-    if terminal:
+    # PID 1 has SIGCHLD blocked.
+    mask = made.data(struct.pack("<Q", 0 if caller is None else caller.signal_mask))
+    made.call("rt_sigprocmask", signal.SIG_SETMASK, mask, 0, 8)
+    # In a session without PID 1: a signal that stops the command's group must not stop PID 1,
+    # which would miss the end of its owner. A controlling terminal needs it as well.
+    if caller is None or caller.terminal is None:
         made.call("setsid")
+    if terminal:
         made.call("ioctl", 0, termios.TIOCSCTTY, 0)
 
 
@@ -306,19 +332,51 @@ def _load_filter(made: CallProgram, program: bytes, listener: At | None, failed:
         )
 
 
-def _stay(made: CallProgram, child: At, listener: At | None, failed: Label) -> None:
+def _pollfds(*descriptors: int) -> bytes:
+    """Return an array of `struct pollfd`, to wait until one of them is readable."""
+    return b"".join([struct.pack("<iHH", fd, _POLL_IN, 0) for fd in descriptors])
+
+
+def _watch_exits(made: CallProgram, failed: Label) -> int:
+    """Block SIGCHLD and open a signalfd for it; return two `pollfd`: the owner, the signalfd."""
+    waited = made.data(_pollfds(_OWNER, 0))
+    exits = made.data(struct.pack("<Q", 1 << (signal.SIGCHLD - 1)))
+    made.call("rt_sigprocmask", signal.SIG_BLOCK, exits, 0, 8, failed=failed)
+    flags = os.O_NONBLOCK | os.O_CLOEXEC
+    made.call("signalfd4", _NEW, exits, 8, flags, result=waited + 8, failed=failed)
+    return waited
+
+
+def _exit_without_owner(made: CallProgram) -> None:
+    """Exit if the owner has ended."""
+    ended, lives = At(made.data(bytes(8))), Label()
+    now = made.data(bytes(16))
+    made.call("ppoll", made.data(_pollfds(_OWNER)), 1, now, 0, result=ended.address)
+    made.go_if_zero(ended, lives)
+    made.call("exit_group", _SETUP_FAILED)
+    made.bind(lives)
+
+
+def _stay(made: CallProgram, child: At, waited: int, listener: At | None, failed: Label) -> None:
     """Stay as PID 1: reap every child until the command is among them, then report it."""
     # With a copy here, calls would wait for ever for an answer of a server that has died.
     if listener is not None:
         made.call("close", listener)
     # Of a process to reap, of the last one that was reaped, and of no interest.
     waiting, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
-    again, done = Label(), Label()
+    again, idle, done = Label(), Label(), Label()
     made.bind(again)
-    made.call("waitid", _ALL, 0, waiting, os.WEXITED | os.WNOWAIT, failed=failed)
+    made.call("waitid", _ALL, 0, waiting, _LOOK, failed=failed)
+    made.go_if_zero(At(waiting + _PID_AT), idle)
     made.call("waitid", _ONE, At(waiting + _PID_AT), gone, os.WEXITED, failed=failed)
     # ECHILD if the command is the one that was just reaped.
     made.call("waitid", _ONE, child, scrap, _LOOK, failed=done)
+    made.go_to(again)
+    made.bind(idle)
+    made.call("ppoll", waited, 2, 0, 0)
+    _exit_without_owner(made)
+    # Before the look at all children: an exit after it makes the descriptor readable again.
+    made.call("read", At(waited + 8), made.data(bytes(_SIGNAL)), _SIGNAL)
     made.go_to(again)
     made.bind(done)
     made.call("write", REPORT, gone, END_SIZE)

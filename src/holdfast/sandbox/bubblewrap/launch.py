@@ -44,6 +44,7 @@ __all__ = [
     "EMPTY_FD",
     "SandboxSpec",
     "encode_options",
+    "info_file",
     "init_process",
     "memory_fd",
     "split_environment",
@@ -65,13 +66,13 @@ _GONE = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
 
 _MACHINE = platform.machine()
 
-# Descriptors of bwrap beside its standard streams: its options, the init program, and the channel
-# that the init program inherits.
+# Descriptors of bwrap beside its standard streams: its options, the init program, and what the
+# init program inherits: the channel, and a pidfd of this process.
 _FIRST_FD = 3
-_ARGS_FD, _INIT_FD, _REPORT_FD = range(_FIRST_FD, _FIRST_FD + 3)
+_ARGS_FD, _INIT_FD, _REPORT_FD, _OWNER_FD = range(_FIRST_FD, _FIRST_FD + 4)
 
 # The first of the descriptors that are `/dev/null`, for files that a profile denies.
-EMPTY_FD = _REPORT_FD + 1
+EMPTY_FD = _OWNER_FD + 1
 
 # Puts the init program into the sandbox, and makes it PID 1 instead of a process of bwrap's own.
 
@@ -170,15 +171,14 @@ async def _start(
         plain, moved = split_environment(env, launch.cwd)
         # Without `--chdir`, bwrap uses the user's home if the cwd does not exist inside.
         options = [*spec.options, *_WITH_INIT, *moved, "--chdir", launch.cwd]
-        fds = [channel.theirs.fileno(), *[_EMPTY] * spec.empty_fds]
+        owner = os.pidfd_open(os.getpid())
+        theirs.callback(os.close, owner)
+        fds = [channel.theirs.fileno(), owner, *[_EMPTY] * spec.empty_fds]
         info = None
         if spec.tells_end:
-            info, their_end = os.pipe()
-            os.set_blocking(info, False)
-            ours.callback(os.close, info)
-            theirs.callback(os.close, their_end)
+            info = info_file(ours)
             options += ["--info-fd", str(_REPORT_FD + len(fds))]
-            fds.append(their_end)
+            fds.append(info)
         _refuse_nul(launch, options)
         wait = bool(to_verify) or prepared.cgroup is not None
         empty = _empty_streams(terminal is not None, pipe_stdin, pipe_stderr)
@@ -221,6 +221,7 @@ def _make_init_program(
         program=launch.program,
         argv=launch.argv,
         report=_REPORT_FD,
+        owner=_OWNER_FD,
         filter_program=spec.filter,
         listen=spec.listen,
         landlock=spec.landlock,
@@ -343,6 +344,7 @@ async def _complete(
     except BaseException:
         if kill is not None:
             # After a cancellation bwrap may be at work, and must create nothing after the removal.
+            # Its process that makes the mounts has the channel open until it exits.
             kill()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_LIMIT):
@@ -471,6 +473,15 @@ async def _launcher_error(child: SandboxedChild) -> str:
     return said.decode("utf-8", "replace").strip() or "the sandbox could not be built"
 
 
+def info_file(stack: ExitStack) -> int:
+    """
+    Return a memfd for bwrap's `--info-fd` message; the stack closes it.
+
+    Not a pipe: without a reader it would end bwrap, while PID 1 waits for it.
+    """
+    return memory_fd(b"", stack)
+
+
 def init_process(info: int) -> tuple[int, int | None]:
     """
     Return pid and pidfd of the sandbox's PID 1, from bwrap's `--info-fd` message.
@@ -478,7 +489,7 @@ def init_process(info: int) -> tuple[int, int | None]:
     The pidfd is None if PID 1 has exited, and the kernel has killed all others with it.
     """
     # bwrap writes the message before it lets PID 1 go on, so it is complete by now.
-    pid = msgspec.json.decode(os.read(info, _MAX_MESSAGE), type=_BwrapInfo).pid
+    pid = msgspec.json.decode(os.pread(info, _MAX_MESSAGE, 0), type=_BwrapInfo).pid
     with suppress(ProcessLookupError):
         return pid, os.pidfd_open(pid)
     return pid, None

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from holdfast.linux.device_nodes import may_make_devices, need_devices
 from holdfast.linux.memory_files import data_file
+from holdfast.linux.mount_namespace import MountNamespace, mounts_are_private
 from holdfast.linux.syscall_numbers import MACHINES
 from holdfast.sandbox.bubblewrap.binary import Launcher, find_launcher
 from holdfast.sandbox.bubblewrap.filter import filter_program
@@ -64,6 +65,8 @@ class BubblewrapSupport(SandboxSupport, frozen=True, kw_only=True):
     """Paths in `/proc`, beside `/proc/sys`, by which this user could change the machine."""
     own_devices: bool = False
     """True if sandboxes need device nodes of their own, and these can be made."""
+    own_mounts: bool = False
+    """True if sandboxes can be started in a private mount namespace, as root can."""
     read_only_proc: bool = False
     """True if all of `/proc` has to be read-only, since its files belong to this user."""
 
@@ -122,7 +125,13 @@ def _improved(trial: _Trial, best: _Trial) -> _Trial:
 def _supported(
     isolation: IsolationLevel, trial: _Trial, problem: str | None = None
 ) -> BubblewrapSupport:
-    gaps = machine_gaps(trial.landlock_abi, root=os.geteuid() == 0)
+    root = os.geteuid() == 0
+    own_mounts = root and _may_make_namespace()
+    gaps = machine_gaps(
+        trial.landlock_abi,
+        root=root,
+        shared_mounts=not own_mounts and not mounts_are_private(),
+    )
     if isolation is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
     # Only root needs nodes of its own, and root in a container may not make them.
@@ -137,10 +146,21 @@ def _supported(
         listens=trial.listens,
         settings=() if owns_settings() else writable_settings(),
         own_devices=own_devices,
+        own_mounts=own_mounts,
         read_only_proc=owns_settings(),
         problem=problem,
         gaps=gaps,
     )
+
+
+def _may_make_namespace() -> bool:
+    """Try to make a mount namespace and return True on success: root in a container may not."""
+    try:
+        MountNamespace()
+    except OSError as error:
+        raise_exhausted(error)
+        return False
+    return True
 
 
 def _try(trial: _Trial) -> str | None:
@@ -154,11 +174,16 @@ def _try(trial: _Trial) -> str | None:
         # Moved up, out of the range that the init program uses for itself.
         report = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
         stack.callback(os.close, report)
+        this_process = os.pidfd_open(os.getpid())
+        stack.callback(os.close, this_process)
+        owner = fcntl.fcntl(this_process, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
+        stack.callback(os.close, owner)
         init_program = make_init_program(
             machine,
             program=launcher.path,
             argv=[launcher.path, "--version"],
             report=report,
+            owner=owner,
             filter_program=filter_program("restricted", machine, notifies=trial.listens),
             listen=trial.listens,
             landlock=ruleset(Policy(full_write=False), trial.landlock_abi),
@@ -166,7 +191,7 @@ def _try(trial: _Trial) -> str | None:
         file = data_file(init_program)
         stack.callback(os.close, file)
         # Nearly the options of a command, since each of them may be what fails here.
-        arguments = ["--die-with-parent", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
+        arguments = ["--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), INIT_PATH]
         if "--disable-userns" in launcher.options:
@@ -176,7 +201,7 @@ def _try(trial: _Trial) -> str | None:
                 [launcher.path, *arguments, "--", INIT_PATH],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                pass_fds=[file, report],
+                pass_fds=[file, report, owner],
                 # Nothing of the server's environment may decide about the result.
                 env={},
                 cwd="/",

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.events import Reason, Verdict
 from holdfast.process.io.log import OutputLog
-from holdfast.protocol.process import NetworkAttempt
+from holdfast.protocol.process import Enforcement, NetworkAttempt
 from holdfast.sandbox.bubblewrap.init_channel import InitChannel
 from holdfast.sandbox.policy.denial import find_denial
 
@@ -31,14 +31,24 @@ class _Attempts(Protocol):
 class SandboxedOutcome:
     """Function that completes the verdict of a sandboxed process."""
 
-    def __init__(self, report: InitChannel, attempts: _Attempts | None) -> None:
+    def __init__(
+        self,
+        report: InitChannel,
+        attempts: _Attempts | None,
+        enforcement: Enforcement | None = None,
+        cwd: str = "/",
+    ) -> None:
         """
         Args:
             report: Channel to PID 1, which reports a failed exec.
             attempts: Refused attempts to reach the network, if the filter reports them.
+            enforcement: Describes the sandbox.
+            cwd: Working directory of the command.
         """
         self._report = report
         self._attempts = attempts
+        self._enforcement = enforcement
+        self._cwd = cwd
 
     def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
         """Return the verdict of the command, from the verdict of its bwrap process."""
@@ -51,7 +61,9 @@ class SandboxedOutcome:
             verdict = msgspec.structs.replace(verdict, signal=signal.SIGKILL)
         # A missing program was not denied, even if its name makes the error look like that.
         missing = self._report.exec_error() == errno.ENOENT
-        denial = None if missing else find_denial(code, log.retained())
+        denial = None
+        if not missing:
+            denial = find_denial(code, log.retained(), self._enforcement, self._cwd)
         tried = () if self._attempts is None else self._attempts.made
         if denial is not None and denial.path is None and tried:
             # A denial that names no path is about the network, if that was tried.

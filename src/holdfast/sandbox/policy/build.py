@@ -3,14 +3,15 @@ Builds the policy of a profile for the files that are on disk now [sandbox.*].
 
 A path in a profile may be missing on disk and may lead through symbolic links. A policy has
 real paths only, each with its access. Some rules come from no entry. They protect names such as
-`.git`, keep missing paths missing, and hide sockets of container engines. And they keep the names
-of directories with a rule below them (13, rule 2).
+`.git`, keep missing paths missing, and hide sockets of container engines. They keep code and
+settings of Holdfast read-only. And they keep the names of directories with a rule below them (13,
+rule 2).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from time import monotonic
@@ -27,7 +28,10 @@ from holdfast.protocol.sandbox import (
 )
 from holdfast.protocol.sandbox_folders import check_folders
 from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
+from holdfast.sandbox.policy.own_paths import OwnPath
+from holdfast.sandbox.policy.own_rules import keep_own, keep_own_links
 from holdfast.sandbox.policy.policy import (
+    GIT_NAMES,
     KEPT_NAMES,
     PATH_MAX,
     PROTECTED_NAMES,
@@ -36,6 +40,7 @@ from holdfast.sandbox.policy.policy import (
     Rule,
     Why,
     parent_of,
+    rule_above,
 )
 from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, read_entries
 from holdfast.sandbox.profile.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
@@ -77,6 +82,9 @@ _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - names to compare with
 
 
+# What a profile without restrictions asks for.
+_NO_ENTRIES: Final = ProfileRequest((), (), minimal=False, tmpdir=(), roots=())
+
 # No servers: the default of tests and of operations that do not care.
 _NOBODY: Final = Reachable()
 
@@ -97,6 +105,10 @@ class PolicyInputs:
     """User id for the paths of per-user sockets."""
     reachable: Reachable = _NOBODY
     """Sockets and token files of this user's Holdfast servers."""
+    own: tuple[OwnPath, ...] = ()
+    """Code and settings of Holdfast, which no command may write."""
+    makes: bool = False
+    """True to create missing directories of settings that a command could create."""
     disk: Disk = HOST
     """File system to look at; another one in tests."""
 
@@ -122,19 +134,15 @@ def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
     ):
         if facts.cwd is not None:
             check_folders(context)
-        return _all_writing(profile.network, facts)
+        return _all_writing(context, profile.network, facts)
     key = (context, facts)
     known = _policies.get(key)
     if known is not None and known[1].still_true():
         return known[0]
     memory = RememberedDisk(facts.disk)
     policy = _make(context, facts, profile.network, memory)
-    if len(_policies) >= _MAX_POLICIES:
-        _policies.clear()
     # Asking again for all files that match a pattern would cost as much as building anew.
-    if not policy.globs:
-        _policies[key] = (policy, memory)
-    return policy
+    return policy if policy.globs else _keep(key, policy, memory)
 
 
 def _make(
@@ -144,7 +152,7 @@ def _make(
     builder = _PolicyBuilder(profile, facts, disk)
     builder.take_entries()
     if builder.grants_all_writing():
-        return _all_writing(network, facts)
+        return _all_writing(context, network, facts)
     builder.complete(sockets=network == "enabled")
     return Policy(
         network=network,
@@ -158,14 +166,31 @@ def _make(
     )
 
 
-def _all_writing(network: Network, facts: PolicyInputs) -> Policy:
-    """Return a policy that allows all writing, but hides servers' secrets from a sandbox."""
+def _all_writing(context: SandboxContext, network: Network, facts: PolicyInputs) -> Policy:
+    """Return a policy that allows all writing, except for the files of Holdfast itself."""
     if network != "restricted" or facts.cwd is None:
-        # There is no mount namespace in this case, so nothing can be hidden.
+        # There is no mount namespace in this case, so nothing can be hidden or read-only.
         return Policy(network=network)
-    found = [trace(path, facts.disk) for path in facts.reachable.secrets]
-    rules = {it.path: Rule(it.path, "deny", it.kind, "server") for it in found if it.kind}
-    return Policy(network=network, rules=rules)
+    key = (context, facts)
+    known = _policies.get(key)
+    if known is not None and known[1].still_true():
+        return known[0]
+    memory = RememberedDisk(facts.disk)
+    builder = _PolicyBuilder(_NO_ENTRIES, facts, memory)
+    builder.rules["/"] = Rule("/", "write", "directory")
+    builder.complete(sockets=False, names=False)
+    # Without it, as all else may be written: devices and shared memory included.
+    del builder.rules["/"]
+    return _keep(key, Policy(network=network, rules=builder.rules), memory)
+
+
+def _keep(
+    key: tuple[SandboxContext, PolicyInputs], policy: Policy, memory: RememberedDisk
+) -> Policy:
+    if len(_policies) >= _MAX_POLICIES:
+        _policies.clear()
+    _policies[key] = (policy, memory)
+    return policy
 
 
 # Policies by the arguments of `resolve`, each with the answers of the disk it was built from.
@@ -185,7 +210,7 @@ class _PolicyBuilder:
     by then, so the order of the steps is part of the meaning.
     """
 
-    def __init__(self, profile: ProfileRequest, facts: PolicyInputs, disk: Disk) -> None:
+    def __init__(self, profile: ProfileRequest, facts: PolicyInputs, disk: RememberedDisk) -> None:
         self.rules: dict[str, Rule] = {}
         self.links: list[tuple[str, str]] = []
         self.globs = list(profile.globs)
@@ -230,12 +255,16 @@ class _PolicyBuilder:
             and all(rule.access == "write" for rule in self.rules.values())
         )
 
-    def complete(self, *, sockets: bool) -> None:
+    def complete(self, *, sockets: bool, names: bool = True) -> None:
         """
         Add the rules that no entry asks for, and drop those without an effect.
 
         Args:
             sockets: Hide the sockets of engines and servers; they work only with a network.
+            names: Protect names such as `.git` in writable directories.
+
+        Raises:
+            CannotEnforce: A path leads through a symbolic link that the command may change.
         """
         root = self.rules.get("/")
         if root is not None and root.access == "deny":
@@ -261,8 +290,11 @@ class _PolicyBuilder:
             self._hide_from_all(path)
         # After all denials are known, and before read-only rules are added on purpose.
         self._drop_reading_below_denied()
-        for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
-            self._protect(rule)
+        keep_own(self.rules, self._facts.own, self._disk, makes=self._facts.makes)
+        keep_own_links(self.rules, self._facts.own, self._disk)
+        if names:
+            for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
+                self._protect(rule)
         # Last: every rule inside of a writable root needs directories that keep their names.
         for rule in list(self.rules.values()):
             self._cover_or_pin(rule)
@@ -437,6 +469,8 @@ class _PolicyBuilder:
         """Make the protected names of a writable root read-only, or keep them missing."""
         if root.kind != "directory":
             return
+        if ".git" in root.path.split("/"):
+            self._protect_present(root.path, GIT_NAMES)
         over = self._above(root.path)
         if (
             root.path.rpartition("/")[2] in (*PROTECTED_NAMES, *KEPT_NAMES)
@@ -450,15 +484,19 @@ class _PolicyBuilder:
             path = f"{start}/{name}"
             if path not in self.rules and path not in self._lifted:
                 self._protect_name(root.path, path)
-        for name in KEPT_NAMES:
-            path = f"{start}/{name}"
-            # A link here was made by a command: it needs no protection, and `_protect_name`
-            # would refuse the start because of it.
-            if path not in self.rules and self._disk.kind(path) in ("directory", "file"):
-                self._protect_name(root.path, path)
+        self._protect_present(root.path, KEPT_NAMES)
         git = self.rules.get(f"{start}/.git")
         if git is not None and git.access != "write" and git.kind == "file":
             self._protect_pointed(start, git.path)
+
+    def _protect_present(self, root: str, names: Iterable[str]) -> None:
+        """Make the names of these that exist in a writable root read-only."""
+        for name in names:
+            path = f"{root.rstrip('/')}/{name}"
+            # A link here was made by a command: it needs no protection, and `_protect_name`
+            # would refuse the start because of it.
+            if path not in self.rules and self._disk.kind(path) in ("directory", "file"):
+                self._protect_name(root, path)
 
     def _protect_name(self, root: str, path: str) -> None:
         kind = self._disk.kind(path)
@@ -508,7 +546,7 @@ class _PolicyBuilder:
                 return
             empty = kind is not None and self._disk.is_empty(path)
             self.rules.setdefault(path, Rule(path, "read", kind, "cover", empty))
-        elif rule.why in ("entry", "gitdir") and self._disk.is_empty(path):
+        elif rule.why in ("entry", "gitdir", "code", "settings") and self._disk.is_empty(path):
             self.rules[path] = rule._replace(empty=True)
         # All directories between the rule and its writable root become mount points, which the
         # kernel does not let anybody rename.
@@ -535,12 +573,7 @@ class _PolicyBuilder:
 
     def _above(self, path: str) -> Rule | None:
         """Return the rule of the nearest directory above a path, or None."""
-        while path != "/":
-            path = parent_of(path)
-            rule = self.rules.get(path)
-            if rule is not None:
-                return rule
-        return None
+        return rule_above(self.rules, path)
 
 
 def _refuse_impossible(path: str) -> None:

@@ -5,12 +5,15 @@ The rule is the real server's, word for word [sandbox.denied], so that both come
 answer for the same output. The path and the network flag of a denial are our own addition.
 """
 
+import os
 import re
 import signal
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from holdfast.events import Denial, DenialKind
-from holdfast.protocol.process import OutputChunk, OutputStream
+from holdfast.protocol.process import Enforcement, OutputChunk, OutputStream
 
 __all__ = ["find_denial"]
 
@@ -43,17 +46,34 @@ _NETWORK_WORDS = re.compile(
 )
 
 
-def find_denial(exit_code: int, chunks: Iterable[OutputChunk]) -> Denial | None:
+def find_denial(
+    exit_code: int,
+    chunks: Iterable[OutputChunk],
+    enforcement: Enforcement | None = None,
+    cwd: str = "/",
+) -> Denial | None:
     """
     Return what the sandbox seems to have denied to a process that exited, or None.
 
     Args:
         exit_code: Exit status as on the wire.
         chunks: Output that the log still holds; an evicted message cannot be found.
+        enforcement: Describes the sandbox, with the reasons for some read-only paths.
+        cwd: Working directory of the process, for relative paths.
     """
     if exit_code == 0:
         return None
-    kept = list(chunks)
+    found = _find(exit_code, list(chunks))
+    if found is None or found.path is None or enforcement is None:
+        return found
+    path = os.path.normpath(os.path.join(cwd, found.path))
+    for protected in enforcement.protected or ():
+        if f"{path}/".startswith(f"{protected.path}/"):
+            return msgspec.structs.replace(found, reason=protected.reason)
+    return found
+
+
+def _find(exit_code: int, kept: list[OutputChunk]) -> Denial | None:
     # Chunks are joined first, since a read may end inside of a message. The streams are
     # searched one by one and then together, as two of them may make up one line.
     for streams in (("stdout", "pty"), ("stderr",), None):

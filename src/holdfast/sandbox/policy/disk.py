@@ -183,6 +183,13 @@ class RememberedDisk:
     def text(self, path: str) -> str:
         return self._keep(self._disk.text, path)
 
+    def forget_missing(self, path: str) -> None:
+        """Forget that a path or a directory above it was missing: it has been created."""
+        for known in [known for known, seen in self._kinds.items() if seen is None]:
+            if f"{path}/".startswith(f"{known}/"):
+                del self._kinds[known]
+        self._again = None
+
     def _keep(self, ask: Callable[[str], T], path: str) -> T:
         key = (ask, path)
         if key not in self._others:

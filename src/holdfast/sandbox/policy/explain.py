@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from holdfast.sandbox.policy.policy import Policy, Rule
+from holdfast.sandbox.policy.policy import OWN_REASONS, Policy, Rule
 
 __all__ = ["Row", "Topic", "explain"]
 
@@ -30,6 +30,7 @@ _WHY: Final = {
     "platform": "part of `minimal`",
     "protected": "a protected name in a writable directory",
     "gitdir": "where a `.git` file points to",
+    **OWN_REASONS,
     "cover": "something below it has to stay missing",
     "pin": "keeps its name because of what is in it",
     "glob": "matches a denied pattern",
@@ -40,11 +41,12 @@ _WHY: Final = {
 
 def explain(policy: Policy) -> tuple[Row, ...]:
     """Return rows of what can be read, written and reached, by topic and then by path."""
+    # Pins only keep a name in place: they change no access.
+    rows = [_row(rule) for _, rule in sorted(policy.rules.items()) if rule.why != "pin"]
     if policy.full_write:
-        rows = [Row("writable", "/", "nothing narrows it")]
+        narrowed = "all but what follows" if rows else "nothing narrows it"
+        rows.insert(0, Row("writable", "/", narrowed))
     else:
-        # Pins only keep a name in place: they change no access.
-        rows = [_row(rule) for _, rule in sorted(policy.rules.items()) if rule.why != "pin"]
         if "/" not in policy.rules:
             rows.append(Row("hidden", "everything else", "no entry covers it"))
         rows += (

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from holdfast.protocol.process import ProtectedPath
 from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.profile.globs import Glob
 
 __all__ = [
+    "GIT_NAMES",
     "KEPT_NAMES",
     "NO_LANDLOCK",
+    "OWN_REASONS",
     "PATH_MAX",
     "PROTECTED_NAMES",
     "Kind",
@@ -27,6 +30,7 @@ __all__ = [
     "Standing",
     "Why",
     "parent_of",
+    "rule_above",
 ]
 
 # From `linux/limits.h`; Python has no constant for it.
@@ -47,11 +51,35 @@ They hold rules for commands, and those of a project can only restrict. A comman
 by creating them, so a missing one is not covered by an empty directory.
 """
 
+OWN_REASONS: Mapping[str, str] = {
+    "code": "the server runs from it",
+    "settings": "it has settings, state or logs of Holdfast",
+}
+"""Reasons why paths of Holdfast itself are read-only, by the origin of their rules."""
+
+GIT_NAMES = ("hooks", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees")
+"""
+Names in a directory of a repository that stay read-only, if they exist and no entry names them.
+
+They decide what git runs, and for which repository. An entry that makes `.git` or a directory in it
+writable is for commits, which do not change them.
+"""
+
 Standing = Literal["read", "write", "deny", "hidden"]
 """Access to a path. `hidden`: no rule covers the path, so it does not exist in the sandbox."""
 
 Why = Literal[
-    "entry", "platform", "protected", "gitdir", "cover", "pin", "glob", "socket", "server"
+    "entry",
+    "platform",
+    "protected",
+    "gitdir",
+    "code",
+    "settings",
+    "cover",
+    "pin",
+    "glob",
+    "socket",
+    "server",
 ]
 """
 Origin of a rule.
@@ -60,6 +88,8 @@ Origin of a rule.
 - `platform`: a system directory of `minimal`
 - `protected`: a protected name in a writable root
 - `gitdir`: the repository that a `.git` file points to
+- `code`: code that this server runs from
+- `settings`: settings, rules, state or logs of Holdfast
 - `cover`: the first missing component of a path that has to stay missing
 - `pin`: a directory that must keep its name because of a rule below it
 - `glob`: a match of a pattern
@@ -106,7 +136,7 @@ class Policy:
     minimal: bool = False
     """True if the system directories may be read, whatever else is allowed."""
     rules: Mapping[str, Rule] = field(default_factory=dict)
-    """Rules by path; with `full_write` only those that hide secrets of servers."""
+    """Rules by path; with `full_write` only those that protect the files of Holdfast."""
     globs: tuple[Glob, ...] = ()
     """Patterns of denied files, for files that appear later than the policy."""
     links: tuple[tuple[str, str], ...] = ()
@@ -138,7 +168,15 @@ class Policy:
     @property
     def protected(self) -> tuple[str, ...]:
         """Paths below a writable one that stay read-only though no entry says so."""
-        return self._paths("read", {"protected", "gitdir", "cover"})
+        return self._paths("read", {"protected", "gitdir", "code", "settings", "cover"})
+
+    @property
+    def own_paths(self) -> tuple[ProtectedPath, ...]:
+        """Paths of Holdfast itself that are read-only though an entry makes them writable."""
+        return tuple(
+            ProtectedPath(path=path, reason=OWN_REASONS[self.rules[path].why])
+            for path in self._paths("read", set(OWN_REASONS))
+        )
 
     def access(self, path: str, *, directory: bool = False) -> Literal["read", "write", "deny"]:
         """
@@ -152,11 +190,9 @@ class Policy:
 
     def standing(self, path: str, *, directory: bool = False) -> Standing:
         """Return the access to a path; `deny` means EACCES there, `hidden` ENOENT."""
-        if self.full_write:
-            return "write"
         rule = self.governing(path)
         if rule is None:
-            return "hidden"
+            return "write" if self.full_write else "hidden"
         if rule.access == "deny":
             # A denied directory with a readable path below is an empty tmpfs with mode 111:
             # the directory cannot be listed, and its other entries do not exist.
@@ -221,3 +257,13 @@ def _ways_in(policy: Policy) -> frozenset[str]:
 def parent_of(path: str) -> str:
     """Return the directory of an absolute path; `/` for `/`."""
     return path[: path.rindex("/")] or "/"
+
+
+def rule_above(rules: Mapping[str, Rule], path: str) -> Rule | None:
+    """Return the rule of the nearest directory above a path, or None."""
+    while path != "/":
+        path = parent_of(path)
+        rule = rules.get(path)
+        if rule is not None:
+            return rule
+    return None

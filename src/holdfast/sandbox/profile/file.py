@@ -28,6 +28,7 @@ import tomllib
 from typing import Any
 
 from holdfast.errors import InvalidParams
+from holdfast.own_files import keep_unchanged
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import PermissionProfile, SandboxContext
 from holdfast.rpc.params import decode_params
@@ -47,10 +48,13 @@ def load_profile(path: str | os.PathLike[str]) -> PermissionProfile:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            return parse_profile(file.read())
+            profile = parse_profile(file.read())
     except (OSError, UnicodeDecodeError, InvalidParams) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidParams(f"sandbox profile `{os.fspath(path)}`: {reason}") from error
+    # A command could otherwise loosen the profile of the next one.
+    keep_unchanged(path)
+    return profile
 
 
 def parse_profile(text: str) -> PermissionProfile:

@@ -1,9 +1,9 @@
 """
 One command of the model: its process, output and end.
 
-A reader takes the events of the process and waits for no consumer but a search. For the first moments
-the reader is the call that started it, then a task of its own. Calls take from the buffer that
-the reader fills.
+A reader takes the events of the process and waits for no consumer but a search. For the first
+moments the reader is the call that started it, then a task of its own. Calls take from the buffer
+that the reader fills.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Consumer(Protocol):
         """Take the end of the command and, as far as it is waited for, of its output."""
 
 
-class Search(Protocol):
+class LiveSearch(Protocol):
     """A consumer that takes longer than a command may take to write."""
 
     async def room(self) -> None:
@@ -135,7 +135,7 @@ class CommandSession:
         """True when nothing more is to be read: the output has ended, or reading has."""
         self.consumers: list[Consumer] = []
         """Consumers of live output."""
-        self.search: Search | None = None
+        self.search: LiveSearch | None = None
         """The search of a call, if there is one."""
         self.call_ids = deque([call_id], _CALL_IDS)
         """The ids of all its calls, by which its output can be read later."""

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.linux.device_namespace import DeviceNamespace
+from holdfast.linux import mount_namespace as module
 from holdfast.linux.device_nodes import DEVICES, OwnDevices, may_make_devices
+from holdfast.linux.mount_namespace import MountNamespace, mounts_are_private
 from tests.unit.descriptors import no_descriptors
 
 
@@ -21,7 +22,7 @@ def _works() -> bool:
     devices = None
     try:
         devices = OwnDevices()
-        DeviceNamespace(devices.folder, devices.kept)
+        MountNamespace(devices.folder, devices.kept)
     except OSError:
         return False
     finally:
@@ -43,8 +44,8 @@ def devices() -> Iterator[OwnDevices]:
 
 
 @pytest.fixture
-def namespace(devices: OwnDevices) -> DeviceNamespace:
-    return DeviceNamespace(devices.folder, devices.kept)
+def namespace(devices: OwnDevices) -> MountNamespace:
+    return MountNamespace(devices.folder, devices.kept)
 
 
 def _mounted(path: str = "self") -> list[str]:
@@ -52,7 +53,7 @@ def _mounted(path: str = "self") -> list[str]:
 
 
 def test_dev_has_our_nodes_and_the_machine_keeps_its_own(
-    devices: OwnDevices, namespace: DeviceNamespace
+    devices: OwnDevices, namespace: MountNamespace
 ) -> None:
     owner, before = os.stat("/dev/null").st_uid, _mounted()
     inside = namespace.call(lambda: {name: os.stat(f"/dev/{name}").st_uid for name in DEVICES})
@@ -61,7 +62,35 @@ def test_dev_has_our_nodes_and_the_machine_keeps_its_own(
     assert _mounted() == before
 
 
-def test_terminals_and_shared_memory_are_those_of_the_machine(namespace: DeviceNamespace) -> None:
+def test_dev_is_the_machines_if_that_is_wanted(namespace: MountNamespace) -> None:
+    owner = os.stat("/dev/null").st_uid
+    assert namespace.call(lambda: os.stat("/dev/null").st_uid, devices=False) == owner
+
+
+@pytest.mark.parametrize(
+    ("lines", "private"),
+    [
+        (["1 0 8:1 / / rw - ext4 /dev/sda rw"], True),
+        (["1 0 8:1 / / rw shared:1 - ext4 /dev/sda rw"], False),
+        (["1 0 8:1 / / rw master:1 - ext4 /dev/sda rw"], False),
+        (["1 0 8:1 / / rw unbindable - ext4 /dev/sda rw"], True),
+        # In the source, where it means nothing.
+        (["1 0 8:1 / / rw - ext4 shared:1 rw"], True),
+        (["1 0 8:1 / / rw - ext4 a rw", "2 1 0:9 / /srv rw shared:1 - ext4 b rw"], False),
+        (["1 0 8:1 / / rw - ext4 a rw", "2 1 0:9 / /proc/x rw shared:1 - ext4 b rw"], True),
+        (["1 0 8:1 / / rw - ext4 a rw", "2 1 0:9 / /dev rw shared:1 - ext4 b rw"], True),
+        (["1 0 8:1 / / rw - ext4 a rw", "2 1 0:9 / /devices rw shared:1 - ext4 b rw"], False),
+    ],
+)
+def test_mounts_are_private_if_none_that_a_sandbox_has_is_shared_or_a_slave(
+    tmp_path: Path, lines: list[str], private: bool
+) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text("".join(f"{line}\n" for line in lines))
+    assert mounts_are_private(str(table)) is private
+
+
+def test_terminals_and_shared_memory_are_those_of_the_machine(namespace: MountNamespace) -> None:
     master, slave = os.openpty()
     try:
         name = os.ttyname(slave)
@@ -74,7 +103,7 @@ def test_terminals_and_shared_memory_are_those_of_the_machine(namespace: DeviceN
 
 
 def test_each_call_sees_the_mounts_of_that_moment(
-    namespace: DeviceNamespace, tmp_path: Path
+    namespace: MountNamespace, tmp_path: Path
 ) -> None:
     namespace.call(lambda: None)
     subprocess.run(["mount", "-t", "tmpfs", "late", str(tmp_path)], check=True)
@@ -87,7 +116,7 @@ def test_each_call_sees_the_mounts_of_that_moment(
 
 
 def test_after_a_call_nothing_is_left_of_its_namespace(
-    namespace: DeviceNamespace, devices: OwnDevices
+    namespace: MountNamespace, devices: OwnDevices
 ) -> None:
     tids = os.listdir("/proc/self/task")
     with pytest.raises(FileNotFoundError):
@@ -105,14 +134,14 @@ def test_after_a_call_nothing_is_left_of_its_namespace(
 
 
 def test_an_error_is_raised_where_it_was_called_and_the_thread_goes_on(
-    namespace: DeviceNamespace,
+    namespace: MountNamespace,
 ) -> None:
     with pytest.raises(FileNotFoundError):
         namespace.call(lambda: os.stat("/nonexistent"))
     assert namespace.call(threading.get_ident) != threading.get_ident()
 
 
-def test_several_threads_call_at_the_same_time(namespace: DeviceNamespace) -> None:
+def test_several_threads_call_at_the_same_time(namespace: MountNamespace) -> None:
     got: list[tuple[int, int]] = []
 
     def ask(number: int) -> None:
@@ -127,7 +156,7 @@ def test_several_threads_call_at_the_same_time(namespace: DeviceNamespace) -> No
 
 
 def test_a_call_that_never_returns_does_not_stop_the_calls_of_other_threads(
-    namespace: DeviceNamespace,
+    namespace: MountNamespace,
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
@@ -146,11 +175,11 @@ def test_a_call_that_never_returns_does_not_stop_the_calls_of_other_threads(
         stuck.join()
 
 
-def test_one_caller_needs_one_thread(namespace: DeviceNamespace) -> None:
+def test_one_caller_needs_one_thread(namespace: MountNamespace) -> None:
     assert len({namespace.call(threading.get_native_id) for _ in range(20)}) == 1
 
 
-def test_a_call_has_the_umask_of_that_moment(namespace: DeviceNamespace, tmp_path: Path) -> None:
+def test_a_call_has_the_umask_of_that_moment(namespace: MountNamespace, tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         namespace.call(lambda: (tmp_path / "file").touch(0o777))
@@ -159,7 +188,7 @@ def test_a_call_has_the_umask_of_that_moment(namespace: DeviceNamespace, tmp_pat
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o750
 
 
-def test_mounts_in_shared_memory_are_there(namespace: DeviceNamespace) -> None:
+def test_mounts_in_shared_memory_are_there(namespace: MountNamespace) -> None:
     folder = tempfile.mkdtemp(dir="/dev/shm")
     try:
         subprocess.run(["mount", "-t", "tmpfs", "inner", folder], check=True)
@@ -172,7 +201,7 @@ def test_mounts_in_shared_memory_are_there(namespace: DeviceNamespace) -> None:
         os.rmdir(folder)
 
 
-def test_without_a_descriptor_nothing_is_called(namespace: DeviceNamespace) -> None:
+def test_without_a_descriptor_nothing_is_called(namespace: MountNamespace) -> None:
     called: list[int] = []
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         namespace.call(lambda: called.append(1))
@@ -181,7 +210,7 @@ def test_without_a_descriptor_nothing_is_called(namespace: DeviceNamespace) -> N
 
 
 def test_a_result_is_not_lost_if_a_call_takes_the_last_descriptor(
-    namespace: DeviceNamespace,
+    namespace: MountNamespace,
 ) -> None:
     """It may be the pid of a child."""
 
@@ -200,16 +229,17 @@ def test_where_no_thread_can_be_started_the_error_is_one_of_the_system(
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(module, "_idle", [])
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(BlockingIOError):
-        DeviceNamespace(devices.folder, devices.kept)
+        MountNamespace(devices.folder, devices.kept)
 
 
 _NO_RETURN = """
 import os, sys
-from holdfast.linux.device_namespace import DeviceNamespace
+from holdfast.linux.mount_namespace import MountNamespace
 try:
-    DeviceNamespace(sys.argv[1], ())
+    MountNamespace(sys.argv[1], ())
 except PermissionError:
     found = {os.readlink(f"/proc/self/task/{tid}/ns/mnt") for tid in os.listdir("/proc/self/task")}
     sys.exit(0 if found == {os.readlink("/proc/self/ns/mnt")} else 2)
@@ -228,15 +258,15 @@ def test_a_thread_that_could_not_return_does_not_leave(devices: OwnDevices) -> N
 
 def test_a_missing_directory_is_an_error_of_the_kernel() -> None:
     with pytest.raises(FileNotFoundError):
-        DeviceNamespace("/nonexistent", ())
+        MountNamespace("/nonexistent", ())
 
 
 _FORKED = """
 import os, sys
-from holdfast.linux.device_namespace import DeviceNamespace
+from holdfast.linux.mount_namespace import MountNamespace
 from holdfast.linux.device_nodes import OwnDevices
 devices = OwnDevices()
-namespace = DeviceNamespace(devices.folder, devices.kept)
+namespace = MountNamespace(devices.folder, devices.kept)
 pid = os.fork()
 if not pid:
     os._exit(namespace.call(lambda: 7))

@@ -1,0 +1,120 @@
+"""
+Paths that the code of this process comes from.
+
+Each sandbox makes them read-only. A command could otherwise edit a module that this process
+imports later, or one that the next start imports, and its code would run outside of the sandbox.
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from types import ModuleType
+from typing import NamedTuple
+
+__all__ = ["CodePaths", "code_paths", "note_program", "programs"]
+
+
+class CodePaths(NamedTuple):
+    """Paths of code, absolute and as this process uses them: links are not resolved."""
+
+    installed: tuple[str, ...]
+    """Programs and libraries of the interpreter and of Holdfast."""
+    prefixes: tuple[str, ...]
+    """Installations as a whole, with files that no module comes from, as `pyvenv.cfg`."""
+    searched: tuple[str, ...]
+    """Entries of `sys.path` outside of the installations: a script's directory, `PYTHONPATH`."""
+    loaded: tuple[str, ...]
+    """Files and packages of modules that come from none of `installed`."""
+    made: tuple[str, ...]
+    """Directories among the others that sandboxes create, since Python looks into them."""
+
+
+# Other programs that this process runs outside of sandboxes. Replaced as a whole, never changed:
+# threads read it.
+_programs: tuple[str, ...] = ()
+
+
+def note_program(path: str) -> None:
+    """Count a program as code of this process: it is run outside of sandboxes."""
+    global _programs
+    if path not in _programs:
+        _programs = (*_programs, path)
+
+
+def programs() -> tuple[str, ...]:
+    """Return the programs that `note_program` was called with."""
+    return _programs
+
+
+def code_paths() -> CodePaths:
+    """Return the paths of the modules that are loaded now, or could be loaded next."""
+    prefixes = _unique(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    entries = _unique(*_absolute(sys.path))
+    # Read at each start of the interpreter.
+    made = tuple(path for path in (_user_site(), sys.pycache_prefix) if path)
+    installed = _unique(
+        os.path.dirname(os.path.abspath(__file__)),
+        *(f"{prefix}/{name}" for prefix in prefixes for name in ("bin", "lib", "lib64")),
+        *(entry for entry in entries if _is_below(entry, prefixes)),
+        *made,
+        # A link in a directory of programs may lead to an interpreter elsewhere.
+        *(path for path in (sys.executable, getattr(sys, "_base_executable", "")) if path),
+        *_programs,
+    )
+    searched = tuple(entry for entry in entries if not _is_below(entry, installed))
+    loaded, caches = _loaded(installed)
+    return CodePaths(installed, prefixes, searched, loaded, (*made, *caches))
+
+
+def _user_site() -> str | None:
+    """Return the user's directory of packages, if the interpreter reads it at each start."""
+    site = sys.modules.get("site")
+    path = getattr(site, "USER_SITE", None)
+    enabled = getattr(site, "ENABLE_USER_SITE", None)
+    return path if enabled and isinstance(path, str) and path.startswith("/") else None
+
+
+def _loaded(installed: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the files and packages of other modules, and the directories of compiled ones."""
+    found: list[str] = []
+    caches: list[str] = []
+    # A copy: another thread may import something meanwhile.
+    for name, module in list(sys.modules.items()):
+        if "." in name or not isinstance(module, ModuleType):
+            continue
+        for path in _places(module):
+            if not path.startswith("/") or _is_below(path, installed):
+                continue
+            found.append(path)
+            if path.endswith(".py"):
+                # Compiled modules take the place of their sources.
+                caches.append(f"{os.path.dirname(path)}/__pycache__")
+    return _unique(*found), _unique(*caches)
+
+
+def _places(module: ModuleType) -> list[str]:
+    """Return the directories of a package, or the file of a module; none for a builtin one."""
+    try:
+        below = getattr(module, "__path__", None)
+        places = [getattr(module, "__file__", None)] if below is None else list(below)
+        return _absolute(place for place in places if isinstance(place, str))
+    except Exception:  # noqa: BLE001 - a module may define these names as anything
+        return []
+
+
+def _absolute(paths: Iterable[str]) -> list[str]:
+    """Return absolute paths; relative ones are left out if the working directory is gone."""
+    found: list[str] = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found.append(os.path.abspath(path))
+    return found
+
+
+def _unique(*paths: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(path.rstrip("/") for path in paths if path.rstrip("/")))
+
+
+def _is_below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)

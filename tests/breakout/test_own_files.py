@@ -1,0 +1,272 @@
+"""
+Breaking out through Holdfast itself: its code, its settings and its secrets.
+
+What a command changes there runs outside of every sandbox, now or at the next start.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.local_servers import Reachable, hide
+from holdfast.process.backend import LocalBackend
+from tests.breakout.ground import PROFILES, Prepared
+from tests.breakout.harness import LIMIT, params, printed
+from tests.breakout.project import USERS, Project, projects
+from tests.e2e.wire import serving
+
+SANDBOXED = pytest.mark.parametrize("sandboxed", [False, True], ids=["freely", "sandboxed"])
+"""Each of these gets through without a sandbox, and must not in one."""
+
+
+@pytest.fixture(params=USERS)
+def project(request: pytest.FixtureRequest) -> Iterator[Project]:
+    with projects(request.param) as project:
+        yield project
+
+
+def attempts(*lines: str) -> str:
+    """Return a script that makes each attempt, and prints those that get through."""
+    return "\n".join(f"({line}) 2>/dev/null && echo 'THROUGH: {line}'" for line in lines)
+
+
+def through(stdout: str) -> list[str]:
+    return [line for line in stdout.splitlines() if line.startswith("THROUGH")]
+
+
+# -- the code of the server
+
+CODE = (
+    'echo "import os" > "$SITE/evil.pth"',
+    'echo "import os" >> "$SITE/found.pth"',
+    'echo "import os" > "$SITE/sitecustomize.py"',
+    'mkdir -p "$SITE/msgspec" && echo x > "$SITE/msgspec/__init__.py"',
+    "echo x >> .venv/pyvenv.cfg",
+    "echo x > .venv/new",
+    "ln -sf /bin/true .venv/bin/python",
+    "mv .venv/lib .venv/moved && mv .venv/moved .venv/lib",
+    "mv .venv moved && mv moved .venv",
+)
+
+
+@pytest.mark.requirement("security.own.code")
+@SANDBOXED
+def test_a_command_cannot_change_the_code_of_its_server(project: Project, sandboxed: bool) -> None:
+    script = attempts(*reversed(CODE))
+    done = project.run(script, sandboxed=sandboxed, env={"SITE": str(project.packages)})
+    assert len(through(done.stdout)) == (0 if sandboxed else len(CODE)), done
+    if sandboxed:
+        assert sorted(path.name for path in project.packages.iterdir()) == ["found.pth"]
+        assert os.readlink(project.python) != "/bin/true"
+
+
+@pytest.mark.requirement("security.own.reason")
+def test_a_denied_write_to_the_code_is_reported_with_its_reason(project: Project) -> None:
+    done = project.run("echo fine > mine && echo x > .venv/new")
+    assert (project.work / "mine").read_text() == "fine\n"
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last == (
+        "holdfast: denied by the sandbox: write to .venv/new: the server runs from it"
+    ), done.stderr
+
+
+@pytest.mark.requirement("security.own.links")
+def test_code_behind_a_link_that_a_command_could_replace_is_refused(project: Project) -> None:
+    real = project.home / "real"
+    (project.work / ".venv").rename(real)
+    (project.work / ".venv").symlink_to(real)
+    project.give(project.work / ".venv")
+    done = project.run("echo started")
+    assert "started" not in done.stdout
+    assert f"writable symlink {project.work}/.venv: start it by" in done.stderr, done.stderr
+
+
+@pytest.mark.requirement("security.own.reason")
+async def test_clients_of_a_server_are_told_the_reason(project: Project) -> None:
+    """Over the wire, and for files, which no sandbox is built for."""
+    url = f"unix://{project.home}/socket"
+    command = (str(project.python), "-m", "holdfast", "serve")
+    with serving("--listen", url, command=command, env=project.variables(), **project.owner):
+        async with holdfast.connect(url) as env:
+            env.cwd, env.sandbox = str(project.work), "workspace-write"
+            done = await env.run("echo x > .venv/new")
+            with pytest.raises(holdfast.HoldfastError, match="the server runs from it"):
+                await env.files.write(f"{project.work}/.venv/new", "x")
+            await env.files.write(f"{project.work}/mine", "x")
+    assert not (project.work / ".venv/new").exists()
+    assert done.denial is not None
+    assert done.denial.reason == "the server runs from it", done
+
+
+PROGRAM = """
+import asyncio, json, sys
+import helper, package.part
+import holdfast
+from holdfast.late_import import late_module
+
+async def main():
+    async with holdfast.connect("local") as env:
+        done = await env.run(sys.argv[1], cwd=sys.argv[2], sandbox="workspace-write")
+        said = {"stdout": done.stdout, "gaps": done.enforcement.gaps}
+    # Loaded for the first time, by this program and by Holdfast: never what the command wrote.
+    import colorsys
+    said["colorsys"] = colorsys.__file__
+    try:
+        said["extra"] = late_module("an_extra").__file__
+    except ImportError as error:
+        said["extra"] = str(error)
+    print(json.dumps(said))
+
+asyncio.run(main())
+"""
+
+OF_A_PROGRAM = (
+    "echo x >> agent.py",
+    "echo x >> helper.py",
+    "echo x > package/new.py",
+    "echo x > __pycache__/helper.pyc",
+    "mv package moved",
+    "mv agent.py moved.py",
+)
+
+
+@pytest.mark.requirement("security.own.code", "security.own.imports")
+def test_a_program_of_a_user_that_runs_in_its_workspace_is_not_changed(project: Project) -> None:
+    for name, text in (("agent.py", PROGRAM), ("helper.py", ""), ("package/part.py", "")):
+        project.write(f"work/{name}", text)
+    planted = "echo 'raise SystemExit(3)' > colorsys.py; cp colorsys.py an_extra.py;"
+    script = f"{planted} {attempts(*OF_A_PROGRAM)}\necho mine > mine"
+    done = project.call(project.python, "agent.py", script, str(project.work))
+    said = json.loads(done.stdout or "null") or pytest.fail(done.stderr)
+    assert through(said["stdout"]) == []
+    assert (project.work / "an_extra.py").exists()  # the workspace itself is writable
+    assert not said["colorsys"].startswith(str(project.work))
+    assert said["extra"] == "No module named 'an_extra'"
+    assert [gap for gap in said["gaps"] if f"imports modules from {project.work}," in gap]
+
+
+# -- settings
+
+SETTINGS = (
+    "mkdir -p ~/.config/holdfast && echo x > ~/.config/holdfast/mcp.toml",
+    "mkdir -p ~/.config/holdfast && echo x > ~/.config/holdfast/environments.toml",
+    "mkdir -p ~/.config/holdfast/rules && echo x > ~/.config/holdfast/rules/x.rules",
+    "mkdir -p ~/.cache/holdfast/bash && echo x > ~/.cache/holdfast/bash/holdfast-sh",
+    "mkdir -p ~/.local/share/holdfast/deployed/1",
+    "mkdir -p ~/.local/state/holdfast/x",
+    "mkdir -p named/rules && echo x > named/rules/x.rules",
+    "mv ~/.config/holdfast ~/moved",
+    "mv ~/.config ~/moved2",
+)
+
+
+@pytest.mark.requirement("security.own.settings")
+@SANDBOXED
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "there"])
+def test_a_command_cannot_change_the_settings_of_holdfast(
+    project: Project, sandboxed: bool, there: bool
+) -> None:
+    if there:
+        for path in (".config/holdfast/mcp.toml", ".local/state/holdfast/kept", "named/x"):
+            project.write(path, "")
+    named = {"HOLDFAST_HOME": str(project.home / "named")}
+    done = project.run(
+        attempts(*SETTINGS) + "\nmkdir -p .config/other && echo fine > .config/other/x",
+        sandboxed=sandboxed,
+        env=named,
+        cwd=project.home,
+    )
+    assert len(through(done.stdout)) == (0 if sandboxed else len(SETTINGS)), done
+    if sandboxed:
+        # Other programs keep their settings in the same directory.
+        assert (project.home / ".config/other/x").read_text() == "fine\n", done
+
+
+@pytest.mark.requirement("security.own.settings")
+def test_files_that_options_name_are_not_changed(project: Project) -> None:
+    profile = project.write(
+        "work/profile.toml",
+        'file_system = { entries = [{ path = ":root", access = "read" },'
+        ' { path = ":project_roots", access = "write" }] }\n',
+    )
+    script = "echo x >> profile.toml; mv profile.toml other; echo fine > mine"
+    command = ["run", "--sandbox", "./profile.toml", "--", "/bin/sh", "-c", script]
+    before = profile.read_text()
+    done = project.call(project.python, "-m", "holdfast", *command)
+    assert (project.work / "mine").exists(), done
+    assert profile.read_text() == before
+
+
+# -- secrets of other servers
+
+READ = "cat {path}/* 2>&1; ls {path} 2>&1"
+
+
+@pytest.mark.requirement("security.servers.every")
+@pytest.mark.parametrize("kind", ["variable", "home"])
+def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
+    project: Project, kind: str
+) -> None:
+    """Each process has variables of its own: a server of cron, one of a login, one of an editor."""
+    if kind == "variable":
+        folder, env = project.home / "runtime", {}
+        folder.mkdir(0o700)
+        env["XDG_RUNTIME_DIR"] = str(folder)
+    else:
+        folder = project.home / "elsewhere"
+        folder.mkdir(0o700)
+        env = {"HOME": str(folder)}
+    project.give(folder)
+    command = (str(project.python), "-m", "holdfast", "serve")
+    with serving(
+        *("--listen", "ws://127.0.0.1:0"),
+        command=command,
+        env=project.variables(**env),
+        **project.owner,
+    ):
+        (listed,) = [path for path in folder.rglob("*") if path.is_file()]
+        token = json.loads(listed.read_text())["token"]
+        assert token in project.run(READ.format(path=listed.parent), sandboxed=False).stdout
+        done = project.run(READ.format(path=listed.parent))
+    assert token not in done.stdout, done
+    assert "Permission denied" in done.stdout
+
+
+@pytest.mark.requirement("security.servers.links")
+@pytest.mark.parametrize("kind", ["certbot", "kubernetes"])
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_key_behind_a_link_stays_hidden_when_the_link_changes(
+    backend: LocalBackend, ground: Prepared, kind: str
+) -> None:
+    """A renewal makes a new key, and the link of the server's option leads there."""
+    folder = ground.path("outside")
+    keys = [folder / str(number) / "key" for number in (1, 2, 3)]
+    for key in keys:
+        key.parent.mkdir()
+        key.write_text("the key")
+    link = folder / "live"
+    named = link if kind == "certbot" else link / "key"
+
+    def lead_to(key: Path) -> None:
+        link.unlink(missing_ok=True)
+        link.symlink_to(key if kind == "certbot" else key.parent)
+
+    async def read() -> str:
+        words = ("/bin/cat", *map(str, keys))
+        start = params(ground, *words, sandbox=PROFILES["workspace"](ground))
+        return await printed(backend, start, limit=LIMIT)
+
+    lead_to(keys[0])
+    with hide(Reachable((str(named),))):
+        # The same request each time, whose policy is made once and kept.
+        assert await read() == "the key" * 2
+        lead_to(keys[1])
+        assert await read() == "the key"
+        lead_to(keys[2])
+        assert await read() == ""
+    assert await read() == "the key" * 3

@@ -1,0 +1,121 @@
+"""`holdfast token` edits the file of a server, and the server follows at SIGHUP."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holdfast.token_file import read_tokens
+from tests.e2e.wire import HOLDFAST, UPGRADE, http, serving
+
+
+def token(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*HOLDFAST, "token", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens"
+
+
+def test_a_token_is_added_listed_and_removed(file: Path) -> None:
+    added = [token("add", name, "--token-file", file) for name in ("ci", "ci", "laptop")]
+    tokens = [one.stdout.strip() for one in added]
+    assert [(one.name, one.token) for one in read_tokens(str(file))] == [
+        ("ci", tokens[0]),
+        ("ci", tokens[1]),
+        ("laptop", tokens[2]),
+    ]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    listed = json.loads(token("list", "--json", "--token-file", file).stdout)
+    assert [one["name"] for one in listed] == ["ci", "ci", "laptop"]
+    shown = token("list", "--token-file", file).stdout
+    assert not any(one in shown for one in tokens)
+    one = listed[0]["fingerprint"]
+    assert token("remove", "ci", "--fingerprint", one, "--token-file", file).returncode == 0
+    assert [one.token for one in read_tokens(str(file))] == tokens[1:]
+    assert token("remove", "ci", "--token-file", file).returncode == 0
+    assert [one.token for one in read_tokens(str(file))] == tokens[2:]
+
+
+def test_comments_and_the_owner_of_a_file_stay(file: Path) -> None:
+    file.write_text("# of the team\n\nci 0123456789abcdef\n")
+    file.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(file, 0, 65534)
+    assert token("add", "laptop", "--token-file", file).returncode == 0
+    assert file.read_text().startswith("# of the team\n\nci 0123456789abcdef\nlaptop ")
+    if os.geteuid() == 0:
+        assert file.stat().st_gid == 65534
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["add", "two words"], "the name 'two words' is not one of at most 64 letters"),
+        (["add", "local"], "the name 'local' is one of local, anonymous, which need no token"),
+        (["remove", "ci"], "without its last token the server would keep the old ones"),
+        (["remove", "laptop"], "there is no token of `laptop` in "),
+        (["remove", "ci", "--fingerprint", "00"], "there is no token of `ci` with the fingerprint"),
+    ],
+)
+def test_what_cannot_be_done_leaves_the_file_as_it_was(
+    file: Path, arguments: list[str], text: str
+) -> None:
+    file.write_text("ci 0123456789abcdef\n")
+    file.chmod(0o600)
+    done = token(*arguments, "--token-file", file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("holdfast: ")
+    assert text in done.stderr
+    assert file.read_text() == "ci 0123456789abcdef\n"
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_file_that_others_can_read_is_refused(file: Path) -> None:
+    file.write_text("ci 0123456789abcdef\n")
+    file.chmod(0o644)
+    for operation in (["add", "x"], ["list"], ["remove", "ci"]):
+        done = token(*operation, "--token-file", file)
+        assert done.returncode == 1
+        assert "others can read it" in done.stderr
+    missing = token("remove", "ci", "--token-file", file.with_name("none"))
+    assert missing.returncode == 1
+    assert "No such file or directory" in missing.stderr
+
+
+def test_of_several_at_once_none_is_lost(file: Path) -> None:
+    names = [f"client{number}" for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda name: token("add", name, "--token-file", file), names))
+    assert sorted(one.name for one in read_tokens(str(file))) == names
+
+
+async def test_a_server_follows_at_sighup(file: Path) -> None:
+    first = token("add", "first", "--token-file", file).stdout.strip()
+    with serving(
+        *("--token-file", str(file), "--log-level", "info"),
+        command=(*HOLDFAST, "serve", "--config", "/dev/null"),
+    ) as server:
+        second = token("add", "second", "--token-file", file).stdout.strip()
+        assert token("remove", "first", "--token-file", file).returncode == 0
+        server.process.send_signal(signal.SIGHUP)
+        while "were read again" not in server.errors:
+            os.sched_yield()
+        answers = []
+        for one in (first, second):
+            headers = {**UPGRADE, "Authorization": f"Bearer {one}"}
+            answers.append((await http(server.url, headers=headers)).status)
+        assert answers == [401, 101]
+        assert server.warns_of_root is (os.geteuid() == 0)
