@@ -260,6 +260,21 @@ async def test_a_program_keeps_its_name_and_only_a_listed_one_leaves(place: Plac
     assert out.exists()
 
 
+@pytest.mark.requirement("rules.real-program")
+async def test_no_directory_of_the_workspace_is_searched_outside(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A link that a command may change at any time.
+    (place.workspace / "link").symlink_to("/usr/bin")
+    monkeypatch.setenv("PATH", f"{place.workspace}/link:{os.environ['PATH']}")
+    out = place.outside / "path"
+    place.program(place.programs / "tool", f"#!/bin/sh\necho $PATH > {out}\n")
+    await run(place, "tool", "tool", login=False)
+    searched = out.read_text().strip().split(":")
+    assert all(folder.startswith("/") for folder in searched)
+    assert not [folder for folder in searched if folder.startswith(str(place.workspace))]
+
+
 # -- over MCP
 
 

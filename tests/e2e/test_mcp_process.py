@@ -271,6 +271,23 @@ def test_a_home_is_a_workspace_only_if_it_is_named(
         assert "name a directory with --cwd DIR" in told
 
 
+@pytest.mark.requirement("mcp.rules-stay-inside")
+@pytest.mark.parametrize("flags", [[], ["--rules-leave-sandbox"]])
+def test_rules_that_lift_the_sandbox_are_warned_about(tmp_path: Path, flags: Sequence[str]) -> None:
+    done = subprocess.run(
+        [*HOLDFAST, "mcp", *flags],
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path)},
+        input=b"",
+        capture_output=True,
+        timeout=12 * LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0
+    warned = b"holdfast mcp: warning: what rules allow runs without a sandbox"
+    assert done.stderr.startswith(warned) if flags else not done.stderr
+
+
 @pytest.mark.requirement("mcp.wide-workspace")
 def test_a_home_does_no_harm_where_commands_do_not_write_it(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path)}
