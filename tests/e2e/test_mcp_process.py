@@ -196,6 +196,8 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--rules", "absent"], "", "--rules: absent is no file"),
         (["--sandbox", "none"], "", "--sandbox: there is no profile `none`"),
         (["--config", "absent"], "", "there is no file absent"),
+        (FULL[:2], "sandbox-write = ['.git']", "--sandbox-write needs a sandbox"),
+        ([], "sandbox-write = '.git'", "Expected `array`, got `str` - at `$.sandbox-write`"),
         ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),
         ([], "max-wait = 0", "Expected `float` > 0.0 - at `$.max-wait`"),
         ([], "max-wait = 1e9", "Expected `float` <= 10000000.0 - at `$.max-wait`"),
