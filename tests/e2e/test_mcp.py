@@ -172,6 +172,12 @@ async def test_a_result_says_what_happened_and_what_to_do(
         assert text(refused).endswith(f"\n{told}")
         refused = await client.call_tool("write_file", {"path": "missing/", "content": "x"})
         assert "The sandbox" not in text(refused)
+    asking_nobody = serving(kind, mode, folder, sandbox="workspace-write")
+    async with asking_nobody as served, served.client() as client:
+        (note,) = (await run(client, script)).structured_content["notes"]
+        assert note["text"].endswith(
+            "; no call can ask for it, only the user can allow it, by `--sandbox-write`."
+        )
     plain = serving(kind, mode, folder, notes=False, **sandboxed)
     async with plain as served, served.client() as client:
         done = await run(client, script)

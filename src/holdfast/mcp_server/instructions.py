@@ -15,7 +15,7 @@ from holdfast.errors import InvalidParams
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import (
-    FileEntry,
+    EntryPath,
     ManagedProfile,
     PermissionProfile,
     PlainPath,
@@ -48,9 +48,12 @@ def _workplace(options: ServerOptions) -> str:
     if not isinstance(profile, ManagedProfile):
         return f"Commands run{where} without a sandbox and may use the network."
     network = "no network" if profile.network == "restricted" else "the network"
+    wide = ""
+    if options.wide_workspace is not None:
+        wide = f" They may write {options.wide_workspace}: change nothing there unasked."
     return (
         f"Commands run{where} in the sandbox `{options.sandbox}`: they may write"
-        f" {_writable(profile, workspace)}, and have {network}.{_escape(options)}"
+        f" {_writable(profile, workspace)}, and have {network}.{wide}{_escape(options)}"
     )
 
 
@@ -87,27 +90,36 @@ def _writable(profile: ManagedProfile, workspace: str | None) -> str:
     files = profile.file_system
     if not isinstance(files, RestrictedFiles):
         return "everywhere"
+    entries = (entry for entry in files.entries if entry.access == "write")
     # A dictionary, since the temporary directory may be `/tmp` as well.
-    paths = {path: None for entry in files.entries for path in _written(entry, workspace)}
+    paths = {path: None for entry in entries for path in _paths(entry.path, workspace)}
+    whole = _shown(workspace)
+    if whole in paths and _shown(workspace, "/.git") not in paths:
+        paths = {
+            f"{path} (but not `.git` in it)" if path == whole else path: None for path in paths
+        }
     return ", ".join(paths) or "nothing"
 
 
-def _written(entry: FileEntry, workspace: str | None) -> Iterator[str]:
-    """Yield the path that an entry lets be written, if it does."""
-    if entry.access != "write":
-        return
-    path = entry.path
+def _paths(path: EntryPath, workspace: str | None) -> Iterator[str]:
+    """Yield the path of an entry for people to read; none for a pattern."""
     if isinstance(path, PlainPath):
         yield f"`{path.path.shown}`"
     elif isinstance(path, SpecialPath):
         below = "" if path.value.subpath is None else f"/{path.value.subpath}"
         match path.value.kind:
             case "project_roots":
-                known = "the workspace" if workspace is None else f"`{workspace}{below}`"
-                yield f"{known} (but not `.git` in it)"
+                yield _shown(workspace, below)
             case "slash_tmp":
                 yield "`/tmp`"
             case "tmpdir":
                 yield "the temporary directory"
             case kind:
                 yield f"`:{kind}{below}`"
+
+
+def _shown(workspace: str | None, below: str = "") -> str:
+    """Return a path in the workspace for people to read."""
+    if workspace is None:
+        return f"`{below[1:]}` in the workspace" if below else "the workspace"
+    return f"`{workspace}{below}`"

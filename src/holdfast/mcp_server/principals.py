@@ -171,6 +171,7 @@ class Principal:
             options=Options(
                 extras=True,
                 notes=options.notes,
+                write_advice="only the user can allow it, by `--sandbox-write`",
                 view_image=True,
                 largest_image=options.largest_image,
                 longest_call=options.max_wait,

@@ -208,17 +208,15 @@ def _may_write(sandbox: SandboxContext, path: str) -> bool | None:
 def _advice(options: Options) -> Advice:
     """Return how a model gets what the sandbox denies."""
     approvals = options.approvals
-    asked = approvals is not None and approvals.approver is not None
-    if approvals is None or not asked:
-        return _NOT_ASKED
-    if not policies.as_policy(approvals.policy).may_ask(policies.PromptKind.SANDBOX):
-        return _NOT_ASKED
+    if (
+        approvals is None
+        or approvals.approver is None
+        or not policies.as_policy(approvals.policy).may_ask(policies.PromptKind.SANDBOX)
+    ):
+        nobody = "; no call can ask for it, "
+        return Advice(
+            files=f"{nobody}{options.write_advice}", network=f"{nobody}only the user can allow it"
+        )
     how = "with_additional_permissions" if approvals.additional_permissions else "require_escalated"
     ask = f"; to ask for it, call `exec_command` with `sandbox_permissions: {how}`"
     return Advice(files=ask, network=ask)
-
-
-_NOT_ASKED = Advice(
-    files="; no call can ask for it, only the user can allow it",
-    network="; no call can ask for it, only the user can allow it",
-)

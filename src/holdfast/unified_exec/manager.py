@@ -35,7 +35,7 @@ from holdfast.unified_exec.output.pages import Page
 from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.planner import Planner, refuse_half_characters
 from holdfast.unified_exec.reporter import Reporter
-from holdfast.unified_exec.result import ExecResult, ImageResult, PermissionGrant
+from holdfast.unified_exec.result import ExecResult, PermissionGrant
 from holdfast.unified_exec.sessions.events import Listener, Listeners
 from holdfast.unified_exec.sessions.input import send_input
 from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
@@ -46,13 +46,11 @@ from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write
 
 if TYPE_CHECKING:
     from holdfast.unified_exec import approval_hooks, takeover
-    from holdfast.unified_exec import view_image as images
     from holdfast.unified_exec.approval_hooks import ApprovalHooks
 else:
-    # Most conversations have neither approvals, nor a patch in a command, nor an image.
+    # Most conversations have neither approvals nor a patch in a command.
     approval_hooks = late_module("holdfast.unified_exec.approval_hooks")
     takeover = late_module("holdfast.unified_exec.takeover")
-    images = late_module("holdfast.unified_exec.view_image")
 
 __all__ = ["SessionManager", "new_call_id"]
 
@@ -540,28 +538,6 @@ class SessionManager:
             raise CallRefused(f"no output is kept for {key!r}")
         read = log.reader(from_seq=from_seq, lines=lines, pattern=pattern)
         return read() if pattern is None else await self._searching.run(read)
-
-    # -- view_image
-
-    async def view_image(
-        self, path: str, *, environment_id: str | None = None, call_id: str | None = None
-    ) -> ImageResult:
-        """
-        Return an image by its path, as far as the sandbox of commands lets it be read.
-
-        Args:
-            path: The file, absolute or relative to the directory of the environment.
-            environment_id: Where the file is; by default in the default environment.
-            call_id: The id of the call; made up unless given.
-
-        Raises:
-            CallRefused: It cannot be read, is too large or not an image; the text is for the model.
-        """
-        environment = self._open_environment(environment_id)
-        async with self._starter.ended_by_close():
-            return await images.view_image(
-                environment, path, self.options, call_id=call_id or new_call_id()
-            )
 
     # -- waits
 

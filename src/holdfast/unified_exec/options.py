@@ -73,6 +73,8 @@ class Options:
     """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
     notes: bool = False
     """Show notes in the text of results: what happened and what to do, in a sentence each."""
+    write_advice: str = "only the user can allow it"
+    """The end of a note on a denied file, where no call can ask for it."""
     view_image: bool = False
     """Offer the tool `view_image`, for models that take images."""
     largest_image: int = LARGEST_IMAGE
@@ -107,6 +109,7 @@ class Options:
             raise InvalidParams(
                 f"model_policy is {policy!r}, it must be a number of `tokens` or `bytes`"
             )
+        _check_type("write_advice", self.write_advice, str)
         _check_type("largest_image", self.largest_image, int)
         if self.largest_image <= 0:
             raise InvalidParams(f"largest_image is {self.largest_image!r}, it must be in bytes")

@@ -61,7 +61,6 @@ class Reporter:
         gone = (*pruned, *self._owner.prune(coming=0))
         captured = session.take_output()
         selected = None if output is None else output.selected()
-        gone = tuple(pruned)
         notes = [*self._notes.of_command(session, held.attempt.request, held.environment)]
         if left:
             notes.append(_LEFT)

@@ -5,9 +5,10 @@ Nothing that a model can write makes a call raise. What it got wrong is the text
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import HoldfastError
+from holdfast.late_import import late_module
 from holdfast.unified_exec.arguments.schemas import SchemaKind, schemas
 from holdfast.unified_exec.arguments.tool_arguments import Arguments
 from holdfast.unified_exec.errors import (
@@ -26,6 +27,12 @@ from holdfast.unified_exec.result import (
     ReadResult,
     ToolError,
 )
+
+if TYPE_CHECKING:
+    from holdfast.unified_exec import view_image as images
+else:
+    # Most conversations have no image.
+    images = late_module("holdfast.unified_exec.view_image")
 
 __all__ = ["UnifiedExec"]
 
@@ -130,6 +137,26 @@ class UnifiedExec(SessionManager):
             wanted.id, from_seq=wanted.from_seq, lines=wanted.lines, pattern=wanted.pattern
         )
         return ReadResult(call_id=call_id, page=page)
+
+    async def view_image(
+        self, path: str, *, environment_id: str | None = None, call_id: str | None = None
+    ) -> ImageResult:
+        """
+        Return an image by its path, as far as the sandbox of commands lets it be read.
+
+        Args:
+            path: The file, absolute or relative to the directory of the environment.
+            environment_id: Where the file is; by default in the default environment.
+            call_id: The id of the call; made up unless given.
+
+        Raises:
+            CallRefused: It cannot be read, is too large or not an image; the text is for the model.
+        """
+        environment = self._open_environment(environment_id)
+        async with self._starter.ended_by_close():
+            return await images.view_image(
+                environment, path, self.options, call_id=call_id or new_call_id()
+            )
 
     async def _call_view_image(self, given: Arguments, call_id: str) -> ImageResult:
         environment_id = given.environment_id()

@@ -33,6 +33,29 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
     assert text.endswith("can be asked for with `sandbox_permissions: require_escalated`.")
 
 
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        ([], "`/srv/app` (but not `.git` in it), `/tmp`, "),
+        (
+            ["/srv/data"],
+            "`/srv/app` (but not `.git` in it), `/tmp`, the temporary directory, `/srv/d",
+        ),
+        ([".git"], "`/srv/app`, `/tmp`, the temporary directory, `/srv/app/.git`, and"),
+        (["/srv/app/.git"], "`/srv/app`, `/tmp`, the temporary directory, `/srv/app/.git`, and"),
+    ],
+)
+def test_further_paths_are_named(write: list[str], said: str) -> None:
+    options = ServerOptions(environment="local", cwd="/srv/app", sandbox_write=write)
+    assert f": they may write {said}" in instructions(options)
+
+
+def test_a_wide_workspace_is_called_one() -> None:
+    options = ServerOptions(environment="local", cwd="/home/me", wide_workspace="/home/me, a home")
+    text = instructions(options)
+    assert " They may write /home/me, a home: change nothing there unasked. What it" in text
+
+
 @pytest.mark.parametrize("content", [None, "broken", "[[file_system.entries]]\npath = 3\n"])
 def test_a_profile_that_cannot_be_read_is_left_to_the_first_command(
     content: str | None, tmp_path: Path

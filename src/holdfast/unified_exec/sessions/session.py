@@ -86,6 +86,9 @@ class CommandSession:
     so no other lock is needed.
     """
 
+    failure_cause: HoldfastError | None = None
+    """The error behind a failure; None if its owner failed it."""
+
     def __init__(
         self,
         process: ExecProcess,
@@ -120,8 +123,6 @@ class CommandSession:
         """The verdict, once the process has exited."""
         self.failure: str | None = None
         """The reason why it cannot be followed any more."""
-        self.failure_cause: HoldfastError | None = None
-        """The error behind the failure; None if its owner failed it."""
         self.killed = False
         """True once the tools have killed it: nothing more of it is waited for."""
         self.exited = asyncio.Event()
