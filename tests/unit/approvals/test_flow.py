@@ -26,7 +26,9 @@ from holdfast.approvals import (
     PrefixRule,
     Question,
     RuleSet,
+    Ruling,
 )
+from holdfast.approvals.explain import explanation
 from holdfast.approvals.permissions import (
     denies_paths,
     escalated_context,
@@ -98,6 +100,16 @@ def request(script: str = "touch x", **members: Any) -> CommandRequest:
 
 def escalated(script: str = "touch x", **members: Any) -> CommandRequest:
     return request(script, permissions="require_escalated", **members)
+
+
+@pytest.mark.parametrize("script", ["rm -rf x", "ask me", "echo '", "make x"])
+@pytest.mark.requirement("approvals.explain")
+async def test_a_question_has_the_sentence_of_an_explanation(script: str) -> None:
+    rules = RuleSet([PrefixRule(pattern=(("ask",),), ruling=Ruling.PROMPT, source="a.rules")])
+    flow, person = made(say("accept"), rules=rules, policy=UNTRUSTED)
+    clearance = await flow.admit(request(script))
+    lines = dict(explanation(clearance.request, clearance.judgement))
+    assert person.asked[0].explanation == lines["because"]
 
 
 @pytest.mark.requirement("approvals.cache.session")
