@@ -16,6 +16,7 @@ from holdfast.environments.local import LocalEnvironment
 from holdfast.environments.sandbox import SandboxProfile
 from holdfast.unified_exec import ExecResult, Options, UnifiedExec
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, serving
+from tests.real.stranger import stranger
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -258,6 +259,76 @@ async def test_a_program_keeps_its_name_and_only_a_listed_one_leaves(place: Plac
     path = str(place.programs / "tool")
     await run(place, f"{path} -c 'echo > {out}'", path, rules=listed)
     assert out.exists()
+
+
+@pytest.mark.requirement("rules.real-program")
+async def test_no_directory_of_the_workspace_is_searched_outside(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A link that a command may change at any time.
+    (place.workspace / "link").symlink_to("/usr/bin")
+    monkeypatch.setenv("PATH", f"{place.workspace}/link:{os.environ['PATH']}")
+    out = place.outside / "path"
+    place.program(place.programs / "tool", f"#!/bin/sh\necho $PATH > {out}\n")
+    await run(place, "tool", "tool", login=False)
+    searched = out.read_text().strip().split(":")
+    assert all(folder.startswith("/") for folder in searched)
+    assert not [folder for folder in searched if folder.startswith(str(place.workspace))]
+
+
+OF_A_USER = """
+import asyncio, os
+from holdfast.approvals import Approvals, PrefixRule, RuleSet
+from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.sandbox import SandboxProfile
+from holdfast.unified_exec import Options, UnifiedExec
+
+os.chdir(os.environ["HOME"])
+for name in ("ws", "bin", "outside"):
+    os.mkdir(name)
+
+def write(path):
+    with open(path, "w") as file:
+        file.write(f"#!/bin/sh\\ntouch {os.getcwd()}/outside/{os.path.basename(path)}\\n")
+    os.chmod(path, 0o755)
+
+for path in ("ws/mine", "ws/linked", "bin/trusted"):
+    write(path)
+os.link("ws/linked", "bin/linked")
+os.environ["PATH"] = f"{os.getcwd()}/ws:{os.getcwd()}/bin:/usr/bin:/bin"
+
+async def main():
+    names = ("mine", "linked", "trusted")
+    rules = RuleSet([PrefixRule(pattern=((name,),), outside_sandbox=True) for name in names])
+    environment = LocalEnvironment()
+    environment.cwd = os.path.abspath("ws")
+    options = Options(
+        sandbox=SandboxProfile("read-only", write=["."]),
+        approvals=Approvals(policy="never", rules=rules),
+    )
+    async with environment, UnifiedExec(environment, options=options) as tools:
+        for name in names:
+            await tools.call("exec_command", {"cmd": name, "login": False})
+
+asyncio.run(main())
+print(*os.listdir("outside"))
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("rules.real-program")
+@pytest.mark.skipif(os.geteuid() != 0, reason="the others are run by an ordinary user here")
+def test_the_rules_of_an_ordinary_user() -> None:
+    with stranger() as user:
+        done = subprocess.run(
+            [user.python, "-c", OF_A_USER],
+            **user.popen,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (done.stdout, done.stderr) == ("trusted\n", "")
 
 
 # -- over MCP

@@ -254,6 +254,11 @@ async def test_an_escalated_command_and_its_input(scene: MakeScene) -> None:
             f"stty -echo; read line; echo $line > {target}", ACCEPT, tty=True, yield_time_ms=250
         )
         session = result.session_id
+        # The argv has one type and one name wherever it is shown.
+        (listed,) = played.tools.sessions()
+        question = played.person.asked[-1]
+        assert result.command == listed.command == question.command
+        assert result.command[1:] == ("-c", listed.script)
         write = {"session_id": session, "chars": "typed\n", "yield_time_ms": 30_000}
         played.person.answers = [DECLINE]
         declined = await played.tools.call("write_stdin", write)

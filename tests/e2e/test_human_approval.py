@@ -97,7 +97,7 @@ async def test_a_client_is_asked_each_time(
             assert not done.is_error
             (folder / "made").unlink()
         longer = await client.call_tool("exec_command", MADE)
-        assert "which was not offered" in text(longer)
+        assert "requires a one-time human approval." in text(longer)
         declined = await client.call_tool("exec_command", MADE)
         assert "rejected by user" in text(declined)
     assert not (folder / "made").exists()

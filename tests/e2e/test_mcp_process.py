@@ -200,6 +200,8 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--rules", "absent"], "", "--rules: absent is no file"),
         (["--sandbox", "none"], "", "--sandbox: there is no profile `none`"),
         (["--config", "absent"], "", "there is no file absent"),
+        (FULL[:2], "sandbox-write = ['.git']", "--sandbox-write needs a sandbox"),
+        ([], "sandbox-write = '.git'", "Expected `array`, got `str` - at `$.sandbox-write`"),
         ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),
         ([], "max-wait = 0", "Expected `float` > 0.0 - at `$.max-wait`"),
         ([], "max-wait = 1e9", "Expected `float` <= 10000000.0 - at `$.max-wait`"),
@@ -273,6 +275,23 @@ def test_a_home_is_a_workspace_only_if_it_is_named(
         folder = os.path.realpath(tmp_path / where)
         assert told.startswith(f"Error: the workspace would be {folder}, {said}")
         assert "name a directory with --cwd DIR" in told
+
+
+@pytest.mark.requirement("mcp.rules-stay-inside")
+@pytest.mark.parametrize("flags", [[], ["--rules-leave-sandbox"]])
+def test_rules_that_lift_the_sandbox_are_warned_about(tmp_path: Path, flags: Sequence[str]) -> None:
+    done = subprocess.run(
+        [*HOLDFAST, "mcp", *flags],
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path)},
+        input=b"",
+        capture_output=True,
+        timeout=12 * LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0
+    warned = b"holdfast mcp: warning: what rules allow runs without a sandbox"
+    assert done.stderr.startswith(warned) if flags else not done.stderr
 
 
 @pytest.mark.requirement("mcp.wide-workspace")

@@ -42,6 +42,7 @@ from holdfast.approvals.permissions import (
 )
 from holdfast.approvals.policies import PromptKind, as_policy
 from holdfast.approvals.question import (
+    ONCE_ONLY,
     REJECTED,
     Decision,
     DecisionKind,
@@ -62,9 +63,6 @@ __all__ = ["ApprovalFlow"]
 logger = logging.getLogger(__name__)
 
 RETRY_REASON = "command failed; retry without sandbox?"
-
-ONCE_ONLY = "Managed command policy requires a one-time human approval."
-"""The text for an answer that would hold longer than a person may let it."""
 
 INPUT_REASON = (
     "Send input to an existing terminal. This terminal was launched outside the sandbox,"

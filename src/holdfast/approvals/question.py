@@ -17,6 +17,7 @@ from holdfast.approvals.shell_words import shown_command
 from holdfast.errors import InvalidParams
 
 __all__ = [
+    "ONCE_ONLY",
     "REJECTED",
     "Decision",
     "DecisionKind",
@@ -29,6 +30,9 @@ __all__ = [
 
 REJECTED = "rejected by user"
 """Text that the model gets for a declined command."""
+
+ONCE_ONLY = "Managed command policy requires a one-time human approval."
+"""Text for an answer to a `humanCommand` that would hold for longer than this once."""
 
 GrantScope = Literal["turn", "session"]
 """Validity of permissions that were requested ahead of a command."""

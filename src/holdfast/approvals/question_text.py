@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 from holdfast.approvals.question import PatchedFile, Question, QuestionKind
 from holdfast.approvals.shell_words import shown_command
-from holdfast.approvals.shown_text import fits, marked, shortened, shown_lines, visible
+from holdfast.approvals.shown_text import (
+    SHOWN_CHARACTERS,
+    fits,
+    marked,
+    shortened,
+    shown_lines,
+    visible,
+)
 
 __all__ = ["file_lines", "prefix_text", "question_text"]
 
@@ -12,6 +19,9 @@ __all__ = ["file_lines", "prefix_text", "question_text"]
 _PATH = 4_096
 _REASON = 2_000
 _OUTPUT = 2_000
+
+# Refused calls of the network.
+_ATTEMPTS = 20
 
 # Characters of the prefix that a rule would allow.
 _PREFIX = 200
@@ -35,15 +45,19 @@ def question_text(question: Question) -> tuple[str, list[str]]:
     if question.kind is QuestionKind.HUMAN_COMMAND:
         details.append("Only a person may allow it, and only this once.")
     if question.permissions:
-        details += _labelled("With", str(question.permissions.to_json()))
+        wanted = str(question.permissions.to_json())
+        details += _labelled("With", wanted, most=SHOWN_CHARACTERS)
     if question.explanation is not None:
         details += _labelled("Asked because", question.explanation)
     if question.reason:
         details += _labelled("Reason", question.reason)
     if question.denied is not None:
         details += _labelled("Denied", question.denied.what)
-        for attempt in question.denied.network_attempts:
+        attempts = question.denied.network_attempts
+        for attempt in attempts[:_ATTEMPTS]:
             details += _labelled("Network", attempt)
+        if len(attempts) > _ATTEMPTS:
+            details.append(f"and {len(attempts) - _ATTEMPTS} more calls of the network")
         output = question.denied.output
         label = "Output" if len(output) <= _OUTPUT else f"Last {_OUTPUT} characters of its output"
         details += _labelled(label, output[-_OUTPUT:])
@@ -82,6 +96,6 @@ def _files(files: Iterable[PatchedFile]) -> list[str]:
     return [*lines, f"and {len(inside)} more inside"] if inside else lines
 
 
-def _labelled(label: str, text: str) -> list[str]:
-    lines = shown_lines(text, most=_REASON)
+def _labelled(label: str, text: str, *, most: int = _REASON) -> list[str]:
+    lines = shown_lines(text, most=most)
     return [f"{label}: {lines[0]}"] if len(lines) == 1 else [f"{label}:", *lines]

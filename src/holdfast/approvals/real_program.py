@@ -132,12 +132,13 @@ class _ProgramSearch:
     path: str | None
     """The value of `PATH`."""
     trusted_path: str = field(init=False)
-    """`PATH` without directories that can be written, and without relative ones."""
+    """`PATH` with real paths only, without directories that can be written."""
 
     def __post_init__(self) -> None:
         folders = ("/bin:/usr/bin" if self.path is None else self.path).split(":")
-        absolute = (folder for folder in folders if folder.startswith("/"))
-        trusted = (each for each in absolute if not self.writable.covers(os.path.realpath(each)))
+        # Real paths: a link in the workspace may lead elsewhere a moment later.
+        real = (os.path.realpath(folder) for folder in folders if folder.startswith("/"))
+        trusted = (folder for folder in dict.fromkeys(real) if not self.writable.covers(folder))
         # An empty `PATH` would mean the working directory.
         self.trusted_path = ":".join(trusted) or os.devnull
 

@@ -6,8 +6,10 @@ seen is escaped, and a line that begins with `…` says what was left out.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections import deque
 from itertools import groupby
+from typing import TypeAlias
 
 __all__ = [
     "SHOWN_CHARACTERS",
@@ -31,6 +33,13 @@ _UNSEEN = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 
+# Lines of a longer text from its beginning and its end; a run may take one more.
+_HEAD_LINES = SHOWN_LINES * 2 // 3 - 2
+_TAIL_LINES = SHOWN_LINES // 3
+
+# Combining marks on one letter: more of them are drawn over other lines.
+_MARKS = 3
+
 # Blanks in a row that could move the rest of a line out of sight.
 _BLANKS = re.compile(" {40,}")
 
@@ -38,16 +47,23 @@ _BLANKS = re.compile(" {40,}")
 _FEW_EQUAL = 2
 
 
+# A line, and how often it occurs in a row.
+_Run: TypeAlias = tuple[str, int]
+
+
 def visible(text: str) -> str:
     """Return a text on one line, with escapes for what could change or hide a part of it."""
-    if text.isprintable() and not _UNSEEN.search(text):
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        letter
-        if letter.isprintable() and not _UNSEEN.match(letter)
-        else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
+    shown = []
+    marks = 0
+    for letter in text:
+        marks = marks + 1 if unicodedata.category(letter) in ("Mn", "Me") else 0
+        if letter.isprintable() and marks <= _MARKS and not _UNSEEN.match(letter):
+            shown.append(letter)
+        else:
+            shown.append(letter.encode("unicode_escape").decode())
+    return "".join(shown)
 
 
 def shortened(text: str, most: int) -> str:
@@ -66,20 +82,26 @@ def shown_lines(text: str, *, most: int = SHOWN_CHARACTERS) -> list[str]:
         text: The text.
         most: Characters to show; of a longer text, the middle is left out.
     """
-    lines = _escaped(text)
-    if len(lines) == 1 and len(lines[0]) <= most:
-        return lines
-    shown = list(_compact(_cut(lines, most)))
-    if len(shown) <= SHOWN_LINES:
-        return shown
-    head, tail = SHOWN_LINES * 2 // 3, SHOWN_LINES // 3
-    missing = len(shown) - head - tail
-    return [*shown[:head], f"… {missing} lines are not shown", *shown[-tail:]]
+    if "\n" not in text and len(text) <= most and len(line := _escaped(text)) <= most:
+        return [line]
+    runs = _runs(text)
+    # Escaped only if they are not much too long.
+    if sum(len(line) for line, _ in runs) <= most:
+        whole = [line for run in runs for line in _shown_run(*run)]
+        if len(whole) <= SHOWN_LINES and sum(map(len, whole)) <= most:
+            return whole
+    # The end is shorter: a command says first what it does.
+    head = _take(runs, most * 2 // 3, _HEAD_LINES)
+    tail = _take(runs, most // 3, _TAIL_LINES, from_end=True)
+    lines = sum(equal for _, equal in runs)
+    characters = sum(len(line) * equal for line, equal in runs)
+    where = f" in {lines} lines" if lines > 1 else ""
+    return [*head, f"… {characters} characters{where} are not shown", *tail]
 
 
 def marked(text: str) -> list[str]:
     """Return all lines of a text, each marked, however many they are; see `fits`."""
-    return list(_compact(_escaped(text)))
+    return [line for run in _runs(text) for line in _shown_run(*run)]
 
 
 def fits(lines: list[str]) -> bool:
@@ -87,40 +109,53 @@ def fits(lines: list[str]) -> bool:
     return len(lines) <= SHOWN_LINES and sum(map(len, lines)) <= SHOWN_CHARACTERS
 
 
-def _escaped(text: str) -> list[str]:
-    # Only a newline ends a line: other separators are escaped.
-    lines = text.split("\n")
-    return [
-        # One of several that has only blanks of some kind says nothing.
-        "" if len(lines) > 1 and not line.strip() else _BLANKS.sub(_count_blanks, visible(line))
-        for line in lines
-    ]
+def _runs(text: str) -> deque[_Run]:
+    # Only a newline ends a line: other separators are escaped. One of several lines that has only
+    # blanks of some kind says nothing.
+    lines = (line if line.strip() else "" for line in text.split("\n"))
+    return deque((line, len(list(equal))) for line, equal in groupby(lines))
 
 
-def _count_blanks(found: re.Match[str]) -> str:
-    return f" <{len(found[0])} blanks> "
+def _take(runs: deque[_Run], room: int, lines: int, *, from_end: bool = False) -> list[str]:
+    """Remove as many runs from one end as can be shown, and return them in their order."""
+    shown: list[list[str]] = []
+    while runs and sum(map(len, shown)) < lines:
+        line, equal = runs.pop() if from_end else runs.popleft()
+        count = _fitting(line[::-1] if from_end else line, room)
+        if count < len(line):
+            # The rest of the line is left out, and so are those that are equal to it.
+            rest = line[: len(line) - count] if from_end else line[count:]
+            runs.append((rest, equal)) if from_end else runs.appendleft((rest, equal))
+            if count:
+                shown.append(_shown_run(line[-count:] if from_end else line[:count], 1))
+            break
+        shown.append(_shown_run(line, equal))
+        room -= sum(map(len, shown[-1]))
+    if from_end:
+        shown.reverse()
+    return [line for run in shown for line in run]
 
 
-def _cut(lines: list[str], most: int) -> list[str | int]:
-    """Return the beginning and the end of lines, around the number of characters between them."""
-    text = "\n".join(lines)
-    if len(text) <= most:
-        return list(lines)
-    # The end is shorter: a command says first what it does.
-    head, tail = text[: most * 2 // 3], text[len(text) - most // 3 :]
-    return [*head.split("\n"), len(text) - len(head) - len(tail), *tail.split("\n")]
+def _fitting(line: str, room: int) -> int:
+    """Return how many characters of a line fit, as escaped."""
+    used = 0
+    # Each takes one at least, so no more than these are looked at.
+    for index, letter in enumerate(line[: max(room, 0) + 1]):
+        used += len(visible(letter))
+        if used > room:
+            return index
+    return len(line)
 
 
-def _compact(lines: Iterable[str | int]) -> Iterator[str]:
-    """Mark lines, and replace long runs of equal ones by their number."""
-    for line, run in groupby(lines):
-        equal = len(list(run))
-        if isinstance(line, int):
-            yield f"… {line} characters are not shown"
-        elif equal <= _FEW_EQUAL:
-            yield from [f"| {line}".rstrip()] * equal
-        elif not line:
-            yield f"… {equal} empty lines"
-        else:
-            yield f"| {line}"
-            yield f"… {equal - 1} more lines like it"
+def _shown_run(line: str, equal: int) -> list[str]:
+    """Return a line that occurs several times in a row, marked; more than a few are counted."""
+    shown = f"| {_escaped(line)}".rstrip()
+    if equal <= _FEW_EQUAL:
+        return [shown] * equal
+    if not line:
+        return [f"… {equal} empty lines"]
+    return [shown, f"… {equal - 1} more lines like it"]
+
+
+def _escaped(line: str) -> str:
+    return _BLANKS.sub(lambda found: f" <{len(found[0])} blanks> ", visible(line))

@@ -11,7 +11,7 @@ from holdfast.cli.loading import load
 from holdfast.cli.mcp_settings import McpSettings, read_settings
 from holdfast.cli.server_worker import set_log_level
 from holdfast.environments.config.home import is_configured
-from holdfast.environments.sandbox import ProfileContext, home_here, resolve_sandbox
+from holdfast.environments.sandbox import AnySandbox, ProfileContext, home_here, resolve_sandbox
 from holdfast.environments.wide_workspace import unnamed_text, wide_workspace
 from holdfast.errors import InvalidConfig, InvalidParams
 from holdfast.mcp_server.options import PROFILES, ServerOptions, environment_profile
@@ -144,12 +144,20 @@ def _check(settings: McpSettings) -> str | None:
     for path in settings.rules:
         if not os.path.isfile(path):
             raise InvalidConfig(f"--rules: {path} is no file")
-    return _wide(settings) if here else None
+    try:
+        profile = environment_profile(settings.sandbox, settings.sandbox_write)
+    except InvalidParams as error:
+        raise InvalidConfig(str(error)) from error
+    return _wide(settings, profile) if here else None
 
 
-def _wide(settings: McpSettings) -> str | None:
+def _wide(settings: McpSettings, profile: AnySandbox) -> str | None:
     """
     Return the workspace and what it is, if it is more than a project and can be written.
+
+    Args:
+        settings: Name the workspace, or do not.
+        profile: The sandbox of commands.
 
     Raises:
         InvalidConfig: It is, and was not named; or the profile is invalid.
@@ -163,8 +171,7 @@ def _wide(settings: McpSettings) -> str | None:
         return None
     place = ProfileContext(folder=PathUri.from_path(folder), home=home_here())
     try:
-        wanted = environment_profile(settings.sandbox, settings.sandbox_write)
-        sandbox = resolve_sandbox(wanted, place)
+        sandbox = resolve_sandbox(profile, place)
     except InvalidParams as error:
         raise InvalidConfig(f"--sandbox: {error}") from error
     # Without a sandbox, the workspace makes no difference.

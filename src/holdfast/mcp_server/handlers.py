@@ -53,7 +53,7 @@ from holdfast.mcp_server.files import (
 from holdfast.mcp_server.options import ServerOptions
 from holdfast.mcp_server.principals import McpPrincipals, Principal, Workplace
 from holdfast.mcp_server.progress import report_progress
-from holdfast.mcp_server.questions import decision_of, elicitation, why_not_asked
+from holdfast.mcp_server.questions import decision_of, elicitation, why_not_answered, why_not_asked
 from holdfast.mcp_server.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
 from holdfast.mcp_server.tools import described_tools
 from holdfast.unified_exec.errors import UnknownProcessId, write_failure_text
@@ -260,8 +260,8 @@ class Handlers:
         # One id stands for one question.
         assert question.digest == found.digest
         answer = answer_of(params)
-        # Another client of the same principal may answer, if the question could be put to it.
-        refusal = why_not_asked(ctx.session.client_capabilities, question)
+        # It may come from another client of the same principal.
+        refusal = why_not_answered(ctx.session.client_capabilities, question)
         if answer is not None:
             decision = decision_of(question, answer) if refusal is None else _declined(refusal)
             call.answer(decision)

@@ -15,10 +15,23 @@ from mcp_types import (
 )
 
 from holdfast.approvals.ask import NO_PERSON
-from holdfast.approvals.question import Decision, DecisionKind, Question, QuestionKind
+from holdfast.approvals.question import (
+    ONCE_ONLY,
+    Decision,
+    DecisionKind,
+    Question,
+    QuestionKind,
+)
 from holdfast.approvals.question_text import prefix_text, question_text
 
-__all__ = ["APPROVAL_META", "HUMAN_APPROVAL", "decision_of", "elicitation", "why_not_asked"]
+__all__ = [
+    "APPROVAL_META",
+    "HUMAN_APPROVAL",
+    "decision_of",
+    "elicitation",
+    "why_not_answered",
+    "why_not_asked",
+]
 
 APPROVAL_META: Final = "holdfast/approval"
 """The member of `_meta` that has the question in full."""
@@ -45,18 +58,23 @@ _TITLES: Final = {
 }
 
 
+# Answers that hold for longer than this once.
+_LONGER: Final = (DecisionKind.ACCEPT_FOR_SESSION, DecisionKind.ACCEPT_WITH_AMENDMENT)
+
+
 def why_not_asked(capabilities: ClientCapabilities | None, question: Question) -> str | None:
     """Return the refusal for a client that a question cannot be put to, or None."""
     offered = None if capabilities is None else capabilities.elicitation
     # One that names no mode can show a form.
-    if (
-        capabilities is None
-        or offered is None
-        or (offered.form is None and offered.url is not None)
-    ):
+    if offered is None or (offered.form is None and offered.url is not None):
         return _CANNOT_ASK
-    human = question.kind is QuestionKind.HUMAN_COMMAND
-    if human and HUMAN_APPROVAL not in (capabilities.experimental or {}):
+    return why_not_answered(capabilities, question)
+
+
+def why_not_answered(capabilities: ClientCapabilities | None, question: Question) -> str | None:
+    """Return the refusal for a client whose answer to a question cannot count, or None."""
+    offered = None if capabilities is None else capabilities.experimental
+    if question.kind is QuestionKind.HUMAN_COMMAND and HUMAN_APPROVAL not in (offered or {}):
         return _CANNOT_ASK_PERSON
     return None
 
@@ -100,6 +118,8 @@ def decision_of(question: Question, answer: ElicitResult) -> Decision:
     chosen = (answer.content or {}).get("decision", DecisionKind.ACCEPT.value)
     if chosen not in [kind.value for kind in _choices(question)]:
         refusal = f"the answer to the question was {chosen!r}, which was not offered"
+        if question.kind is QuestionKind.HUMAN_COMMAND and chosen in _LONGER:
+            refusal = ONCE_ONLY
         return Decision(DecisionKind.DECLINE, rejection=refusal, question_id=question.id)
     if chosen == DecisionKind.ACCEPT_WITH_AMENDMENT:
         return Decision(

@@ -44,7 +44,6 @@ from holdfast.unified_exec.starter import CLOSED, Starter
 from holdfast.unified_exec.waiting.clock import PausableClock
 from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write_wait
 
-# Only tools with approvals load this module.
 if TYPE_CHECKING:
     from holdfast.unified_exec import approval_hooks, takeover
     from holdfast.unified_exec.approval_hooks import ApprovalHooks

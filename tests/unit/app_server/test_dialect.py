@@ -8,6 +8,7 @@ import pytest
 from holdfast.app_server.dialect import APP_SERVER, DeltaEncoder
 from holdfast.errors import InvalidRequest, MalformedMessage, Overloaded
 from holdfast.protocol.command_exec import (
+    AppInitializeParams,
     CommandExecParams,
     CommandExecTerminalSize,
     ProcessSpawnParams,
@@ -27,6 +28,17 @@ def test_the_first_fault_in_the_order_of_the_message_is_told() -> None:
     assert refused({"tty": 1, "command": 2}) == "invalid type: integer `1`, expected a boolean"
     assert refused({"command": 2, "tty": 1}) == "invalid type: integer `2`, expected a sequence"
     assert refused({"tty": True}) == "missing field `command`"
+
+
+@pytest.mark.requirement("app-server.decoding")
+def test_the_capability_of_human_approval_is_a_boolean() -> None:
+    client = {"clientInfo": {"name": "a", "version": "1"}}
+    for value, named in (("x", 'string "x"'), (None, "null")):
+        wrong = {**client, "capabilities": {"requiredHumanApproval": value}}
+        text = f"invalid type: {named}, expected a boolean"
+        assert refused(wrong, AppInitializeParams) == text
+    right = {**client, "capabilities": {"requiredHumanApproval": True}}
+    APP_SERVER.decode_params(right, AppInitializeParams)
 
 
 @pytest.mark.requirement("app-server.decoding")

@@ -26,7 +26,9 @@ from holdfast.approvals import (
     PrefixRule,
     Question,
     RuleSet,
+    Ruling,
 )
+from holdfast.approvals.explain import explanation
 from holdfast.approvals.permissions import (
     denies_paths,
     escalated_context,
@@ -47,6 +49,7 @@ from holdfast.sandbox.profile.builtin import path_entry, sandbox_context, specia
 
 INSIDE = sandbox_context("workspace-write", cwd="/ws")
 DENIED = DeniedRun(what="a file", output="Read-only file system", exit_code=1)
+BIN = ":".join(dict.fromkeys(str(Path(path).resolve()) for path in ("/usr/bin", "/bin")))
 TOUCH = str(Path("/usr/bin/touch").resolve())
 PERMISSIVE = {
     "granular": {
@@ -97,6 +100,16 @@ def request(script: str = "touch x", **members: Any) -> CommandRequest:
 
 def escalated(script: str = "touch x", **members: Any) -> CommandRequest:
     return request(script, permissions="require_escalated", **members)
+
+
+@pytest.mark.parametrize("script", ["rm -rf x", "ask me", "echo '", "make x"])
+@pytest.mark.requirement("approvals.explain")
+async def test_a_question_has_the_sentence_of_an_explanation(script: str) -> None:
+    rules = RuleSet([PrefixRule(pattern=(("ask",),), ruling=Ruling.PROMPT, source="a.rules")])
+    flow, person = made(say("accept"), rules=rules, policy=UNTRUSTED)
+    clearance = await flow.admit(request(script))
+    lines = dict(explanation(clearance.request, clearance.judgement))
+    assert person.asked[0].explanation == lines["because"]
 
 
 @pytest.mark.requirement("approvals.cache.session")
@@ -282,7 +295,7 @@ async def test_a_rule_lets_out_only_what_no_command_could_ever_write() -> None:
     assert (free.sandbox, free.left_sandbox) == (None, True)
     assert free.program is not None
     assert free.argv == (TOUCH, "x")
-    assert free.program.env["PATH"] == "/usr/bin:/bin"
+    assert free.program.env["PATH"] == BIN
     # What is started has to be the program, not the shell that was asked for.
     where: dict[str, Any] = {"environment_id": "local", "cwd": "/ws", "tty": False, "sandbox": None}
     flow.verify(free, free.argv, **where)

@@ -70,6 +70,11 @@ def test_what_cannot_be_seen_is_escaped(unseen: str) -> None:
     assert visible("größer 漢字 \N{GRINNING FACE}") == "größer 漢字 \N{GRINNING FACE}"
 
 
+def test_marks_that_are_piled_up_are_escaped() -> None:
+    assert visible("e\u0301 \u0e1b\u0e31\u0e49") == "e\u0301 \u0e1b\u0e31\u0e49"
+    assert visible("a" + "\u0300" * 5) == "a" + "\u0300" * 3 + "\\u0300" * 2
+
+
 def test_blanks_that_move_the_rest_out_of_sight_are_counted() -> None:
     assert shown_lines("ls" + " " * 300 + "; rm -rf ~") == ["ls <300 blanks> ; rm -rf ~"]
     assert shown_lines("ls" + " " * 20 + "x") == ["ls" + " " * 20 + "x"]
@@ -88,9 +93,19 @@ def test_of_a_long_text_the_missing_middle_is_said() -> None:
 def test_of_many_lines_the_missing_ones_are_said() -> None:
     lines = shown_lines("\n".join(str(number) for number in range(1_000)))
     assert (lines[0], lines[-1]) == ("| 0", "| 999")
-    missing = 1_000 - (SHOWN_LINES * 2 // 3) - SHOWN_LINES // 3
-    assert f"… {missing} lines are not shown" in lines
-    assert len(lines) == SHOWN_LINES
+    missing = 1_000 - (len(lines) - 1)
+    assert f"… {missing * 3} characters in {missing} lines are not shown" in lines
+    assert SHOWN_LINES - 3 < len(lines) <= SHOWN_LINES
+    few = "\n".join(f"{number} {'x' * 30}" for number in range(390))
+    assert shown_lines(few) == [f"| {line}" for line in few.split("\n")]
+
+
+def test_empty_lines_take_no_room_from_what_is_between_them() -> None:
+    empty = "\n" * 30_000
+    lines = shown_lines(f"echo a{empty}rm -rf ~{empty}echo b")
+    assert lines == [
+        *("| echo a", "… 29999 empty lines", "| rm -rf ~", "… 29999 empty lines", "| echo b"),
+    ]
 
 
 def test_a_text_cannot_forge_what_is_said_about_it() -> None:
@@ -159,7 +174,7 @@ def test_files_inside_are_shown_as_far_as_they_fit() -> None:
     assert details(asked) == ["add /ws/a to /ws/b", "| +1", "and 2 more inside"]
     lines = details(question(kind=QuestionKind.FILE_CHANGE, files=(large,)))
     assert lines[0] == "add /ws/l"
-    assert any(line.endswith("lines are not shown") for line in lines)
+    assert any(line.endswith("lines are not shown") for line in lines[1:-1])
     assert lines[-1] == "… 7 characters are not shown"
     lines = details(question(kind=QuestionKind.FILE_CHANGE, files=(small, unshown)))
     assert lines == ["add /ws/a to /ws/b", "| +1", "and 1 more inside"]

@@ -124,7 +124,9 @@ def test_a_question_for_a_person_is_put_to_clients_that_ask_one() -> None:
     assert why_not_asked(ClientCapabilities.model_validate(formless), human) is not None
     for chosen in ("acceptForSession", "acceptWithExecpolicyAmendment"):
         answer = ElicitResult(action="accept", content={"decision": chosen})
-        assert decision_of(human, answer).kind is DecisionKind.DECLINE
+        decision = decision_of(human, answer)
+        assert decision.kind is DecisionKind.DECLINE
+        assert decision.rejection == "Managed command policy requires a one-time human approval."
 
 
 def test_an_unknown_kind_is_asked_about_and_not_remembered() -> None:
