@@ -24,7 +24,7 @@ from holdfast.protocol.process import (
 )
 from holdfast.rpc.encode import encode_notification, encode_output, output_prefix
 from holdfast.server.principals import Usage
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 
 __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exited_event"]
 
@@ -66,7 +66,7 @@ class Owner(Protocol):
         """True for a Holdfast client, which sends `process/ack`."""
 
     @property
-    def admission(self) -> Admission:
+    def credential(self) -> Credential:
         """The principal and the secret of the client."""
 
     @property
