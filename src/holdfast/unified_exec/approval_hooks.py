@@ -301,6 +301,7 @@ def _patched_files(plan: PatchPlan, access: WriteAccess) -> tuple[PatchedFile, .
                 path=change.path.native,
                 move_to=None if change.move_to is None else target.native,
                 leads_to=None if change.real == target else change.real.native,
+                replaces=change.replaces,
                 outside=not all(access.may_write(path.native) for path in change.touches),
                 hunks=hunk_text(change.hunk),
             )

@@ -132,11 +132,14 @@ async def test_a_question_shows_what_a_patch_changes_outside_first(tmp_path: Pat
     (outside / "f").write_text("a\nb\n")
     (inside / "gone").symlink_to(outside / "f")
     (inside / "moved").write_text("a\n")
+    for name in ("m", "old"):
+        (outside / name).write_text("before\n")
     parts = [
         *(added(f"n{number}", *["x"] * 100) for number in range(30)),
         added("in/l/evil", "evil"),
         f"*** Update File: {outside}/f\n@@ a\n-b\n+B",
         f"*** Update File: moved\n*** Move to: {outside}/m\n@@\n-a\n+b",
+        added(outside / "old", "new"),
         "*** Delete File: gone",
     ]
     (inside / "in").mkdir()
@@ -156,8 +159,10 @@ async def test_a_question_shows_what_a_patch_changes_outside_first(tmp_path: Pat
         "| +evil",
         f"update {outside}/f",
         *("| @@ a", "| -b", "| +B"),
-        f"update {inside}/moved to {outside}/m",
+        f"update {inside}/moved to {outside}/m, in place of another file",
         *("| @@", "| -a", "| +b"),
+        f"add {outside}/old, in place of another file",
+        "| +new",
         # The link is removed, which is inside; what it leads to stays.
         "and 31 more inside",
         "Asked because: it writes what its sandbox does not let it write",
