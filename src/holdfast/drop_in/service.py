@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import Enforcement, ProcessLimits
+from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
@@ -238,7 +239,7 @@ class ShellServer:
             await self._send(connection, table, handed.descriptors, fillers=fillers)
             handed.sent()
             with StderrFile(caller.pid) as stderr:
-                await self._follow(connection, caller, handed, limits, stderr, sandbox.enforcement)
+                await self._follow(connection, caller, handed, limits, stderr, sandbox.reasons)
         finally:
             handed.close()
 
@@ -249,7 +250,7 @@ class ShellServer:
         handed: DelegatedStart,
         limits: ProcessLimits | None,
         stderr: StderrFile,
-        enforcement: Enforcement,
+        reasons: Mapping[str, str],
     ) -> None:
         """Follow a command until it exits, or until its launcher has ended."""
         listening = asyncio.create_task(_pass_signals(connection, caller, handed))
@@ -263,7 +264,7 @@ class ShellServer:
                 await handed.abandon()
                 return
             status, text = running.result()
-            text = text or stderr.denial(status, enforcement, caller.cwd)
+            text = text or stderr.denial(status, reasons, caller.cwd)
         finally:
             for task in (listening, running):
                 task.cancel()
