@@ -254,7 +254,7 @@ def test_settings_in_a_home_leave_room_for_those_of_other_programs(
         write(ws, ".config/holdfast/mcp.toml")
     with pytest.raises(OperationFailed, match="settings"):
         allowed.create_directory(f"{ws}/.cache/holdfast/x", recursive=True, follow_symlinks=True)
-    with pytest.raises(OSError, match="Resource busy|Device or resource busy"):
+    with pytest.raises(OSError, match="busy"):
         allowed.remove(f"{ws}/.config", recursive=True, force=False, follow_symlinks=True)
 
 
