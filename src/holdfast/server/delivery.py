@@ -236,6 +236,7 @@ def exited_event(process_id: str, seq: int, verdict: Verdict, *, complete: bool)
         seq=seq,
         exit_code=-1 if verdict.exit_code is None else verdict.exit_code,
         sandbox_denied=verdict.denial is not None,
+        denied_because=UNSET if verdict.denial is None else verdict.denial.reason or UNSET,
         limit=UNSET if verdict.limit is None else verdict.limit.value,
         detail=(verdict.detail or UNSET) if complete or by_limit else UNSET,
         reason=verdict.reason.value if complete else UNSET,

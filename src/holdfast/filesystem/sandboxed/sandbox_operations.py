@@ -204,5 +204,6 @@ def _facts() -> PolicyInputs:
         uid=os.getuid(),
         reachable=hidden.reachable,
         own=hidden.own,
+        makes=True,
         disk=_DISK,
     )
