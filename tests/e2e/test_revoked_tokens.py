@@ -88,7 +88,8 @@ async def test_connections_sessions_and_processes_end(
             for ending in endings:
                 await ending.wait()
             assert said(caplog) == ["token revoked principal=ci connections=1 sessions=2"]
-            assert [one.principal for one in server.state.connections] == ["alice"]
+            # One whose token has another name now may come back, but not to its session.
+            assert "ci" not in {one.principal for one in server.state.connections}
             assert len(server.state.sessions) == 1
             await ci.aclose()
             await kept.write(b"still here\n")
