@@ -4,12 +4,13 @@ import hmac
 import subprocess
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 
 import pytest
 
 from holdfast.protocol.methods import METHODS
 from holdfast.rpc.params import decode_params
-from holdfast.server.auth import Unauthorized, check_tokens
+from holdfast.server.auth import AuthOptions, Unauthorized, check_tokens, make_check
 from holdfast.token_file import NamedToken
 from tests.attack.authentication import attack_authentication
 from tests.attack.exhaustion import ATTACKS, attack_exhaustion
@@ -75,6 +76,12 @@ def test_all_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatc
         except Unauthorized:
             assert token not in ("token-of-a", "token-of-ccc")
         assert lengths == [(32, 32)] * 3
+    digest = sha256(b"the-token").hexdigest()
+    capability = make_check(AuthOptions(mode="capability-token", token_sha256=digest))
+    assert capability is not None
+    lengths.clear()
+    capability("Bearer the-token")
+    assert lengths == [(32, 32)]
 
 
 @pytest.mark.timeout(120)

@@ -754,6 +754,52 @@ def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) 
     assert [(done.stdout, done.returncode) for done in inside] == [(b"", 2)] * 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_gets_no_answer(tmp_path: Path) -> None:
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+    script = (
+        "import socket, sys\n"
+        "line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "try:\n"
+        "    line.connect(sys.argv[1])\n"
+        "    print(line.recv(100))\n"
+        "except PermissionError:\n"
+        "    print('no way')\n"
+    )
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    shell = Shell(tmp_path / "sh")
+    path = shell.paths.socket
+    line = ["/usr/bin/python3", "-I", "-c", script, str(path)]
+    try:
+        assert shell.run("-c", "true", cwd=tmp_path).returncode == 0  # the server is there
+        assert path.stat().st_mode & 0o777 == 0o600
+        for said in (b"no way\n", b"b''\n"):
+            done = subprocess.run(line, capture_output=True, timeout=LIMIT, check=False, **nobody)
+            assert (done.stdout, done.stderr) == (said, b"")
+            # Even if the modes let it pass.
+            path.parent.chmod(0o711)
+            path.chmod(0o666)
+    finally:
+        shell.close()
+
+
+def test_the_content_of_a_file_is_in_no_message(shell: Shell, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.toml"
+    secret.write_text("password of the database\n")
+    rules = tmp_path / "secret.rules"
+    rules.write_text("password of the database\n")
+    for env in (
+        {"HOLDFAST_SH_SANDBOX": str(secret)},
+        {"HOLDFAST_SH_RULES": str(rules), "HOLDFAST_SH_POLICY": "never"},
+        {"HOLDFAST_SH_CONFIG": str(secret)},
+    ):
+        done = shell.run("-c", "echo ran", cwd="/", env=env)
+        assert done.returncode == 126
+        assert b"secret." in done.stderr  # the name of the file
+        assert b"password" not in done.stderr
+
+
 def test_children_that_the_caller_ignores_do_not_matter(shell: Shell, tmp_path: Path) -> None:
     done = subprocess.run(
         [shell.path, "-c", "(exit 3); echo $?; exit 4"],

@@ -396,6 +396,45 @@ async def test_another_user_cannot_connect(bridge: Start) -> None:
     assert mode(first.folder / "socket") == 0o600
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+async def test_another_user_who_reaches_the_socket_is_refused(bridge: Start) -> None:
+    """The mode of the directory is not all that keeps others out."""
+    first = await bridge("--keep")
+    await first.kept()
+    let_pass(first.folder)
+    (first.folder / "socket").chmod(0o666)
+    script = (
+        "import os, socket, sys\n"
+        f"os.setgroups([]); os.setresgid({NOBODY}, {NOBODY}, {NOBODY});"
+        f" os.setresuid({NOBODY}, {NOBODY}, {NOBODY})\n"
+        "line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "line.connect(sys.argv[1] + '/socket')\n"
+        "try:\n"
+        "    socket.send_fds(line, [sys.argv[2].encode()], [0, 1, 2])\n"
+        "    print(line.recv(100))\n"
+        "except OSError as error:\n"
+        "    print(b'')\n"
+    )
+    other = await asyncio.create_subprocess_exec(
+        *("python3", "-I", "-c", script, str(first.folder), first.token), stdout=subprocess.PIPE
+    )
+    out, _ = await other.communicate()
+    assert out == b"b''\n"
+
+
+async def test_the_token_is_on_no_disk_and_on_no_command_line(bridge: Start) -> None:
+    first = await bridge("--keep")
+    await first.kept()
+    second = await bridge("--keep")
+    await second.kept()
+    assert first.token != second.token
+    for pid in (first.process.pid, *first.server()):
+        for file in ("cmdline", "environ"):
+            assert first.token.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
+    for path in first.folder.iterdir():
+        assert path.is_socket() or first.token.encode() not in path.read_bytes()
+
+
 # -- what was planted
 
 

@@ -107,6 +107,16 @@ async def test_another_user_neither_finds_nor_reads_the_token(
     assert done.stdout == b"no\nno\n", done
 
 
+def test_the_token_is_on_no_command_line_and_in_no_variable(
+    served: ServerProcess, environ: dict[str, str]
+) -> None:
+    token = find_token(served.url, environ)
+    assert token is not None
+    for pid in (served.pid, served.serving_pid):
+        for file in ("cmdline", "environ"):
+            assert token.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
+
+
 async def test_pages_for_operators(served: ServerProcess, environ: dict[str, str]) -> None:
     for path in ("/readyz", "/healthz"):
         assert (await http(served.url, path)).status == 200

@@ -113,7 +113,7 @@ async def test_what_can_be_enforced_is_tried_out_once(
 
 
 async def test_without_a_launcher_a_profile_is_refused(
-    monkeypatch: pytest.MonkeyPatch, ws: Path
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ws: Path
 ) -> None:
     monkeypatch.setattr(launcher_module, "_FIXED_PATHS", ())
     sandboxes = Sandboxes(environ={"PATH": ""})
@@ -122,6 +122,7 @@ async def test_without_a_launcher_a_profile_is_refused(
         await sandboxes.get(managed(writable(ws)), cwd="/", env={})
 
     assert os.listdir(ws) == []
+    assert "no sandbox can be enforced here: bubblewrap is not install" in caplog.text
 
 
 async def test_a_rule_that_cannot_be_kept_is_told(sandboxes: Sandboxes, ws: Path) -> None:

@@ -43,6 +43,16 @@ def test_the_full_isolation_works_here() -> None:
     assert any("root" in gap for gap in support.gaps) is (os.geteuid() == 0)
 
 
+def test_devices_that_root_cannot_make_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.sandbox.bubblewrap.support.need_devices", lambda: True)
+    monkeypatch.setattr("holdfast.sandbox.bubblewrap.support.may_make_devices", lambda: False)
+
+    support = probe_support()
+
+    assert not support.own_devices
+    assert any("/dev/null and alike can be changed" in gap for gap in support.gaps)
+
+
 def test_without_a_launcher_there_is_no_isolation(bwrap: dict[str, str]) -> None:
     support = probe_support(bwrap)
 

@@ -1,5 +1,6 @@
 """Clients that a listener lets in, from the options of a server."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from holdfast.server.entrance import (
     make_entrance,
 )
 from holdfast.server.listen import parse_listen_url
+from holdfast.token_file import new_token
 
+PEM = Path(__file__).parents[1] / "http" / "localhost.pem"
 NO_AUTH = AuthOptions()
 LOOPBACK = "ws://127.0.0.1:0"
 NETWORK = "ws://0.0.0.0:0"
@@ -100,12 +103,43 @@ def test_tokens_in_the_clear_on_the_network_are_worth_a_warning() -> None:
     assert "in the clear" in warning
 
 
-def test_each_server_has_a_token_of_its_own() -> None:
-    check = entrance().check
-    assert check is not None
+def test_each_server_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[str] = []
+
+    def noted() -> str:
+        tokens.append(new_token())
+        return tokens[-1]
+
+    monkeypatch.setattr("holdfast.server.entrance.new_token", noted)
+    first, second = entrance().check, entrance().check
+    assert [len(bytes.fromhex(token)) for token in tokens] == [32, 32]
+    assert first is not None
+    assert second is not None
+    first(f"Bearer {tokens[0]}")
+    second(f"Bearer {tokens[1]}")
+    for check, token in ((first, tokens[1]), (second, tokens[0])):
+        with pytest.raises(Unauthorized):
+            check(f"Bearer {token}")
+    check = first
     for header in (None, "Bearer x", "Basic x"):
         with pytest.raises(Unauthorized):
             check(header)
+
+
+def test_files_of_secrets_are_named_to_sandboxes(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of 32 letters, at the least")
+    for auth in (
+        AuthOptions(mode="capability-token", token_file=str(secret)),
+        AuthOptions(mode="signed-bearer-token", shared_secret_file=str(secret)),
+    ):
+        assert entrance(auth=auth).hidden.secrets == (str(secret),)
+    tokens = str(tmp_path / "tokens")
+    assert entrance(token_file=tokens).hidden.secrets == (tokens,)
+    key = tmp_path / "key.pem"
+    shutil.copy(PEM, key)
+    key.chmod(0o600)
+    assert entrance(tls_cert=str(PEM), tls_key=str(key)).hidden.secrets == (str(key),)
 
 
 def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -> None:
