@@ -53,9 +53,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.together]
 def each_in_a_sandbox() -> Iterator[object]:
     for attempt in ALL:
         for profile in attempt.profiles:
-            marks = [pytest.mark.xfail(reason=attempt.gap)] if attempt.gap else []
+            gap = [pytest.mark.xfail(reason=attempt.gap)] if attempt.gap else []
             identity = f"{attempt.family}-{attempt.name}-{profile}"
-            yield pytest.param(attempt, profile, id=identity, marks=marks)
+            yield pytest.param(attempt, profile, id=identity, marks=[*gap, *attempt.marks])
 
 
 @pytest.mark.parametrize("attempt", ALL, ids=lambda attempt: f"{attempt.family}-{attempt.name}")

@@ -5,6 +5,7 @@ import fcntl
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from tests.e2e.shells import Shell
 from tests.e2e.terminals import CTRL_C, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until
-from tests.e2e.wire import HOLDFAST, LIMIT, serving
+from tests.e2e.wire import HOLDFAST, LIMIT, children, serving
 
 SANDBOXES = ["none", "workspace-write"]
 
@@ -387,6 +388,34 @@ def test_the_launcher_is_bash_inside(shell: Shell, tmp_path: Path, profile: str)
     line = f"bash -c 'echo by path'; {shell.path} -c 'echo by name; exit 3'"
     done = shell.run("-c", line, cwd=tmp_path, env=env, sandbox=profile)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"by path\nby name\n", b"")
+
+
+def test_a_caller_in_a_sandbox_becomes_bash_there(shell: Shell, tmp_path: Path) -> None:
+    """A launcher by another name asks the server, where the network lets it."""
+    shutil.copy(shell.path, tmp_path / "other")
+    profile = tmp_path / "open.toml"
+    profile.write_text(
+        'network = "enabled"\nfile_system = { entries = [{ path = ":root", access = "read" },'
+        ' { path = ":project_roots", access = "write" }] }\n'
+    )
+    line = f"./other -c 'echo $0; echo x > {tmp_path.parent}/escaped' bash; echo $?"
+    done = shell.run("-c", line, cwd=tmp_path, sandbox=str(profile))
+    assert done.stdout == b"bash\n1\n"
+    assert b"Read-only file system" in done.stderr
+    done = shell.run("-c", line, cwd=tmp_path)
+    assert done.stdout == b"126\n"
+    assert b"cannot be reached" in done.stderr
+    assert not (tmp_path.parent / "escaped").exists()
+
+
+def test_a_command_is_no_child_of_the_server(shell: Shell, tmp_path: Path) -> None:
+    with shell.start("-c", "echo started; read line", cwd=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        pids = shell.server_pids()
+        assert pids
+        assert [child for pid in pids for child in children(pid) if child not in pids] == []
+        process.communicate(b"\n", timeout=LIMIT)
 
 
 # -- policies

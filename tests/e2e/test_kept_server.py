@@ -428,11 +428,10 @@ async def test_the_token_is_on_no_disk_and_on_no_command_line(bridge: Start) -> 
     second = await bridge("--keep")
     await second.kept()
     assert first.token != second.token
-    for pid in (first.process.pid, *first.server()):
-        for file in ("cmdline", "environ"):
-            assert first.token.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
-    for path in first.folder.iterdir():
-        assert path.is_socket() or first.token.encode() not in path.read_bytes()
+    processes = [Path(f"/proc/{pid}") for pid in (first.process.pid, *first.server())]
+    files = [path / name for path in processes for name in ("cmdline", "environ")]
+    files += [path for path in first.folder.iterdir() if not path.is_socket()]
+    assert not any(first.token.encode() in path.read_bytes() for path in files)
 
 
 # -- what was planted

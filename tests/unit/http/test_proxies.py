@@ -42,6 +42,15 @@ def test_in_a_cgi_program_a_header_of_the_caller_is_no_proxy() -> None:
     assert found("http://h/", **environ) is None
 
 
+def test_the_variables_are_read_once() -> None:
+    environ = {"HTTP_PROXY": "http://a:1"}
+    proxies = Proxies(environ)
+    environ["HTTP_PROXY"] = "http://b:2"
+    proxy = proxies.find(Url.parse("http://h/"))
+    assert proxy is not None
+    assert proxy.url.host == "a"
+
+
 def test_credentials_are_for_the_proxy() -> None:
     proxy = Proxies({"HTTP_PROXY": "http://u:p@a:1"}).find(Url.parse("http://h/"))
     assert proxy is not None
