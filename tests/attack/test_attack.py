@@ -59,6 +59,7 @@ def test_nobody_gets_in_without_the_right_to() -> None:
     assert 0 < figures.let_in < 150  # the changes are neither all harmless nor all fatal
 
 
+@pytest.mark.requirement("security.token.constant-time")
 def test_all_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[tuple[int, int]] = []
     compare: Callable[[bytes, bytes], bool] = hmac.compare_digest
@@ -89,6 +90,7 @@ async def test_races_leave_and_double_nothing() -> None:
     await attack_races(count=40, seed=2026)
 
 
+@pytest.mark.requirement("security.others.attacks")
 @pytest.mark.timeout(120)
 async def test_what_is_used_up_is_given_back() -> None:
     found = await attack_exhaustion(count=1, seed=2026)

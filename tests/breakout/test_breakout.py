@@ -79,6 +79,7 @@ async def test_it_gets_through_without_a_sandbox(
     assert became == THROUGH
 
 
+@pytest.mark.requirement("security.sandbox.breakout")
 @pytest.mark.parametrize(("attempt", "profile"), list(each_in_a_sandbox()))
 async def test_it_is_stopped_in_a_sandbox(
     attempt: Attempt,
@@ -113,6 +114,7 @@ print("THROUGH")
 """
 
 
+@pytest.mark.requirement("security.sandbox.pairs")
 @pytest.mark.parametrize("profile", sorted(PROFILES.keys() - {"read-only", "reopened", "crossing"}))
 async def test_a_sandbox_does_not_stop_what_the_profile_allows(
     profile: str, backend: LocalBackend, ground: Prepared

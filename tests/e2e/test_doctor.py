@@ -49,6 +49,7 @@ def test_a_doctor_can_be_asked_by_a_program(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.requirement("security.sandbox.explained")
 @pytest.mark.slow
 def test_a_profile_is_explained(tmp_path: Path) -> None:
     workspace = tmp_path / "work"

@@ -335,6 +335,7 @@ def test_a_denial_of_the_network_is_one_line(shell: Shell, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.requirement("security.shell.confines")
 def test_files_outside_of_the_folder_cannot_be_written(shell: Shell, tmp_path: Path) -> None:
     outside = Path.home() / f".holdfast-test-{os.getpid()}"
     done = shell.run("-c", f"echo no > {outside}", cwd=tmp_path)
@@ -374,11 +375,13 @@ def test_a_limit_of_open_files_is_kept(shell: Shell, sandbox: str, tmp_path: Pat
     assert done.stdout == b"77\n"
 
 
+@pytest.mark.requirement("security.shell.inside")
 def test_a_shell_inside_of_a_shell_has_another(shell: Shell, tmp_path: Path) -> None:
     done = shell.run("-c", '$SHELL -c "echo inner"; echo $SHELL', cwd=tmp_path)
     assert done.stdout == b"inner\n/bin/bash\n"
 
 
+@pytest.mark.requirement("security.shell.inside")
 @pytest.mark.parametrize("profile", ["workspace-write", "read-only"])
 def test_the_launcher_is_bash_inside(shell: Shell, tmp_path: Path, profile: str) -> None:
     # As for an agent that finds its shell in PATH.
@@ -390,6 +393,7 @@ def test_the_launcher_is_bash_inside(shell: Shell, tmp_path: Path, profile: str)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"by path\nby name\n", b"")
 
 
+@pytest.mark.requirement("security.shell.inside")
 def test_a_caller_in_a_sandbox_becomes_bash_there(shell: Shell, tmp_path: Path) -> None:
     """A launcher by another name asks the server, where the network lets it."""
     shutil.copy(shell.path, tmp_path / "other")
@@ -408,6 +412,7 @@ def test_a_caller_in_a_sandbox_becomes_bash_there(shell: Shell, tmp_path: Path) 
     assert not (tmp_path.parent / "escaped").exists()
 
 
+@pytest.mark.requirement("security.shell.answers")
 def test_a_command_is_no_child_of_the_server(shell: Shell, tmp_path: Path) -> None:
     with shell.start("-c", "echo started; read line", cwd=tmp_path) as process:
         assert process.stdout is not None
@@ -585,6 +590,7 @@ def on_terminal(shell: Shell, folder: Path, *args: str) -> list[str]:
     return ["/bin/sh", "-c", f'cd {folder} && exec "$0" "$@"', shell.path, *args]
 
 
+@pytest.mark.requirement("security.shell.terminal")
 def test_an_interactive_shell_has_job_control(shell: Shell, sandbox: str, tmp_path: Path) -> None:
     env = shell.env | {"HOLDFAST_SH_SANDBOX": sandbox, "PS1": "$ ", "TERM": "dumb"}
     command = on_terminal(shell, tmp_path, "--norc", "--noprofile", "-i")
@@ -655,6 +661,7 @@ def test_the_end_of_the_terminal_is_the_end_of_the_shell(
         assert screen.process.wait(LIMIT * 2) == expected
 
 
+@pytest.mark.requirement("security.shell.terminal")
 def test_a_command_on_a_terminal_cannot_signal_the_group_outside(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -714,6 +721,7 @@ def test_many_first_calls_start_one_server_which_ends_without_callers(tmp_path: 
         shell.close()
 
 
+@pytest.mark.requirement("security.shell.closed")
 def test_a_server_that_cannot_start_runs_nothing(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "bash")
     shell.paths.lock.mkdir()
@@ -724,6 +732,7 @@ def test_a_server_that_cannot_start_runs_nothing(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.requirement("security.shell.private")
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "open"
     home.mkdir(mode=0o755)
@@ -751,6 +760,7 @@ def test_a_line_runs_in_a_named_environment(shell: Shell, tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (3, b"x\nin"), done.stderr
 
 
+@pytest.mark.requirement("security.own.settings")
 def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> None:
     # The workspace is the home of the user, in which everything is.
     home = tmp_path / "home"
@@ -783,6 +793,7 @@ def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) 
     assert [(done.stdout, done.returncode) for done in inside] == [(b"", 2)] * 2
 
 
+@pytest.mark.requirement("security.shell.users")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_gets_no_answer(tmp_path: Path) -> None:
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}
@@ -813,6 +824,7 @@ def test_another_user_gets_no_answer(tmp_path: Path) -> None:
         shell.close()
 
 
+@pytest.mark.requirement("security.shell.answers")
 def test_the_content_of_a_file_is_in_no_message(shell: Shell, tmp_path: Path) -> None:
     secret = tmp_path / "secret.toml"
     secret.write_text("password of the database\n")
@@ -861,6 +873,7 @@ def test_a_folder_may_have_any_name(shell: Shell, tmp_path: Path, name: str) -> 
     assert (folder / "made").exists()
 
 
+@pytest.mark.requirement("security.shell.containers")
 def test_a_caller_in_another_container_is_refused(shell: Shell, tmp_path: Path) -> None:
     shell.run("-c", "true", cwd=tmp_path)  # the server is here
     line = ["unshare", "-rm", shell.path, "-c", "echo ran"]

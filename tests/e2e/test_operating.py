@@ -98,6 +98,7 @@ def path(name: Path | str) -> str:
     return str(PathUri.from_path(str(name)))
 
 
+@pytest.mark.requirement("security.session.id", "security.log.contents")
 async def test_a_server_tells_what_happens_and_keeps_what_is_none_of_anybodys_business(
     tmp_path: Path,
 ) -> None:

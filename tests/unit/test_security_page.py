@@ -57,6 +57,17 @@ def test_every_sentence_is_quoted_or_explains(page: list[str]) -> None:
     assert quoted.intersection(explained) == set()
 
 
+@pytest.mark.requirement(
+    "security.tls.handshakes",
+    "security.sandbox.recent",
+    "security.others.turns",
+    "security.others.files",
+    "security.others.starts",
+    "security.others.input",
+    "security.others.requests",
+    "security.others.watches",
+    "security.http.body",
+)
 def test_the_bounds_are_those_of_the_code(page: list[str]) -> None:
     mebibyte, milliseconds = 1 << 20, 1000
     for bound in (
@@ -89,6 +100,7 @@ def test_the_bounds_are_those_of_the_code(page: list[str]) -> None:
         assert any(bound in sentence for sentence in page), bound
 
 
+@pytest.mark.requirement("env.reserved", "http.request.variables.secret")
 @pytest.mark.parametrize(
     ("start", "variables"),
     [
@@ -133,6 +145,7 @@ WRAPPERS = (
 )
 
 
+@pytest.mark.requirement("approvals.evasions.noticed")
 def test_wrappers_are_looked_through(page: list[str]) -> None:
     listed = [one for one in page if one.startswith(WRAPPERS)]
     assert len(listed) == len(WRAPPERS)

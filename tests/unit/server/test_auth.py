@@ -333,7 +333,7 @@ def test_any_signed_token_is_taken_or_refused(
 # After a reload.
 
 
-@pytest.mark.requirement("auth.revoked")
+@pytest.mark.requirement("auth.revoked", "security.jwt.open")
 def test_a_credential_holds_as_long_as_its_secret_and_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "token").exists()
 
 
+@pytest.mark.requirement("security.token-file.made", "security.token-file.refused")
 def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
     made = tmp_path / "made"
     assert entrance(token_file=str(made)).check is not None
@@ -69,6 +70,7 @@ def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
     assert "the token of `ci` has fewer than 16 letters" in refusal(token_file=str(short))
 
 
+@pytest.mark.requirement("security.token.needed")
 def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
     assert entrance().check is not None
     assert entrance(NETWORK).check is not None
@@ -89,6 +91,7 @@ def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
     assert entrance("unix:///x").warnings == ()
 
 
+@pytest.mark.requirement("security.token.made")
 def test_a_server_of_http_is_no_exception() -> None:
     made = make_entrance(
         EntranceOptions(makes_token=True), AuthOptions(), [parse_listen_url(HTTP, scheme="http")]
@@ -103,6 +106,7 @@ def test_tokens_in_the_clear_on_the_network_are_worth_a_warning() -> None:
     assert "in the clear" in warning
 
 
+@pytest.mark.requirement("security.token.made")
 def test_each_server_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens: list[str] = []
 
@@ -126,6 +130,7 @@ def test_each_server_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
             check(header)
 
 
+@pytest.mark.requirement("security.servers.options")
 def test_files_of_secrets_are_named_to_sandboxes(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a secret of 32 letters, at the least")
@@ -153,6 +158,7 @@ def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -
     assert entrance(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
 
 
+@pytest.mark.requirement("security.token-file.names")
 def test_names_of_tokens_are_principals(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.touch(0o600)

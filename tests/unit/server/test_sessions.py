@@ -339,6 +339,7 @@ async def test_a_session_is_kept_for_80_seconds() -> None:
         sessions.resume(session.id, Owner())
 
 
+@pytest.mark.requirement("security.session.silent")
 @pytest.mark.virtual_time
 async def test_the_session_of_a_silent_client_is_kept_for_300_seconds() -> None:
     sessions = Sessions(ProcessRegistry)
