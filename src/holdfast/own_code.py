@@ -97,7 +97,8 @@ def _places() -> list[str]:
         # A module may define these names as anything.
         listed = below if isinstance(below, Iterable) else ()
         places = [getattr(module, "__file__", None)] if below is None else list(listed)
-        found += _absolute(place for place in places if isinstance(place, str))
+        # Names such as `<stdin>` are no paths.
+        found += (one for one in places if isinstance(one, str) and one.startswith("/"))
     return found
 
 
