@@ -40,7 +40,7 @@ _ONE_LIMIT = 5.0
 """Seconds for one script alone."""
 
 _OUTPUT_AS_COMMAND = re.compile(r"(\$\(|`)[^|;&]*?\b(print|printf|echo|cat|tee)\b[^)`]*")
-_RUNS_TEXT = re.compile(r"eval|sh|source|\. ")
+_RUNS_TEXT = re.compile(r"eval +[^&]|sh\b(?! +-c)|source|\. ")
 
 _LINKED = ("cat", "tee", "env", "nohup", "nice", "timeout", "sh", "dash", "bash", "zsh")
 
