@@ -237,9 +237,9 @@ class Lexer:
             try:
                 pieces += self._read_parameter(depth, quoted=quoted)
             except ScriptSyntaxError as error:
+                # In an expansion, not every shell takes a quote or a sign for one.
                 doubtful = error.position != start - 1 or signs.QUOTE.search(self._text, start)
                 if self._posix and doubtful:
-                    # In an expansion, not every shell takes a quote or a sign for one.
                     raise AmbiguousError(str(error)) from error
                 raise
         elif char == "[":

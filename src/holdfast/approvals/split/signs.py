@@ -90,8 +90,10 @@ DEFAULT = re.compile(rf"{_PARAMETER}(?::?[-=+]|::=)|[=~^+#!]*:[-=+]")
 DEFAULT_OF_MEMBER = re.compile(r":?[-=+]|::=")
 # ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
 PATTERN_OPERATOR = re.compile(_PARAMETER + r"(?:\[[^]]*\])?[#%/^,]")
+# ${name/*/text}: the pattern matches a variable that is not set.
+_EMPTY_PATTERN = _PARAMETER + r"(?:\[[^]]*\])?//?[#%]?\**/(?!\})"
 # A name and what may follow it; anything else is a form that only some shells have.
-NAMED = re.compile(_PARAMETER + r"(?=[}:#%/^,@*\[?]|\Z)|[#!]\}")
+NAMED = re.compile(rf"(?!{_EMPTY_PATTERN}){_PARAMETER}" + r"(?=[}:#%/^,@*\[?]|\Z)|[#!]\}")
 # Characters that end the word in $[…] for a shell without that arithmetic.
 IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
 # Signs in ((…)) that change how lines are read where it is two subshells.
