@@ -133,6 +133,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("bash", ">&'$(rm -f x)'"),
         ("sh", "((1 << E))\n'\nE\nrm -f x\n#'"),
         ("zsh", "<->|rm -f x"),
+        ("zsh", "{3<&0 rm -f x}"),
         ("zsh", "${NOTHING///rm} -f x"),
         ("bash", "${NOTHING/*/rm} -f x"),
         ("zsh", "print '<<a case a in a) rm -f x;; esac' | zsh"),

@@ -282,10 +282,11 @@ class _CommandListReader:
                 raise AmbiguousError("shells disagree about an index with blanks")
             if _READING_VARIABLE.match(word.text) is not None:
                 raise AmbiguousError("a variable changes how lines are read")
-        if text is not None and lexer.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
-            if not words and text[0] == "{":
+        if text and lexer.char in ("<", ">"):
+            if not words and text[0] == "{" and text != "{":
                 raise AmbiguousError("shells disagree about a brace before a redirection")
-            return
+            if _DESCRIPTOR.fullmatch(text):
+                return
         leading = all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words)
         if self._started and leading and (text in _OPENERS or text in _COMPOUND):
             # Not reserved after an assignment or a redirection, except for zsh.
