@@ -412,6 +412,32 @@ def test_a_forbidden_command_is_told_in_one_line(shell: Shell, rules: str, tmp_p
     assert shell.run("-c", "echo ran", cwd=tmp_path, env=env).stdout == b"ran\n"
 
 
+@pytest.mark.requirement("approvals.split.arguments")
+@pytest.mark.parametrize(
+    "options", [("-login",), ("-norc", "-noprofile"), ("-rcfile", "f"), ("-init-file", "f")]
+)
+def test_a_line_behind_long_options_with_one_dash_is_looked_at(
+    shell: Shell, rules: str, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    env = {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    done = shell.run(*options, "-c", "echo ran; dd --help", cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (126, b"")
+    assert done.stderr.startswith(b"holdfast-sh: denied by the policy: ")
+    assert shell.run(*options, "-c", "echo ran", cwd=tmp_path, env=env).stdout == b"ran\n"
+
+
+@pytest.mark.requirement("approvals.decide.syntax")
+def test_a_line_that_cannot_be_parsed_is_refused_with_its_error(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    env = {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    done = shell.run("-c", "echo ran; echo )", cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (126, b"")
+    assert b"cannot be parsed: line 1, column 16: `)` closes nothing" in done.stderr
+    # Without a policy the shell itself finds out.
+    assert b"syntax error" in shell.run("-c", "echo ran; echo )", cwd=tmp_path).stderr
+
+
 def test_without_a_terminal_nobody_is_asked(shell: Shell, rules: str, tmp_path: Path) -> None:
     env = {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
     done = shell.run("-c", "touch made", cwd=tmp_path, env=env)
