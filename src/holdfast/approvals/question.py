@@ -103,6 +103,8 @@ class PatchedFile:
     move_to: str | None = None
     leads_to: str | None = None
     """The file behind a link, if it is another one."""
+    replaces: bool = False
+    """True if another file is there, whose content is lost."""
     outside: bool = False
     """True if the sandbox does not allow the change."""
     hunks: str = ""
@@ -119,6 +121,7 @@ class PatchedFile:
             "path": self.path,
             "kind": kind,
             "leadsTo": self.leads_to,
+            "replaces": self.replaces or None,
             "outside": self.outside,
             "hunks": self.hunks or None,
             "cut": self.cut or None,

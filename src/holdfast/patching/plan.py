@@ -79,6 +79,8 @@ class FileChange:
     """Real path of the file that is written, or of the entry that is removed."""
     touches: tuple[PathUri, ...]
     """All paths that are written or removed: as written in the patch, and real ones."""
+    replaces: bool = False
+    """True if a file is added or moved where there is another one, whose content is lost."""
     old: bytes | None = None
     """Content before; None for a new file."""
     new: str | None = None
@@ -262,7 +264,8 @@ class _PlanMaker:
         match hunk:
             case AddFile():
                 old = await self._write(path, hunk.content)
-                self._note("add", hunk, path, old=old, new=hunk.content)
+                replaces = old is not None
+                self._note("add", hunk, path, old=old, new=hunk.content, replaces=replaces)
             case DeleteFile():
                 await self._delete(hunk, path)
             case UpdateFile():
@@ -297,12 +300,16 @@ class _PlanMaker:
             self._note("update", hunk, path, old=source, new=new)
             return
         target = self.locate(hunk.move_to)
-        await self._write(target, new)
+        before = await self._write(target, new)
         spot = self._spots[path]
+        onto_itself = spot.real == self._spots[target].real
         # A file that is moved onto itself, perhaps by a link, must not be removed.
-        if spot.is_link or spot.real != self._spots[target].real:
+        if spot.is_link or not onto_itself:
             self._take_away(spot)
-        self._note("update", hunk, path, move_to=target, old=source, new=new)
+        replaces = before is not None and not onto_itself
+        self._note(
+            "update", hunk, path, move_to=target, old=source, new=new, replaces=replaces
+        )
 
     async def _changed(self, old: str, chunks: Sequence[UpdateChunk], path: PathUri) -> str:
         try:
@@ -331,6 +338,7 @@ class _PlanMaker:
         old: bytes | None,
         new: str | None,
         move_to: PathUri | None = None,
+        replaces: bool = False,
     ) -> None:
         # A removal takes the link away, a write follows it.
         gone = None if new is not None and move_to is None else self._spots[path].entry
@@ -348,6 +356,7 @@ class _PlanMaker:
                 hunk=hunk,
                 real=real,
                 touches=tuple(one for one in touches if one is not None),
+                replaces=replaces,
                 old=old,
                 new=new,
             )
