@@ -307,9 +307,7 @@ class _PlanMaker:
         if spot.is_link or not onto_itself:
             self._take_away(spot)
         replaces = before is not None and not onto_itself
-        self._note(
-            "update", hunk, path, move_to=target, old=source, new=new, replaces=replaces
-        )
+        self._note("update", hunk, path, move_to=target, old=source, new=new, replaces=replaces)
 
     async def _changed(self, old: str, chunks: Sequence[UpdateChunk], path: PathUri) -> str:
         try:
