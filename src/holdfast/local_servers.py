@@ -99,37 +99,34 @@ def make_runtime_folders(environ: Mapping[str, str]) -> None:
 
 def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return our directory first, then those that servers with other variables may use."""
-    runtime, state, home = (
-        environ.get(name, "") for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
-    )
+    names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
+    # As they were less than a second ago, since this is asked for each sandbox.
+    return _folders_at(int(time.monotonic()), *(environ.get(name, "") for name in names))
+
+
+@lru_cache(maxsize=64)
+def _folders_at(second: int, runtime: str, state: str, home: str) -> tuple[str, ...]:
     bases = [runtime, f"/run/user/{os.geteuid()}"]
     private = [base for base in bases if base.startswith("/") and _is_private_base(base)]
     if not state.startswith("/"):
         state = f"{home or os.path.expanduser('~')}/.local/state"
     # The host name is part of it, since a home may be shared by several machines.
-    below_home = f"{_real(state)}/holdfast/run-{os.uname().nodename}"
-    found = [*(f"{_real(base)}/holdfast" for base in private), below_home]
+    below_home = f"{os.path.realpath(state)}/holdfast/run-{os.uname().nodename}"
+    found = [*(f"{os.path.realpath(base)}/holdfast" for base in private), below_home]
     return tuple(dict.fromkeys(found))
 
 
 def _usual_folders() -> tuple[str, ...]:
     """Return the directories of servers that are started without special variables."""
-    home = database_home()
+    return _usual_folders_at(int(time.monotonic()), database_home())
+
+
+@lru_cache(maxsize=2)
+def _usual_folders_at(second: int, home: str) -> tuple[str, ...]:
     found = _folders({"HOME": home})
     # Some users have no home, as `nobody`. Servers of theirs find each other in `/tmp`.
     shared = f"/tmp/holdfast-{os.geteuid()}"  # noqa: S108 - refused unless it is only this user's
     return found if _is_private_base(home) else (*found[:-1], shared)
-
-
-# Most paths have no links, and each part of a path costs a system call.
-@lru_cache(maxsize=64)
-def _real_at(path: str, second: int) -> str:
-    return os.path.realpath(path)
-
-
-def _real(path: str) -> str:
-    """Return the real path of a directory above ours, as it was less than a second ago."""
-    return _real_at(path, int(time.monotonic()))
 
 
 def _is_private_base(path: str) -> bool:

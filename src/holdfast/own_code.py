@@ -20,12 +20,15 @@ class CodePaths(NamedTuple):
 
     installed: tuple[str, ...]
     """Programs and libraries of the interpreter and of Holdfast."""
-    prefixes: tuple[str, ...]
-    """Installations as a whole, with files that no module comes from, as `pyvenv.cfg`."""
+    whole: tuple[str, ...]
+    """
+    Installations as a whole, with files that no module comes from, as `pyvenv.cfg`, and packages
+    from elsewhere. A workspace may be below one of them.
+    """
     searched: tuple[str, ...]
     """Entries of `sys.path` outside of the installations: a script's directory, `PYTHONPATH`."""
     loaded: tuple[str, ...]
-    """Files and packages of modules that come from none of `installed`."""
+    """Files of other modules that come from none of `installed`."""
     made: tuple[str, ...]
     """Directories among the others that sandboxes create, since Python looks into them."""
 
@@ -63,8 +66,12 @@ def code_paths() -> CodePaths:
         *_programs,
     )
     searched = tuple(entry for entry in entries if not _is_below(entry, installed))
-    loaded, caches = _loaded(installed)
-    return CodePaths(installed, prefixes, searched, loaded, (*made, *caches))
+    elsewhere = [path for path in _places() if not _is_below(path, installed)]
+    files = _unique(*(path for path in elsewhere if path.endswith(_FILES)))
+    packages = _unique(*(path for path in elsewhere if not path.endswith(_FILES)))
+    # Compiled modules take the place of their sources.
+    caches = (f"{os.path.dirname(path)}/__pycache__" for path in files if path.endswith(".py"))
+    return CodePaths(installed, (*prefixes, *packages), searched, files, _unique(*made, *caches))
 
 
 def _user_site() -> str | None:
@@ -75,32 +82,24 @@ def _user_site() -> str | None:
     return path if enabled and isinstance(path, str) and path.startswith("/") else None
 
 
-def _loaded(installed: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files and packages of other modules, and the directories of compiled ones."""
+# Names of files that are modules. All others are packages, or scripts, which have nothing below.
+_FILES = (".py", ".pyc", ".so")
+
+
+def _places() -> list[str]:
+    """Return the directories of loaded packages, and the files of other modules."""
     found: list[str] = []
-    caches: list[str] = []
     # A copy: another thread may import something meanwhile.
     for name, module in list(sys.modules.items()):
         if "." in name or not isinstance(module, ModuleType):
             continue
-        for path in _places(module):
-            if not path.startswith("/") or _is_below(path, installed):
-                continue
-            found.append(path)
-            if path.endswith(".py"):
-                # Compiled modules take the place of their sources.
-                caches.append(f"{os.path.dirname(path)}/__pycache__")
-    return _unique(*found), _unique(*caches)
-
-
-def _places(module: ModuleType) -> list[str]:
-    """Return the directories of a package, or the file of a module; none for a builtin one."""
-    try:
         below = getattr(module, "__path__", None)
-        places = [getattr(module, "__file__", None)] if below is None else list(below)
-        return _absolute(place for place in places if isinstance(place, str))
-    except Exception:  # noqa: BLE001 - a module may define these names as anything
-        return []
+        # A module may define these names as anything.
+        listed = below if isinstance(below, Iterable) else ()
+        places = [getattr(module, "__file__", None)] if below is None else list(listed)
+        # Names such as `<stdin>` are no paths.
+        found += (one for one in places if isinstance(one, str) and one.startswith("/"))
+    return found
 
 
 def _absolute(paths: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,3 +134,6 @@ def projects(user: int | None) -> Iterator[Project]:
         yield project
     finally:
         shutil.rmtree(base)
+        # A user without a home has its servers listed there. Not empty: another test has some.
+        with suppress(OSError):
+            os.rmdir(f"/tmp/holdfast-{user}")

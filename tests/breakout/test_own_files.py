@@ -83,7 +83,7 @@ def test_code_behind_a_link_that_a_command_could_replace_is_refused(project: Pro
     project.give(project.work / ".venv")
     done = project.run("echo started")
     assert "started" not in done.stdout
-    assert f"writable symlink {project.work}/.venv: start it by" in done.stderr, done.stderr
+    assert f"writable symlink {project.work}/.venv: start it from" in done.stderr, done.stderr
 
 
 @pytest.mark.requirement("security.own.reason")

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from holdfast.local_servers import find_token
 from tests.depth import times
-from tests.e2e.wire import HOLDFAST, LIMIT, children
+from tests.e2e.wire import HOLDFAST, LIMIT, children, gone, is_alive
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -111,6 +111,38 @@ def test_a_killed_guardian_ends_all_commands(tmp_path: Path) -> None:
         assert select.select([exit_of_worker], [], [], 4 * LIMIT)[0], "it goes on"
         os.close(exit_of_worker)
         assert ended(tmp_path)
+
+
+@pytest.mark.requirement("auth.revoked")
+async def test_a_token_that_is_gone_at_a_reload_is_revoked(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    tokens = {name: f"the-long-token-of-{name}" for name in ("ci", "alice")}
+    file.write_text("".join(f"{name} {token}\n" for name, token in tokens.items()))
+    flags = (*FULL, "--listen", "http://127.0.0.1:0", "--token-file", str(file))
+    with started(tmp_path, *flags) as peer:
+        assert peer.process.stdout is not None
+        url = peer.process.stdout.readline().decode().strip()
+        async with AsyncExitStack() as stack:
+            clients = {}
+            for name, token in tokens.items():
+                headers = {"Authorization": f"Bearer {token}"}
+                http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+                over = streamable_http_client(url, http_client=http)
+                clients[name] = await stack.enter_async_context(Client(over, mode="2026-07-28"))
+            arguments = {"cmd": "echo $$; exec sleep 1000", "login": False, "yield_time_ms": 250}
+            pids = {}
+            for name, client in clients.items():
+                result = await client.call_tool("exec_command", arguments)
+                pids[name] = int(result.structured_content["output"])
+            file.write_text(f"alice {tokens['alice']}\n")
+            peer.process.send_signal(signal.SIGHUP)
+            await gone(pids["ci"])
+            assert is_alive(pids["alice"])
+            listed = await clients["alice"].call_tool("list_sessions", {})
+            assert len(listed.structured_content["sessions"]) == 1
+            with pytest.raises(Exception, match=r".+"):
+                await clients["ci"].call_tool("list_sessions", {})
 
 
 async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None:

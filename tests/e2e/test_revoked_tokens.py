@@ -88,7 +88,8 @@ async def test_connections_sessions_and_processes_end(
             for ending in endings:
                 await ending.wait()
             assert said(caplog) == ["token revoked principal=ci connections=1 sessions=2"]
-            assert [one.principal for one in server.state.connections] == ["alice"]
+            # One whose token has another name now may come back, but not to its session.
+            assert "ci" not in {one.principal for one in server.state.connections}
             assert len(server.state.sessions) == 1
             await ci.aclose()
             await kept.write(b"still here\n")
@@ -182,3 +183,5 @@ async def test_calls_and_commands_of_mcp_end(
         assert len(listed.structured_content["sessions"]) == 1
     (line,) = said(caplog)
     assert line.startswith("token revoked principal=ci requests=")
+    # Neither we nor the web server complain of what was cut.
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -3,12 +3,14 @@
 import asyncio
 import ctypes
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.wire import Client, ServerProcess, connect, file_uri, from_base64, serving, to_base64
+from tests.real.stranger import stranger
 
 ENOENT = (-32004, "No such file or directory (os error 2)")
 EACCES = (-32600, "Permission denied (os error 13)")
@@ -106,10 +108,9 @@ async def test_what_is_denied_stays_secret(client: Client, ws: Path, globs: list
     assert await read(client, ws / "a", within) == b"ws/a"
 
 
-@pytest.mark.requirement("sandbox.globs.link-target")
-async def test_what_a_denied_link_leads_to_stays_secret(client: Client, ws: Path) -> None:
+async def check_denied_link(client: Client, ws: Path) -> None:
+    """A link that a pattern denies is not followed, its target is denied, and commands start."""
     target = ws.parent / "out/o"
-    (ws / "linked.env").symlink_to(target)
     within = workspace_write(ws, pattern("**/*.env"))
     assert await refused(client, "fs/readFile", ws / "linked.env", within) == EACCES
     assert await read(client, ws / "a", within) == b"ws/a"
@@ -119,7 +120,27 @@ async def test_what_a_denied_link_leads_to_stays_secret(client: Client, ws: Path
     assert started["sandboxType"] == "linuxSeccomp"
     assert run.stdout == b"ws/a"
     assert run.stderr.count(b"Permission denied") == 2
-    assert (ws / "a").read_text() == "new\n"
+    assert await read(client, ws / "a", within) == b"new\n"
+
+
+@pytest.mark.requirement("sandbox.globs.link-target")
+async def test_what_a_denied_link_leads_to_stays_secret(client: Client, ws: Path) -> None:
+    (ws / "linked.env").symlink_to(ws.parent / "out/o")
+    await check_denied_link(client, ws)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("sandbox.globs.link-target")
+@pytest.mark.skipif(os.geteuid() != 0, reason="the one before is played by an ordinary user here")
+async def test_what_a_denied_link_leads_to_stays_secret_from_an_ordinary_user() -> None:
+    make = "mkdir ws out; printf ws/a > ws/a; echo secret > out/o; ln -s ../out/o ws/linked.env"
+    with stranger() as user, tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.chmod(folder, 0o777)  # for the other user
+        serve = [user.python, "-m", "holdfast.cli", "exec-server"]
+        with serving(command=serve, **user.popen) as server:
+            async with connect(server.url) as client:
+                assert (await client.run_shell(make, cwd=file_uri(Path(folder)))).exit_code == 0
+                await check_denied_link(client, Path(folder, "ws"))
 
 
 @pytest.mark.requirement("fs.sandbox.hidden", "fs.sandbox.not-widened", "fs.sandbox.lost-writes")

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 
 LIMIT = 5.0
 """Seconds any wait may take."""
@@ -18,7 +18,7 @@ class FakeTransport:
         self.kind = kind
         self.went_silent = False
         self.was_closed = False
-        self.admission = Admission("somebody")
+        self.credential = Credential("somebody")
         self.text_only = True
         self.label = label
         self.sent: list[bytes] = []

@@ -29,7 +29,7 @@ from holdfast.server.auth import REVOKED, Check, log_revoked
 from holdfast.server.listen import ListenUrl, listen, parse_listen_url
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.telemetry import ServerRecord, Telemetry
-from holdfast.transports.base import Admission, Receiver, Transport
+from holdfast.transports.base import Credential, Receiver, Transport
 
 if TYPE_CHECKING:
     from holdfast.transports.tls import ServerTls
@@ -133,19 +133,19 @@ class AppServer:
         self._stack.callback(listening.close)
         return listening.url
 
-    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+    def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """
         End the connections, and their commands, of clients that are not admitted any more.
 
         Args:
-            admits: Returns False for an admission that does not hold.
+            admits: Returns False for a credential that is not valid any more.
         """
         transports = {client: client.connection.transport for client in self._connections}
-        gone = [client for client, one in transports.items() if not admits(one.admission)]
+        gone = [client for client, one in transports.items() if not admits(one.credential)]
         for client in gone:
             client.connection.abandon(REVOKED)
-        for admission, count in Counter(transports[one].admission for one in gone).items():
-            log_revoked(admission, connections=count)
+        for credential, count in Counter(transports[one].credential for one in gone).items():
+            log_revoked(credential, connections=count)
 
     @property
     def is_idle(self) -> bool:

@@ -162,7 +162,7 @@ class ApprovalFlow:
             return clearance
         escalated = request.permissions == "require_escalated" and is_restricted(context)
         human = judgement.ruling is Ruling.PROMPT_USER
-        # Accepted for the session before: nobody is asked again, unless a person has to be.
+        # Accepted for the session before: not asked again, unless only a person may allow it.
         if human or not self.cache.holds(key):
             question = self._question(clearance, leaves_sandbox=escalated)
             await self._decide(question, clearance, escalated=escalated)

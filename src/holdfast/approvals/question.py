@@ -104,7 +104,7 @@ class PatchedFile:
     leads_to: str | None = None
     """The file behind a link, if it is another one."""
     replaces: bool = False
-    """True if another file is there, whose content is lost."""
+    """True if another file is lost: the one at an added path, or where a file is moved to."""
     outside: bool = False
     """True if the sandbox does not allow the change."""
     hunks: str = ""

@@ -73,8 +73,8 @@ def file_lines(file: PatchedFile) -> list[str]:
     """Return the lines about a file of a patch: its path, and all of its hunks."""
     goes = "" if file.move_to is None else f" to {visible(file.move_to)}"
     leads = "" if file.leads_to is None else f" (a link to {visible(file.leads_to)})"
-    replaces = ", replacing the file that is there" if file.replaces else ""
-    lines = [f"{file.kind} {visible(file.path)}{goes}{leads}{replaces}"]
+    lost = ", in place of another file" if file.replaces else ""
+    lines = [f"{file.kind} {visible(file.path)}{goes}{leads}{lost}"]
     return lines + marked(file.hunks) if file.hunks else lines
 
 

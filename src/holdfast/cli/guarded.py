@@ -28,7 +28,11 @@ def app_server(options: argparse.Namespace) -> int:
 
 def mcp(options: argparse.Namespace) -> int:
     """Serve MCP until a signal or the end of stdin."""
-    return run_guarded(lambda lifeline: load("run_mcp")(options, lifeline))
+    return run_guarded(
+        lambda lifeline: load("run_mcp")(options, lifeline),
+        # A listener reads its tokens again; on stdio the worker ends. Only it reads the settings.
+        pass_on=(signal.SIGHUP,),
+    )
 
 
 def shell(options: argparse.Namespace) -> int:

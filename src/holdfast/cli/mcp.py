@@ -70,6 +70,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
                     no_auth=settings.no_auth,
                 ),
                 announces_token=True,
+                reloads=True,
                 # One client, and most of the time is the SDK's: memory counts for more.
                 takes_uvloop=False,
             ),

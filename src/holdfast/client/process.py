@@ -113,8 +113,6 @@ class RemoteProcess:
         loop = asyncio.get_running_loop()
         self._session = session
         self._tty = params.tty
-        # For relative paths in messages of the command.
-        self._folder = params.cwd.shown
         # False without an input, and once that was closed.
         self._takes_input = params.tty or params.pipe_stdin
         # Restores the order of what comes over the wire; the log has it in order.
@@ -463,13 +461,14 @@ class RemoteProcess:
         self._session.processes.terminate_later(TerminateParams(process_id=self.process_id))
 
     def _exit(self, event: ExitedEvent) -> Exited:
+        denial = msgspec.structs.replace(UNKNOWN_DENIAL, reason=event.denied_because or None)
         verdict = Verdict(
             reason=self._reason(event),
             exit_code=event.exit_code,
             signal=None if event.signal is UNSET else event.signal,
             detail=None if event.detail is UNSET else event.detail,
             limit=None if event.limit is UNSET else _limit_kind(event.limit),
-            denial=UNKNOWN_DENIAL if event.sandbox_denied else None,
+            denial=denial if event.sandbox_denied else None,
             network_attempts=tuple(event.network_attempts or ()),
         )
         return Exited(event.seq, verdict)
@@ -532,8 +531,12 @@ class RemoteProcess:
         """Return the verdict with the cause of a denial, which the wire reports as a flag only."""
         if verdict.denial is None or verdict.exit_code is None:
             return verdict
-        found = find_denial(verdict.exit_code, self._log.retained(), self.enforcement, self._folder)
-        return verdict if found is None else msgspec.structs.replace(verdict, denial=found)
+        found = find_denial(verdict.exit_code, self._log.retained())
+        if found is None:
+            return verdict
+        # Only the server knows which files are its own.
+        denial = msgspec.structs.replace(found, reason=verdict.denial.reason)
+        return msgspec.structs.replace(verdict, denial=denial)
 
     def _end(self) -> None:
         _settle(self._exited)

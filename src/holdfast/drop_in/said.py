@@ -7,10 +7,11 @@ file can be read afterwards.
 
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Self
 
-from holdfast.protocol.process import Enforcement, OutputChunk
+from holdfast.protocol.process import OutputChunk
 from holdfast.sandbox.policy.denial import find_denial
 
 __all__ = ["StderrFile"]
@@ -40,7 +41,7 @@ class StderrFile:
         if self._fd is not None:
             os.close(self._fd)
 
-    def denial(self, status: int, enforcement: Enforcement, cwd: str) -> str | None:
+    def denial(self, status: int, reasons: Mapping[str, str], cwd: str) -> str | None:
         """Return a line about a denial that the output of a failed command shows, or None."""
         if self._fd is None or not status:
             return None
@@ -51,7 +52,7 @@ class StderrFile:
         except OSError:
             return None
         chunks = [OutputChunk(seq=1, stream="stderr", chunk=said)]
-        found = find_denial(status, chunks, enforcement, cwd)
+        found = find_denial(status, chunks, reasons, cwd)
         if found is None:
             return None
         what = found.path or found.snippet or "something"

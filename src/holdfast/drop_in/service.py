@@ -14,6 +14,7 @@ import resource
 import signal
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ from holdfast.process.limits.rlimits import has_kernel_limits, prepare_limits
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.limits import LIMITS, LimitKind, limit_of
 from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import Enforcement, ProcessLimits
+from holdfast.protocol.process import ProcessLimits
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.protocol.secret_variables import TOKEN_VARIABLE
 from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
@@ -256,7 +257,7 @@ class ShellServer:
             await self._send(connection, table, handed.descriptors, fillers=fillers)
             handed.sent()
             with StderrFile(caller.pid) as stderr:
-                await self._follow(connection, caller, handed, limits, stderr, sandbox.enforcement)
+                await self._follow(connection, caller, handed, limits, stderr, sandbox.reasons)
         finally:
             handed.close()
 
@@ -267,7 +268,7 @@ class ShellServer:
         handed: DelegatedStart,
         limits: ProcessLimits | None,
         stderr: StderrFile,
-        enforcement: Enforcement,
+        reasons: Mapping[str, str],
     ) -> None:
         """Follow a command until it exits, or until its launcher has ended."""
         listening = asyncio.create_task(_pass_signals(connection, caller, handed))
@@ -281,7 +282,7 @@ class ShellServer:
                 await handed.abandon()
                 return
             status, text = running.result()
-            text = text or stderr.denial(status, enforcement, caller.cwd)
+            text = text or stderr.denial(status, reasons, caller.cwd)
         finally:
             for task in (listening, running):
                 task.cancel()

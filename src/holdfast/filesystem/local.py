@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -18,7 +19,11 @@ from holdfast.errors import InvalidRequest
 from holdfast.filesystem.errno_mapping import about, native_path
 from holdfast.filesystem.handle import LocalFileHandle, OpenFile
 from holdfast.filesystem.inotify import Inotify
-from holdfast.filesystem.nowait import cached_content, cached_metadata
+from holdfast.filesystem.nowait import (
+    cached_content,
+    cached_content_of_command,
+    cached_metadata,
+)
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.threads import FileThreads, Threads, ThreadShare
 from holdfast.filesystem.walk import Walked, check_limits
@@ -101,11 +106,16 @@ class LocalFileSystem:
         """Return the content of a small file if the kernel has it in memory, or None."""
         native = native_path(path)
         # Without following links, the error for a link depends on its position in the path, which
-        # only the slow way knows. A sandbox may show another file at the path.
-        if not follow_symlinks or not (sandbox is None or _shows_as_is(sandbox, native)):
+        # only the slow way knows.
+        if not follow_symlinks:
             return None
-        # In a sandbox a link may lead to a hidden path, so only paths without links count.
-        return cached_content(native, links=sandbox is None)
+        if sandbox is None:
+            return cached_content(native)
+        # A sandbox may show another file at the path. A link may lead to a hidden path, so only
+        # paths without links count.
+        if not _shows_as_is(sandbox, native):
+            return None
+        return cached_content_of_command(native, sandbox_operations.as_a_command(sandbox))
 
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -154,8 +164,9 @@ class LocalFileSystem:
 
         def opener() -> OpenFile:
             files = find(sandbox)
-            with about(native):
-                return files.open_file(native, mode, permissions)
+            with about(native), _as_a_command(sandbox):
+                file = files.open_file(native, mode, permissions)
+            return file if sandbox is None else _FileOfSandbox(file, sandbox)
 
         return LocalFileHandle(self._threads, opener, native)
 
@@ -217,9 +228,14 @@ class LocalFileSystem:
         """Return the metadata of a path if the kernel has it in memory, or None."""
         native = native_path(path)
         # For the reasons of `read_file_nowait`.
-        if not follow_symlinks or not (sandbox is None or _shows_as_is(sandbox, native)):
+        if not follow_symlinks:
             return None
-        return cached_metadata(native, links=sandbox is None)
+        if sandbox is None:
+            return cached_metadata(native)
+        if not _shows_as_is(sandbox, native):
+            return None
+        with sandbox_operations.as_a_command(sandbox):
+            return cached_metadata(native, links=False)
 
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
@@ -368,11 +384,41 @@ class LocalFileSystem:
         """
 
         def job() -> T:
+            # With all capabilities, as the sandbox of a command is planned.
             files = find(sandbox)
-            with about(path):
+            with about(path), _as_a_command(sandbox):
                 return work(files)
 
         return self.run(job)
+
+
+class _FileOfSandbox:
+    """Open file whose operations have the capabilities of a command in its sandbox."""
+
+    def __init__(self, file: OpenFile, sandbox: SandboxContext) -> None:
+        self._file = file
+        self._sandbox = sandbox
+
+    def read(self, offset: int, size: int) -> tuple[bytes, bool]:
+        with _as_a_command(self._sandbox):
+            return self._file.read(offset, size)
+
+    def write(self, offset: int, data: bytes) -> None:
+        with _as_a_command(self._sandbox):
+            self._file.write(offset, data)
+
+    def close(self) -> None:
+        with _as_a_command(self._sandbox):
+            self._file.close()
+
+    def discard(self) -> None:
+        with _as_a_command(self._sandbox):
+            self._file.discard()
+
+
+def _as_a_command(sandbox: SandboxContext | None) -> AbstractContextManager[None]:
+    """Return a block with the capabilities that a command in this sandbox has."""
+    return nullcontext() if sandbox is None else sandbox_operations.as_a_command(sandbox)
 
 
 def _cancel_watch(watch: LocalMissingWatch | None) -> None:

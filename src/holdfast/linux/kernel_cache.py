@@ -85,8 +85,9 @@ _statx = ctypes.CDLL(None, use_errno=True).statx
 _at_once = ctypes.PyDLL(None, use_errno=True)
 _openat2_at_once, _statx_at_once = _at_once.syscall, _at_once.statx
 
-# Of `struct statx`: mask; mode and size; birth and modification in seconds and nanoseconds; mount.
-_fields = struct.Struct("=I24xH10xQ32xqI4x16xqI20xQ").unpack_from
+# Of `struct statx`: mask; mode, inode and size; birth, change and modification in seconds and
+# nanoseconds; mount.
+_fields = struct.Struct("=I24xH2xQQ32xqI4xqI4xqI20xQ").unpack_from
 
 
 class StatxFields(NamedTuple):
@@ -94,9 +95,12 @@ class StatxFields(NamedTuple):
 
     mask: int
     mode: int
+    inode: int
     size: int
     born: int
     born_ns: int
+    changed: int
+    changed_ns: int
     modified: int
     modified_ns: int
     mount: int

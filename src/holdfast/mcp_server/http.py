@@ -34,7 +34,7 @@ from holdfast.mcp_server.http_protocol import BoundedHeads
 from holdfast.mcp_server.http_sessions import SESSIONS, SESSIONS_OF_ONE, HttpSessions
 from holdfast.server.auth import Check, Unauthorized, log_revoked
 from holdfast.server.listen import ListenUrl
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 
 __all__ = ["PATH", "PRINCIPAL", "HttpAccess", "Serving", "serving"]
 
@@ -123,7 +123,7 @@ class _Gate:
             self._end_session, is_used=lambda one: attendance.has_commands(f"{_SESSION}{one}")
         )
         # By the keys of their principals.
-        self._admissions: dict[str, Admission] = {}
+        self._credentials: dict[str, Credential] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -133,11 +133,11 @@ class _Gate:
             # Of several the first counts, as it does for the SDK.
             headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
         answer = _Answer(send)
-        admission: Admission | None = None
+        credential: Credential | None = None
         refusal = self._refusal(scope["path"], headers)
         if refusal is None and self._check is not None:
             try:
-                admission = self._check(headers.get("authorization"))
+                credential = self._check(headers.get("authorization"))
             except Unauthorized:
                 refusal = _unauthorized()
         if refusal is not None:
@@ -150,12 +150,12 @@ class _Gate:
             )
             await refusal(scope, receive, send)
             return
-        key = self._key(admission, headers)
+        key = self._key(credential, headers)
         scope[PRINCIPAL] = key
-        if admission is not None:
+        if credential is not None:
             # Only a request without a token can be without a principal.
             assert key is not None
-            self._admissions[key] = admission
+            self._credentials[key] = credential
             # By this the SDK keeps an MCP session to the token that opened it.
             scope["user"] = _user(key)
         try:
@@ -220,15 +220,15 @@ class _Gate:
         if self._check is None:
             self._attendance.gone(f"{_SESSION}{session}")
 
-    async def revoke(self, admits: Callable[[Admission], bool]) -> None:
+    async def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """End the requests, commands and MCP sessions of clients that are not admitted any more."""
-        gone = {key: one for key, one in self._admissions.items() if not admits(one)}
+        gone = {key: one for key, one in self._credentials.items() if not admits(one)}
         # All of them before the first await: none of them may start another command.
         requests = {key: self._attendance.revoke(key) for key in gone}
-        for key, admission in gone.items():
-            del self._admissions[key]
+        for key, credential in gone.items():
+            del self._credentials[key]
             ended = await self._sessions.end_all_of(key)
-            log_revoked(admission, requests=requests[key], sessions=ended)
+            log_revoked(credential, requests=requests[key], sessions=ended)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> PlainTextResponse | None:
         """Return the answer to a request that may not come in."""
@@ -256,11 +256,11 @@ class _Gate:
             return False
         return True
 
-    def _key(self, admission: Admission | None, headers: dict[str, str]) -> str | None:
+    def _key(self, credential: Credential | None, headers: dict[str, str]) -> str | None:
         """Return the key of a request's principal; None for the first of an MCP session."""
-        if admission is not None:
+        if credential is not None:
             # Not the name alone: each token is a principal of its own.
-            return f"token:{admission.principal}:{(admission.secret or b'').hex()}"
+            return f"token:{credential.principal}:{(credential.secret or b'').hex()}"
         if _is_modern(headers):
             return ANONYMOUS
         # It is random, and told to nobody else.
@@ -351,7 +351,7 @@ class Serving(NamedTuple):
     """A server on HTTP."""
 
     url: str
-    revoke: Callable[[Callable[[Admission], bool]], Coroutine[object, object, None]]
+    revoke: Callable[[Callable[[Credential], bool]], Coroutine[object, object, None]]
     """Ends the clients for which a function returns False."""
 
 

@@ -48,7 +48,7 @@ from holdfast.mcp_server.wire import StreamPair
 from holdfast.server.auth import Check
 from holdfast.server.listen import ListenUrl
 from holdfast.tasks import OwnedTasks
-from holdfast.transports.base import Admission, Receiver, Transport
+from holdfast.transports.base import Credential, Receiver, Transport
 
 # Loaded after the first answer, since the tools take long to import.
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class McpServer:
         self._stack = AsyncExitStack()
         self._tasks = OwnedTasks()
         self._revocations: list[
-            Callable[[Callable[[Admission], bool]], Coroutine[object, object, None]]
+            Callable[[Callable[[Credential], bool]], Coroutine[object, object, None]]
         ] = []
         self._opening: asyncio.Task[Handlers] | None = None
         self._server: Server[Any] = Server(
@@ -164,12 +164,12 @@ class McpServer:
             self._stack.enter_context(hide(Reachable(open_urls=(serving.url,))))
         return serving.url
 
-    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+    def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """
         End the requests, commands and MCP sessions of clients that are not admitted any more.
 
         Args:
-            admits: Returns False for an admission that does not hold.
+            admits: Returns False for a credential that is not valid any more.
         """
         for revoke in self._revocations:
             self._tasks.start(revoke(admits))

@@ -77,10 +77,10 @@ class FileChange:
     """The part of the patch."""
     real: PathUri
     """Real path of the file that is written, or of the entry that is removed."""
+    replaces: bool = False
+    """True if another file is lost: the one at an added path, or where a file is moved to."""
     touches: tuple[PathUri, ...]
     """All paths that are written or removed: as written in the patch, and real ones."""
-    replaces: bool = False
-    """True if a file is added or moved where there is another one, whose content is lost."""
     old: bytes | None = None
     """Content before; None for a new file."""
     new: str | None = None
@@ -300,13 +300,13 @@ class _PlanMaker:
             self._note("update", hunk, path, old=source, new=new)
             return
         target = self.locate(hunk.move_to)
-        before = await self._write(target, new)
+        lost = await self._write(target, new)
         spot = self._spots[path]
-        onto_itself = spot.real == self._spots[target].real
         # A file that is moved onto itself, perhaps by a link, must not be removed.
-        if spot.is_link or not onto_itself:
+        same = spot.real == self._spots[target].real
+        if spot.is_link or not same:
             self._take_away(spot)
-        replaces = before is not None and not onto_itself
+        replaces = lost is not None and not same
         self._note("update", hunk, path, move_to=target, old=source, new=new, replaces=replaces)
 
     async def _changed(self, old: str, chunks: Sequence[UpdateChunk], path: PathUri) -> str:
@@ -353,8 +353,8 @@ class _PlanMaker:
                 move_to=move_to,
                 hunk=hunk,
                 real=real,
-                touches=tuple(one for one in touches if one is not None),
                 replaces=replaces,
+                touches=tuple(one for one in touches if one is not None),
                 old=old,
                 new=new,
             )

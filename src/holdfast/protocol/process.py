@@ -28,7 +28,6 @@ __all__ = [
     "OutputStream",
     "ProcessLimits",
     "ProcessSummary",
-    "ProtectedPath",
     "ReadParams",
     "ReadResponse",
     "ResizeParams",
@@ -180,14 +179,6 @@ class StartParams(Wire, frozen=True, kw_only=True):
                 )
 
 
-class ProtectedPath(Wire, frozen=True, kw_only=True):
-    """A path that is read-only though the profile makes it writable."""
-
-    path: str
-    reason: str
-    """The reason, for people to read."""
-
-
 class Enforcement(Wire, frozen=True, kw_only=True):
     """The enforced layers of a sandbox. An extension of Holdfast."""
 
@@ -195,8 +186,6 @@ class Enforcement(Wire, frozen=True, kw_only=True):
     """Level of isolation: `full`, or `withoutProc` where no new `/proc` can be mounted."""
     gaps: tuple[str, ...] = ()
     """Known gaps, for people to read."""
-    protected: tuple[ProtectedPath, ...] | UnsetType = UNSET
-    """Code and settings of the server that its profile makes writable, if there are any."""
 
 
 class StartResponse(Wire, frozen=True, kw_only=True):
@@ -316,6 +305,8 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
     exit_code: int
     sandbox_denied: bool | None = None
     """Missing only from a server older than the member."""
+    denied_because: str | UnsetType = UNSET
+    """The reason why a file of the server itself is read-only. An extension of Holdfast."""
     limit: str | UnsetType = UNSET
     """The kind of limit that ended it. An extension of Holdfast."""
     detail: str | UnsetType = UNSET

@@ -46,7 +46,7 @@ from holdfast.server.reload import Reload
 from holdfast.server.sessions import EXPIRY, Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
-from holdfast.transports.base import SIGN_INTERVAL, Admission, Receiver, Transport
+from holdfast.transports.base import SIGN_INTERVAL, Credential, Receiver, Transport
 from holdfast.transports.http_head import Response
 
 if TYPE_CHECKING:
@@ -288,21 +288,23 @@ class Server:
         self._stack.callback(listening.close)
         return listening.url
 
-    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+    def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """
         End the connections and sessions of clients that are not admitted any more.
 
         Args:
-            admits: Returns False for an admission that does not hold.
+            admits: Returns False for a credential that is not valid any more.
         """
         # Sessions first: one that has its connection would be detached, and kept for a resume.
         sessions = Counter(self.state.sessions.end_revoked(admits))
-        gone = [one for one in self.state.connections if not admits(one.admission)]
+        gone = [one for one in self.state.connections if not admits(one.credential)]
         for connection in gone:
             connection.abandon(REVOKED)
-        connections = Counter(connection.admission for connection in gone)
-        for admission in sessions | connections:
-            log_revoked(admission, connections=connections[admission], sessions=sessions[admission])
+        connections = Counter(connection.credential for connection in gone)
+        for credential in sessions | connections:
+            log_revoked(
+                credential, connections=connections[credential], sessions=sessions[credential]
+            )
 
     def _note_refusal(self, status: HTTPStatus, address: str, reason: str) -> None:
         if status is HTTPStatus.UNAUTHORIZED:

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.log_event import LogEvent
 from holdfast.system_text import system_text
 from holdfast.token_file import DEFAULT_PRINCIPAL, NamedToken
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 
 __all__ = [
     "ANONYMOUS",
@@ -34,11 +34,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-Check = Callable[[str | None], Admission]
-"""Function from the `Authorization` header to the admission; raises `Unauthorized`."""
+Check = Callable[[str | None], Credential]
+"""Function from the `Authorization` header to the credential; raises `Unauthorized`."""
 
-ANONYMOUS: Final = Admission("anonymous")
-"""Admission of all clients of a listener without tokens."""
+ANONYMOUS: Final = Credential("anonymous")
+"""Credential of all clients of a listener without tokens."""
 
 REVOKED: Final = "its token was revoked"
 """Reason for the end of a connection."""
@@ -61,25 +61,25 @@ class Unauthorized(HoldfastError):
     """The token is missing or wrong; the text is for the client."""
 
 
-def log_revoked(admission: Admission, **ended: int) -> None:
+def log_revoked(credential: Credential, **ended: int) -> None:
     """
     Log that a token was revoked.
 
     Args:
-        admission: Of the clients that have shown it.
+        credential: Of the clients that have shown it.
         **ended: What has ended with it, such as `sessions=2`.
     """
-    logger.info(LogEvent("token revoked", principal=admission.principal, **ended))
+    logger.info(LogEvent("token revoked", principal=credential.principal, **ended))
 
 
 class SecretCheck(Protocol):
     """A check that knows which secrets are valid."""
 
-    def __call__(self, header: str | None, /) -> Admission:
-        """Return the admission of a client; see `Check`."""
+    def __call__(self, header: str | None, /) -> Credential:
+        """Return the credential of a client; see `Check`."""
 
-    def admits(self, admission: Admission, /) -> bool:
-        """Return True if the secret of an earlier admission is valid for that principal."""
+    def admits(self, credential: Credential, /) -> bool:
+        """Return True if the secret of a credential is valid, and that of this principal."""
 
 
 class Access:
@@ -98,12 +98,12 @@ class Access:
         self._make = make
         self._check = make()
 
-    def __call__(self, header: str | None) -> Admission:
+    def __call__(self, header: str | None) -> Credential:
         return self._check(header)
 
-    def admits(self, admission: Admission) -> bool:
+    def admits(self, credential: Credential) -> bool:
         """Return False for a client whose token was revoked, or belongs to another name now."""
-        return admission.secret is None or self._check.admits(admission)
+        return credential.secret is None or self._check.admits(credential)
 
     def reload(self) -> None:
         """
@@ -190,21 +190,21 @@ def _capability_check(options: AuthOptions) -> SecretCheck:
             " when `--ws-auth capability-token` is set"
         )
 
-    return _TokenCheck([Admission(DEFAULT_PRINCIPAL, expected)])
+    return _TokenCheck([Credential(DEFAULT_PRINCIPAL, expected)])
 
 
 def check_tokens(tokens: Iterable[NamedToken]) -> SecretCheck:
     """Return a check for these tokens; the principal is the name of the token."""
-    return _TokenCheck([Admission(one.name, _digest(one.token)) for one in tokens])
+    return _TokenCheck([Credential(one.name, _digest(one.token)) for one in tokens])
 
 
 class _TokenCheck:
     """Check of tokens, of which only the digests are kept."""
 
-    def __init__(self, known: Sequence[Admission]) -> None:
+    def __init__(self, known: Sequence[Credential]) -> None:
         self._known = known
 
-    def __call__(self, header: str | None) -> Admission:
+    def __call__(self, header: str | None) -> Credential:
         digest = _digest(_bearer(header))
         # All are compared, always: the time must not reveal which token matched.
         found = [one for one in self._known if hmac.compare_digest(digest, one.secret or b"")]
@@ -212,10 +212,10 @@ class _TokenCheck:
             raise Unauthorized("invalid websocket bearer token")
         return found[0]
 
-    def admits(self, admission: Admission) -> bool:
+    def admits(self, credential: Credential) -> bool:
         # The first name of a token counts, as in a check.
-        names = [one.principal for one in self._known if one.secret == admission.secret]
-        return names[:1] == [admission.principal]
+        names = [one.principal for one in self._known if one.secret == credential.secret]
+        return names[:1] == [credential.principal]
 
 
 def _digest(token: str) -> bytes:
@@ -254,18 +254,18 @@ class _SignedCheck:
         skew = options.max_clock_skew
         self._skew = _DEFAULT_SKEW if skew is None else skew
 
-    def __call__(self, header: str | None) -> Admission:
+    def __call__(self, header: str | None) -> Credential:
         claims = _read_claims(_bearer(header), self._secret)
         if claims is None:
             raise Unauthorized("invalid websocket jwt")
         fault = _claims_fault(claims, self._issuer, self._audience, self._skew)
         if fault is not None:
             raise Unauthorized(fault)
-        return Admission(_subject(claims), self._digest)
+        return Credential(_subject(claims), self._digest)
 
-    def admits(self, admission: Admission) -> bool:
+    def admits(self, credential: Credential) -> bool:
         # A token that has expired since is no reason to end what it has begun.
-        return admission.secret == self._digest
+        return credential.secret == self._digest
 
 
 def _subject(claims: dict[str, object]) -> str:

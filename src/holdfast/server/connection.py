@@ -57,8 +57,8 @@ class ServerConnection:
         tasks: asyncio.TaskGroup,
     ) -> None:
         self.state = state
-        self.admission = transport.admission
-        self.principal = self.admission.principal
+        self.credential = transport.credential
+        self.principal = self.credential.principal
         """The name of the client's token, or `local`, or `anonymous`."""
         self.usage = state.principals[self.principal]
         self.connection = Connection(transport, self, prepare=router.prepare)

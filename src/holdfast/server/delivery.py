@@ -24,7 +24,7 @@ from holdfast.protocol.process import (
 )
 from holdfast.rpc.encode import encode_notification, encode_output, output_prefix
 from holdfast.server.principals import Usage
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 
 __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exited_event"]
 
@@ -66,7 +66,7 @@ class Owner(Protocol):
         """True for a Holdfast client, which sends `process/ack`."""
 
     @property
-    def admission(self) -> Admission:
+    def credential(self) -> Credential:
         """The principal and the secret of the client."""
 
     @property
@@ -236,6 +236,7 @@ def exited_event(process_id: str, seq: int, verdict: Verdict, *, complete: bool)
         seq=seq,
         exit_code=-1 if verdict.exit_code is None else verdict.exit_code,
         sandbox_denied=verdict.denial is not None,
+        denied_because=UNSET if verdict.denial is None else verdict.denial.reason or UNSET,
         limit=UNSET if verdict.limit is None else verdict.limit.value,
         detail=(verdict.detail or UNSET) if complete or by_limit else UNSET,
         reason=verdict.reason.value if complete else UNSET,

@@ -27,7 +27,7 @@ from holdfast.token_file import (
     new_token,
     read_tokens,
 )
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 from holdfast.transports.tls import BadCertificate, ServerTls
 
 __all__ = ["BadEntrance", "Entrance", "EntranceOptions", "make_entrance"]
@@ -78,7 +78,7 @@ class Entrance:
         """Files with secrets, which no sandboxed command may read."""
         self.made_token = token is not None
         """True if the token was made for this start, so that nobody knows it yet."""
-        self.revoke: Callable[[Callable[[Admission], bool]], None] | None = None
+        self.revoke: Callable[[Callable[[Credential], bool]], None] | None = None
         """Ends the clients that are not admitted any more; set by the server."""
         self._token = token
         self._token_file = token_file

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, Overloaded
 from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
-from holdfast.transports.base import LOCAL, Admission, Receiver, Transport
+from holdfast.transports.base import LOCAL, Credential, Receiver, Transport
 from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
 
 # Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
@@ -254,7 +254,7 @@ def _inherited(where: ListenUrl) -> socket.socket | None:
     return None if where.descriptor is None else socket.socket(fileno=where.descriptor)
 
 
-def _only_own_user(header: str | None) -> Admission:
+def _only_own_user(header: str | None) -> Credential:
     return LOCAL
 
 
@@ -279,13 +279,13 @@ def make_gate(
     reach a server that runs commands. Then the upgrade headers are checked, then the token.
 
     Args:
-        check: Returns the admission of a client; by default everybody may connect.
+        check: Returns the credential of a client; by default everybody may connect.
         admit: As for `listen`.
         pages: As for `listen`.
         is_ready: As for `listen`.
     """
 
-    def admitted(head: RequestHead) -> Response | Admission:
+    def admitted(head: RequestHead) -> Response | Credential:
         if check is None:
             return ANONYMOUS
         try:
@@ -293,7 +293,7 @@ def make_gate(
         except Unauthorized as refusal:
             return Response(HTTPStatus.UNAUTHORIZED, str(refusal).encode())
 
-    def gate(head: RequestHead) -> Response | Admission:
+    def gate(head: RequestHead) -> Response | Credential:
         if head.get("origin") is not None:
             return Response(HTTPStatus.FORBIDDEN)
         health = head.path == "/readyz" or (head.path == "/healthz" and pages is not None)

@@ -43,7 +43,7 @@ from holdfast.supervision.service_manager import READY, STOPPING
 from holdfast.system_text import system_text
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
-from holdfast.transports.base import Admission, Receiver, Transport
+from holdfast.transports.base import Credential, Receiver, Transport
 
 # Loaded late: this module also runs other kinds of servers, which need no exec-server.
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Service(Protocol):
     ) -> str:
         """Accept connections at an address until the end, and return its URL."""
 
-    def revoke(self, admits: Callable[[Admission], bool]) -> None:
+    def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """End the connections and sessions of clients for which `admits` returns False."""
 
     @property

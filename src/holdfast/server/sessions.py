@@ -24,7 +24,7 @@ from holdfast.protocol import codes
 from holdfast.server.audit_lines import SessionLine
 from holdfast.server.delivery import Delivery, Owner
 from holdfast.tasks import OwnedTasks
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 
 if TYPE_CHECKING:
     from holdfast.server.audit import AuditLog
@@ -58,8 +58,8 @@ class Session(ProcessObserver):
         self.usage = owner.usage
         """Usage of its principal; only the same principal can resume the session."""
         self.owner: Owner | None = None
-        self.admission = owner.admission
-        """Admission of the client that opened the session, or resumed it last."""
+        self.credential = owner.credential
+        """Credential of the client that opened the session, or resumed it last."""
         self._left = False
         # True if the last connection was that of a Holdfast client.
         self._acknowledges = False
@@ -73,7 +73,7 @@ class Session(ProcessObserver):
     @property
     def principal(self) -> str:
         """Name of the token that opened the session, or resumed it last."""
-        return self.admission.principal
+        return self.credential.principal
 
     @property
     def is_left(self) -> bool:
@@ -88,7 +88,7 @@ class Session(ProcessObserver):
     def attach(self, owner: Owner) -> None:
         """Send new events to this connection from now on."""
         self.owner = owner
-        self.admission = owner.admission
+        self.credential = owner.credential
         self._acknowledges = owner.acknowledges
         for delivery in self._deliveries.values():
             delivery.attach(owner)
@@ -265,12 +265,12 @@ class Sessions:
         expiry = max(self._expiry, SILENT_EXPIRY) if silent else self._expiry
         self._timers[session.id] = self._loop.call_later(expiry, self._expire, session)
 
-    def end_revoked(self, admits: Callable[[Admission], bool]) -> list[Admission]:
-        """Destroy the sessions whose admission does not hold, and return their admissions."""
-        revoked = [one for one in self._sessions.values() if not admits(one.admission)]
+    def end_revoked(self, admits: Callable[[Credential], bool]) -> list[Credential]:
+        """Destroy the sessions whose credential is not valid any more; return the credentials."""
+        revoked = [one for one in self._sessions.values() if not admits(one.credential)]
         for session in revoked:
             self.end(session, Reason.TERMINATED)
-        return [session.admission for session in revoked]
+        return [session.credential for session in revoked]
 
     def end(self, session: Session, reason: Reason) -> None:
         """Destroy a session and kill its processes."""

@@ -9,7 +9,7 @@ __all__ = [
     "LOW_WATER",
     "MAX_MESSAGE",
     "SIGN_INTERVAL",
-    "Admission",
+    "Credential",
     "Receiver",
     "Transport",
 ]
@@ -27,8 +27,8 @@ SIGN_INTERVAL = 10.0
 """Seconds between two signs of life of a client, and of either side where both are Holdfast."""
 
 
-class Admission(NamedTuple):
-    """The principal that a client was admitted as, and the secret that admitted it."""
+class Credential(NamedTuple):
+    """The principal of a client, and the secret that it has shown."""
 
     principal: str
     """The name of its token, or `local`, or `anonymous`."""
@@ -36,8 +36,8 @@ class Admission(NamedTuple):
     """Digest of the token, or of the key that signed it; None if the client needed none."""
 
 
-LOCAL: Final = Admission("local")
-"""Admission of a connection that only the server's own user can make."""
+LOCAL: Final = Credential("local")
+"""Credential of a connection that only the server's own user can make."""
 
 
 class Receiver(Protocol):
@@ -78,8 +78,8 @@ class Transport(Protocol):
         """The other side, for the text about a message that cannot be read."""
 
     @property
-    def admission(self) -> Admission:
-        """The admission of the other side, as a server found out."""
+    def credential(self) -> Credential:
+        """The credential of the other side, as a server found out."""
 
     @property
     def went_silent(self) -> bool:

@@ -56,7 +56,7 @@ class LineTransport(asyncio.Protocol):
         self.went_silent = False
         # The end of a stream looks the same whether its client closed it or was killed.
         self.was_closed = False
-        self.admission = LOCAL
+        self.credential = LOCAL
         self.text_only = True
         self.label = f"exec-server {kind}"
         self._accept = accept

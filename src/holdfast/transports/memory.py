@@ -21,7 +21,7 @@ class MemoryTransport:
     kind = "memory"
     went_silent = False
     was_closed = False
-    admission = LOCAL
+    credential = LOCAL
     text_only = False
     label = "exec-server memory"
 

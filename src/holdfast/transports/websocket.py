@@ -86,7 +86,7 @@ class WebSocketTransport(WSListener):
     kind = "websocket"
     went_silent = False
     was_closed = False
-    admission = LOCAL
+    credential = LOCAL
     text_only = False
 
     def __init__(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from holdfast.late_import import late_module
 from holdfast.log_event import LogEvent, clip
 from holdfast.transports.accepting import PlainListener
-from holdfast.transports.base import Admission, Receiver, Transport
+from holdfast.transports.base import Credential, Receiver, Transport
 from holdfast.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.transports.unix import bind_unix
 from holdfast.transports.unix_as_tcp import UnixAsTcp
@@ -44,8 +44,8 @@ PING_INTERVAL = 30.0
 HEAD_TIMEOUT = 10.0
 """Seconds a client may take to send its request."""
 
-Gate = Callable[[RequestHead], Response | Admission]
-"""Decides on a request before it becomes a WebSocket: an answer, or the client's admission."""
+Gate = Callable[[RequestHead], Response | Credential]
+"""Decides on a request before it becomes a WebSocket: an answer, or the client's credential."""
 
 Refused = Callable[[HTTPStatus, str, str], None]
 """Function of the status of a refused request, the address of the client, and the reason."""
@@ -118,11 +118,11 @@ class _FrontDoor(asyncio.Protocol):
         self._transport.write(response.encode(head_only=head_only))
         self._transport.close()
 
-    def _upgrade(self, request: RequestHead, rest: bytes, admission: Admission) -> None:
+    def _upgrade(self, request: RequestHead, rest: bytes, credential: Credential) -> None:
         listener = WebSocketTransport(
             self._loop, self._ping_interval, self._accept, is_client=False
         )
-        listener.admission = admission
+        listener.credential = credential
         protocol = websocket_protocol(lambda _: listener, self._ping_interval)
         self._transport.set_protocol(protocol)
         sock = self._transport.get_extra_info("socket")

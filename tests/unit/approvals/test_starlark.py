@@ -237,7 +237,7 @@ def test_a_file_that_would_never_end_costs_only_itself(
         doubling: "needs more than 200000 steps",
         "x = [0] * (1 << 30)": "of memory",
         "x = list(range(1000000000))": "evaluation failed: ",
-        "x = 'a' * 100000000\ny = x.replace('a', 'b').replace('b', 'c')": "s of processor time",
+        "x = 'a' * 100000000\ny = [x.count('ab') for i in range(10000)]": "s of processor time",
         "x = " + "[" * 200_000 + "]" * 200_000: "evaluation was ended by SIGSEGV",
         "def f(): f()\nf()": "call stack overflow",
         "[prefix_rule([str(i)]) for i in range(200)]": "100 rules at most",

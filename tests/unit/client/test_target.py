@@ -16,7 +16,7 @@ from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
 from holdfast.server.auth import Unauthorized
 from holdfast.server.listen import parse_listen_url
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 from holdfast.transports.token_urls import without_password
 from holdfast.transports.websocket import WebSocketTransport
 
@@ -159,10 +159,10 @@ async def test_an_answer_of_another_web_server_is_told_as_such(status: str) -> N
 
 
 async def test_the_words_of_a_refusal_are_passed_on() -> None:
-    def refuse(authorization: str | None) -> Admission:
+    def refuse(authorization: str | None) -> Credential:
         if authorization != "Bearer sesame":
             raise Unauthorized("missing websocket bearer token")
-        return Admission("somebody")
+        return Credential("somebody")
 
     async with Server() as server:
         url = await server.listen(parse_listen_url("ws://127.0.0.1:0"), refuse)

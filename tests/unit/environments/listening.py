@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
-from holdfast.transports.base import Admission, Transport
+from holdfast.transports.base import Credential, Transport
 from holdfast.transports.http_head import RequestHead, Response
 from holdfast.transports.websocket_listener import listen_websocket
 
@@ -20,9 +20,9 @@ class ListeningServer(ScriptedServer):
         """Request heads of the connections, before they were upgraded."""
         self.answers["environment/status"] = _ready
 
-    def gate(self, head: RequestHead) -> Response | Admission:
+    def gate(self, head: RequestHead) -> Response | Credential:
         self.heads.append(head)
-        return Admission("somebody")
+        return Credential("somebody")
 
     def accept(self, transport: Transport) -> ScriptedPeer:
         peer = ScriptedPeer(transport, self.answers)

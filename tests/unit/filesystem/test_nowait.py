@@ -2,12 +2,21 @@
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import NotFound
-from holdfast.filesystem.nowait import cached_content, cached_metadata, metadata, metadata_of
+from holdfast.filesystem import nowait
+from holdfast.filesystem.nowait import (
+    cached_content,
+    cached_content_of_command,
+    cached_metadata,
+    metadata,
+    metadata_of,
+)
 from holdfast.linux import kernel_cache
 
 
@@ -74,10 +83,61 @@ def test_without_links_nothing_is_known_of_what_is_behind_one(tmp_path: Path) ->
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "folder").symlink_to(path.parent)
     for link in (tmp_path / "link", tmp_path / "folder/passwd"):
-        assert cached_content(str(link), links=False) is None
+        assert cached_content_of_command(str(link), nullcontext()) is None
         assert cached_metadata(str(link), links=False) is None
-    assert cached_content(str(path), links=False) in (path.read_bytes(), None)
+    assert cached_content_of_command(str(path), nullcontext()) in (path.read_bytes(), None)
     assert cached_metadata(str(path), links=False) in (metadata(str(path)), None)
+
+
+def test_a_file_is_read_again_without_the_block_only_if_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nowait, "_MOMENT", 1000.0)
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    entered: list[int] = []
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        entered.append(1)
+        yield
+
+    def read() -> tuple[bytes | None, int]:
+        entered.clear()
+        return cached_content_of_command(str(path), block()), len(entered)
+
+    if read()[0] is None:
+        pytest.skip("this file system has nothing in memory")
+    assert read() == (b"12345", 0)
+    # Other rights, another file, and a link in its place.
+    path.chmod(0o600)
+    assert read() == (b"12345", 1)
+    assert read() == (b"12345", 0)
+    (tmp_path / "other").write_bytes(b"54321")
+    (tmp_path / "other").rename(path)
+    assert read() == (b"54321", 1)
+    path.rename(tmp_path / "moved")
+    path.symlink_to("moved")
+    assert read() == (None, 1)
+
+
+def test_what_was_only_looked_at_does_not_count_as_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file may be in its place for the moment of the open."""
+    monkeypatch.setattr(nowait, "_MOMENT", 1000.0)
+    path = tmp_path / "file"
+    for name in ("file", "other"):
+        (tmp_path / name).write_bytes(b"12345")
+
+    def swap(name: bytes, how: kernel_cache.CachedLookup) -> int | None:
+        (tmp_path / "other").rename(path)
+        return kernel_cache.open_cached(name, how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nowait, "open_cached", swap)
+        assert cached_content_of_command(str(path), nullcontext()) is None
+    assert os.fsencode(path) not in nowait._recent
 
 
 def test_memory_has_a_file_of_the_system() -> None:

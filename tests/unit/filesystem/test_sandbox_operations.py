@@ -240,8 +240,22 @@ def test_settings_of_holdfast_are_not_written_and_the_error_says_why(
             "Read-only file system (os error 30): it has settings, state or logs of Holdfast"
         )
     write(ws, "rules/other")
-    # Nothing is created for an operation on files.
     assert sorted(path.name for path in (ws / "rules").iterdir()) == ["other"]
+
+
+def test_settings_in_a_home_leave_room_for_those_of_other_programs(
+    ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(ws))
+    monkeypatch.setattr(sandbox_operations, "_known", None)
+    allowed = operations(writing(ws))
+    allowed.create_directory(f"{ws}/.config/other", recursive=True, follow_symlinks=True)
+    with pytest.raises(OperationFailed, match="settings"):
+        write(ws, ".config/holdfast/mcp.toml")
+    with pytest.raises(OperationFailed, match="settings"):
+        allowed.create_directory(f"{ws}/.cache/holdfast/x", recursive=True, follow_symlinks=True)
+    with pytest.raises(OSError, match="busy"):
+        allowed.remove(f"{ws}/.config", recursive=True, force=False, follow_symlinks=True)
 
 
 _PATHS = ["{ws}/a", "{ws}/secret", "{ws}/secret/key", "{ws}/secrets", "/etc/passwd", "/proc/stat"]

@@ -32,10 +32,10 @@ def test_code_in_the_workspace_is_read_only_and_keeps_its_name() -> None:
     assert made.access(f"{VENV}/lib/a.py") == "read"
     assert made.access(f"{WS}/other") == "write"
     assert made.keeps_name(VENV)
-    assert [(one.path, one.reason) for one in made.own_paths] == [
-        (VENV, "the server runs from it"),
-        (f"{WS}/a/b", "it has settings, state or logs of Holdfast"),
-    ]
+    assert made.own_reasons == {
+        VENV: "the server runs from it",
+        f"{WS}/a/b": "it has settings, state or logs of Holdfast",
+    }
 
 
 def test_no_entry_makes_it_writable() -> None:
@@ -68,7 +68,7 @@ def test_a_directory_of_modules_stays_writable_if_it_is_the_workspace() -> None:
 def test_what_no_entry_makes_writable_costs_neither_a_rule_nor_a_mount() -> None:
     own = [OwnPath("/opt", "code"), OwnPath("/home/me/.config/holdfast", "settings")]
     made = policy(ROOT, PROJECT, own=own)
-    assert made.own_paths == ()
+    assert made.own_reasons == {}
     assert mounts(made).arguments == mounts(policy(ROOT, PROJECT, own=[])).arguments
 
 

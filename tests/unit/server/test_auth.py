@@ -334,25 +334,25 @@ def test_any_signed_token_is_taken_or_refused(
 
 
 @pytest.mark.requirement("auth.revoked")
-def test_an_admission_holds_as_long_as_its_secret_and_its_name(tmp_path: Path) -> None:
+def test_a_credential_holds_as_long_as_its_secret_and_its_name(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text(SECRET)
     options = AuthOptions(mode="signed-bearer-token", shared_secret_file=str(path))
     access = Access(lambda: made(make_check(options)))
-    admission = access(signed(exp=int(time.time()) + 1, sub="alice"))
-    assert admission.principal == "jwt:alice"
+    credential = access(signed(exp=int(time.time()) + 1, sub="alice"))
+    assert credential.principal == "jwt:alice"
     # Its token may expire: only the key that signed it counts.
-    assert access.admits(admission)
+    assert access.admits(credential)
     path.write_text(OTHER)
     access.reload()
-    assert not access.admits(admission)
+    assert not access.admits(credential)
     path.write_text("too short")
     with pytest.raises(BadAuthOptions):
         access.reload()
-    assert not access.admits(admission)
+    assert not access.admits(credential)
     path.write_text(SECRET)
     access.reload()
-    assert access.admits(admission)
+    assert access.admits(credential)
 
 
 @pytest.mark.requirement("auth.revoked")

@@ -10,7 +10,7 @@ from holdfast.server.listen import (
     meant_listen_url,
     parse_listen_url,
 )
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 from holdfast.transports.http_head import RequestHead, Response
 
 UPGRADE = {
@@ -136,15 +136,15 @@ def knock(
 ) -> tuple[int, str]:
     """Return the answer of a gate with a token: status and text, 101 if it lets the caller in."""
 
-    def check(header: str | None) -> Admission:
+    def check(header: str | None) -> Credential:
         if header != token:
             raise Unauthorized(f"wrong: {header}")
-        return Admission("somebody")
+        return Credential("somebody")
 
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     head = RequestHead(method, path, list(names.items()))
     decided = make_gate(None if token is None else check)(head)
-    if isinstance(decided, Admission):
+    if isinstance(decided, Credential):
         assert decided.principal == ("anonymous" if token is None else "somebody")
         return 101, ""
     return decided.status, decided.body.decode()

@@ -11,7 +11,7 @@ from holdfast.sandbox import factory
 from holdfast.server import serve
 from holdfast.server.app import Server
 from holdfast.server.principals import Principals
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 from tests.unit.descriptors import no_descriptors
 
 
@@ -70,7 +70,7 @@ async def test_a_session_that_can_be_resumed_is_a_use() -> None:
 class _Owner:
     """A connection that is of no interest."""
 
-    admission = Admission("somebody")
+    credential = Credential("somebody")
     usage = Principals()["somebody"]
 
     paused = False

@@ -17,14 +17,14 @@ from holdfast.process.registry import ProcessRegistry
 from holdfast.server.delivery import DETACHED, UNDER_WAY
 from holdfast.server.principals import Principals
 from holdfast.server.sessions import Session, Sessions
-from holdfast.transports.base import Admission
+from holdfast.transports.base import Credential
 from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
 
 
 class Owner:
     """A connection that keeps what it is sent."""
 
-    admission = Admission("somebody")
+    credential = Credential("somebody")
     usage = Principals()["somebody"]
 
     def __init__(self, *, paused: bool = False, acknowledges: bool = False) -> None:

@@ -132,11 +132,14 @@ async def test_a_question_shows_what_a_patch_changes_outside_first(tmp_path: Pat
     (outside / "f").write_text("a\nb\n")
     (inside / "gone").symlink_to(outside / "f")
     (inside / "moved").write_text("a\n")
+    for name in ("m", "old"):
+        (outside / name).write_text("before\n")
     parts = [
         *(added(f"n{number}", *["x"] * 100) for number in range(30)),
         added("in/l/evil", "evil"),
         f"*** Update File: {outside}/f\n@@ a\n-b\n+B",
         f"*** Update File: moved\n*** Move to: {outside}/m\n@@\n-a\n+b",
+        added(outside / "old", "new"),
         "*** Delete File: gone",
     ]
     (inside / "in").mkdir()
@@ -156,8 +159,10 @@ async def test_a_question_shows_what_a_patch_changes_outside_first(tmp_path: Pat
         "| +evil",
         f"update {outside}/f",
         *("| @@ a", "| -b", "| +B"),
-        f"update {inside}/moved to {outside}/m",
+        f"update {inside}/moved to {outside}/m, in place of another file",
         *("| @@", "| -a", "| +b"),
+        f"add {outside}/old, in place of another file",
+        "| +new",
         # The link is removed, which is inside; what it leads to stays.
         "and 31 more inside",
         "Asked because: it writes what its sandbox does not let it write",
@@ -165,34 +170,6 @@ async def test_a_question_shows_what_a_patch_changes_outside_first(tmp_path: Pat
     assert (outside / "evil").read_text() == "evil\n"
     assert not (inside / "gone").is_symlink()
     assert (outside / "f").read_text() == "a\nB\n"
-
-
-@pytest.mark.requirement("approvals.question.patch")
-async def test_a_question_says_which_files_are_lost(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / name).write_text("old\n")
-    (tmp_path / "c2").symlink_to("c")
-    person = Approving()
-    command = written(
-        added("a", "new"),
-        "*** Update File: b\n*** Move to: d\n@@\n-old\n+new",
-        added("e", "new"),
-        # Moved onto itself: nothing is lost.
-        "*** Update File: c\n*** Move to: c2\n@@\n-old\n+new",
-    )
-    (tmp_path / "d").write_text("precious\n")
-    approvals = Approvals(approver=person)
-    assert "Success" in await told(tmp_path, command, sandbox="read-only", approvals=approvals)
-    (question,) = person.asked
-    assert [line for line in question_text(question)[1] if not line.startswith("|")] == [
-        f"add {tmp_path}/a, replacing the file that is there",
-        f"update {tmp_path}/b to {tmp_path}/d, replacing the file that is there",
-        f"add {tmp_path}/e",
-        f"update {tmp_path}/c to {tmp_path}/c2 (a link to {tmp_path}/c)",
-        "Asked because: it writes what its sandbox does not let it write",
-    ]
-    assert question.files[0].to_json()["replaces"] is True
-    assert "replaces" not in question.files[2].to_json()
 
 
 @pytest.mark.both_loops

@@ -247,7 +247,7 @@ class _Farewell:
     def __init__(self, inner: Transport) -> None:
         self.kind = inner.kind
         self.label = inner.label
-        self.admission = inner.admission
+        self.credential = inner.credential
         self.text_only = inner.text_only
         self.send = inner.send
         self.send_parts = inner.send_parts

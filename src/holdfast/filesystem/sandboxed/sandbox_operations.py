@@ -10,6 +10,7 @@ everything needs no policy for reading, since the disk only decides about writin
 import os
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,9 +23,15 @@ from holdfast.errors import (
 )
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
+from holdfast.linux.capabilities import WITHOUT_CAPABILITIES
 from holdfast.local_servers import Reachable, reachable
 from holdfast.protocol.codes import NO_MXC
-from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
+from holdfast.protocol.sandbox import (
+    DisabledProfile,
+    ManagedProfile,
+    RestrictedFiles,
+    SandboxContext,
+)
 from holdfast.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.sandbox.policy.disk import HostDisk, Seen
 from holdfast.sandbox.policy.own_paths import OwnPath, own_paths
@@ -32,6 +39,7 @@ from holdfast.sandbox.policy.policy import NO_LANDLOCK, Policy, Rule
 from holdfast.sandbox.profile import entries
 
 __all__ = [
+    "as_a_command",
     "operations",
     "reading_operations",
     "restricts_files",
@@ -64,6 +72,25 @@ def restricts_files(sandbox: SandboxContext | None) -> bool:
         and isinstance(sandbox.permissions, ManagedProfile)
         and isinstance(sandbox.permissions.file_system, RestrictedFiles)
     )
+
+
+@lru_cache(maxsize=256)
+def as_a_command(sandbox: SandboxContext) -> AbstractContextManager[None]:
+    """
+    Return a block in which a thread has the capabilities of a command in this context.
+
+    An isolated command has none (see `Policy.isolates`), whatever the server has.
+    """
+    if isinstance(sandbox.permissions, DisabledProfile):
+        return nullcontext()
+    if sandbox.permissions.network == "restricted":
+        return WITHOUT_CAPABILITIES
+    try:
+        free = not restricts_files(sandbox) or entries.writes_everything(sandbox)
+    except InvalidParams:
+        # The operation itself reports that.
+        free = False
+    return nullcontext() if free else WITHOUT_CAPABILITIES
 
 
 def operations(sandbox: SandboxContext | None) -> Operations:
@@ -204,5 +231,6 @@ def _facts() -> PolicyInputs:
         uid=os.getuid(),
         reachable=hidden.reachable,
         own=hidden.own,
+        makes=True,
         disk=_DISK,
     )

@@ -10,14 +10,14 @@ import asyncio
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from holdfast.events import Verdict
 from holdfast.linux.proc import children_of_thread
 from holdfast.process.child import Child
 from holdfast.process.io.log import OutputLog
-from holdfast.protocol.process import Enforcement, OutputStream
+from holdfast.protocol.process import OutputStream
 from holdfast.sandbox.bubblewrap.init_channel import InitChannel
 from holdfast.sandbox.bubblewrap.network_denials import NetworkAttempts
 from holdfast.sandbox.bubblewrap.verdict import SandboxedOutcome
@@ -28,7 +28,7 @@ __all__ = ["SandboxedChild", "first_child"]
 class SandboxedChild(Child):
     """The bwrap process of a sandbox, which stands for the command inside."""
 
-    __slots__ = ("_waits", "attempts", "cwd", "ended", "enforcement", "init_fd", "report")
+    __slots__ = ("_waits", "attempts", "cwd", "ended", "init_fd", "reasons", "report")
 
     def __init__(
         self, pid: int, pidfd: int, stdin: int | None, outputs: list[tuple[OutputStream, int]]
@@ -42,8 +42,8 @@ class SandboxedChild(Child):
         """Channel to PID 1, which reports how the start of the command went and its end."""
         self.attempts: NetworkAttempts | None = None
         """Refused attempts to reach the network, if the filter reports them."""
-        self.enforcement: Enforcement | None = None
-        """Describes the sandbox, for the reasons of a denial."""
+        self.reasons: Mapping[str, str] = {}
+        """Reasons why some paths are read-only, for a denial."""
         self.cwd = "/"
         """Working directory of the command."""
         # True while `call_when_empty` waits.
@@ -60,7 +60,7 @@ class SandboxedChild(Child):
         """Return the verdict of the command, with what the sandbox denied."""
         # Set when the sandbox was built; only then there is a process with a verdict.
         assert self.report is not None
-        outcome = SandboxedOutcome(self.report, self.attempts, self.enforcement, self.cwd)
+        outcome = SandboxedOutcome(self.report, self.attempts, self.reasons, self.cwd)
         return outcome(verdict, log)
 
     def signal_code(self, number: int) -> int:

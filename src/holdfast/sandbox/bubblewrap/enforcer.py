@@ -15,7 +15,6 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast.errors import InvalidParams, SpawnFailed
 from holdfast.linux.device_nodes import OwnDevices, hidden_by_own_devices
@@ -82,10 +81,10 @@ class BubblewrapSandbox:
         """
         made = _plan(policy, support, devices=own.devices)
         known = (*policy_gaps(policy, support.landlock_abi), *support.gaps, *gaps)
-        self.enforcement = Enforcement(
-            isolation=support.isolation, gaps=known, protected=policy.own_paths or UNSET
-        )
+        self.enforcement = Enforcement(isolation=support.isolation, gaps=known)
         """Isolation level and known gaps, for all commands of this sandbox."""
+        self.reasons = policy.own_reasons
+        """Reasons why paths of Holdfast itself are read-only, for denials."""
         self._policy = policy
         self._mount_points = mount_points
         self._to_verify = made.to_verify
@@ -239,7 +238,7 @@ class BubblewrapSandbox:
             self.close()
             raise
         child.ended = self.close
-        child.enforcement, child.cwd = self.enforcement, launch.cwd
+        child.reasons, child.cwd = self.reasons, launch.cwd
         return child
 
     def _spec_for(self, cwd: str) -> SandboxSpec:

@@ -2,13 +2,14 @@
 
 import errno
 import signal
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
 from holdfast.events import Reason, Verdict
 from holdfast.process.io.log import OutputLog
-from holdfast.protocol.process import Enforcement, NetworkAttempt
+from holdfast.protocol.process import NetworkAttempt
 from holdfast.sandbox.bubblewrap.init_channel import InitChannel
 from holdfast.sandbox.policy.denial import find_denial
 
@@ -35,19 +36,19 @@ class SandboxedOutcome:
         self,
         report: InitChannel,
         attempts: _Attempts | None,
-        enforcement: Enforcement | None = None,
+        reasons: Mapping[str, str] | None = None,
         cwd: str = "/",
     ) -> None:
         """
         Args:
             report: Channel to PID 1, which reports a failed exec.
             attempts: Refused attempts to reach the network, if the filter reports them.
-            enforcement: Describes the sandbox.
+            reasons: Reasons why some paths are read-only.
             cwd: Working directory of the command.
         """
         self._report = report
         self._attempts = attempts
-        self._enforcement = enforcement
+        self._reasons = reasons or {}
         self._cwd = cwd
 
     def __call__(self, verdict: Verdict, log: OutputLog) -> Verdict:
@@ -63,7 +64,7 @@ class SandboxedOutcome:
         missing = self._report.exec_error() == errno.ENOENT
         denial = None
         if not missing:
-            denial = find_denial(code, log.retained(), self._enforcement, self._cwd)
+            denial = find_denial(code, log.retained(), self._reasons, self._cwd)
         tried = () if self._attempts is None else self._attempts.made
         if denial is not None and denial.path is None and tried:
             # A denial that names no path is about the network, if that was tried.

@@ -8,12 +8,13 @@ answer for the same output. The path and the network flag of a denial are our ow
 import os
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
 from holdfast.events import Denial, DenialKind
-from holdfast.protocol.process import Enforcement, OutputChunk, OutputStream
+from holdfast.protocol.process import OutputChunk, OutputStream
 
 __all__ = ["find_denial"]
 
@@ -46,10 +47,13 @@ _NETWORK_WORDS = re.compile(
 )
 
 
+_NO_REASONS: Mapping[str, str] = MappingProxyType({})
+
+
 def find_denial(
     exit_code: int,
     chunks: Iterable[OutputChunk],
-    enforcement: Enforcement | None = None,
+    reasons: Mapping[str, str] = _NO_REASONS,
     cwd: str = "/",
 ) -> Denial | None:
     """
@@ -58,18 +62,18 @@ def find_denial(
     Args:
         exit_code: Exit status as on the wire.
         chunks: Output that the log still holds; an evicted message cannot be found.
-        enforcement: Describes the sandbox, with the reasons for some read-only paths.
+        reasons: Reasons why some paths are read-only; see `Policy.own_reasons`.
         cwd: Working directory of the process, for relative paths.
     """
     if exit_code == 0:
         return None
     found = _find(exit_code, list(chunks))
-    if found is None or found.path is None or enforcement is None:
+    if found is None or found.path is None:
         return found
     path = os.path.normpath(os.path.join(cwd, found.path))
-    for protected in enforcement.protected or ():
-        if f"{path}/".startswith(f"{protected.path}/"):
-            return msgspec.structs.replace(found, reason=protected.reason)
+    for own, reason in reasons.items():
+        if f"{path}/".startswith(f"{own}/"):
+            return msgspec.structs.replace(found, reason=reason)
     return found
 
 

@@ -93,7 +93,7 @@ def _collect(code: CodePaths, files: OwnFiles) -> OwnPaths:
     made = set(code.made)
     every: list[OwnPath] = [
         *(_own(path, "code", is_made=path in made) for path in code.installed),
-        *(_own(path, "code", below="named") for path in code.prefixes),
+        *(_own(path, "code", below="named") for path in code.whole),
         *(_own(path, "code", below="named or itself") for path in code.searched),
         *(_own(path, "code") for path in code.loaded),
         *(_own(path, "code", is_made=True) for path in code.made),

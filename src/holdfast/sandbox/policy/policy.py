@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from holdfast.protocol.process import ProtectedPath
 from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.profile.globs import Glob
 
@@ -29,6 +28,7 @@ __all__ = [
     "Rule",
     "Standing",
     "Why",
+    "covers",
     "parent_of",
     "rule_above",
 ]
@@ -171,12 +171,10 @@ class Policy:
         return self._paths("read", {"protected", "gitdir", "code", "settings", "cover"})
 
     @property
-    def own_paths(self) -> tuple[ProtectedPath, ...]:
-        """Paths of Holdfast itself that are read-only though an entry makes them writable."""
-        return tuple(
-            ProtectedPath(path=path, reason=OWN_REASONS[self.rules[path].why])
-            for path in self._paths("read", set(OWN_REASONS))
-        )
+    def own_reasons(self) -> Mapping[str, str]:
+        """Reasons why paths of Holdfast itself are read-only though entries say otherwise."""
+        own = self._paths("read", set(OWN_REASONS))
+        return {path: OWN_REASONS[self.rules[path].why] for path in own}
 
     def access(self, path: str, *, directory: bool = False) -> Literal["read", "write", "deny"]:
         """
@@ -257,6 +255,11 @@ def _ways_in(policy: Policy) -> frozenset[str]:
 def parent_of(path: str) -> str:
     """Return the directory of an absolute path; `/` for `/`."""
     return path[: path.rindex("/")] or "/"
+
+
+def covers(path: str, other: str) -> bool:
+    """Return True if a path is another one or above it."""
+    return path == "/" or other == path or other.startswith(path + "/")
 
 
 def rule_above(rules: Mapping[str, Rule], path: str) -> Rule | None:

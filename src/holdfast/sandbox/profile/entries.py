@@ -34,6 +34,7 @@ __all__ = [
     "ProfileRequest",
     "read_entries",
     "reads_everything",
+    "writes_everything",
 ]
 
 MAX_PATHS: Final = 1024
@@ -148,6 +149,24 @@ def reads_everything(context: SandboxContext) -> bool:
         if isinstance(entry.path, PlainPath)
         else isinstance(entry.path, SpecialPath) and entry.path.value.kind == "root"
         for entry in files.entries
+    )
+
+
+def writes_everything(context: SandboxContext) -> bool:
+    """
+    Return True if a restricted profile surely lets a command write everything.
+
+    Raises:
+        InvalidPermissionPath: See `reads_everything`.
+        InvalidParams: See `reads_everything`.
+    """
+    return reads_everything(context) and all(
+        entry.access == "write"
+        and (
+            isinstance(entry.path, PlainPath)
+            or (isinstance(entry.path, SpecialPath) and entry.path.value.kind == "root")
+        )
+        for entry in _files(context).entries
     )
 
 
