@@ -260,6 +260,19 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
     assert "Permission denied" in done.stdout
 
 
+@pytest.mark.requirement("security.servers.written")
+@pytest.mark.parametrize("folder", [".config/holdfast", ".codex", "elsewhere"])
+def test_tokens_that_the_user_wrote_down_are_hidden(project: Project, folder: str) -> None:
+    file = project.write(
+        f"{folder}/environments.toml",
+        '[[environments]]\nid = "x"\nurl = "ws://127.0.0.1:1"\nauth_bearer_token = "xyzzy"\n',
+    )
+    env = {"CODEX_HOME": str(file.parent)} if folder == "elsewhere" else {}
+    assert "xyzzy" in project.run(f"cat {file}", sandboxed=False, env=env).stdout
+    done = project.run(f"cat {file}; echo done", env=env)
+    assert (done.stdout, "Permission denied" in done.stderr) == ("done\n", True), done
+
+
 @pytest.mark.requirement("security.servers.links")
 @pytest.mark.parametrize("kind", ["certbot", "kubernetes"])
 @pytest.mark.asyncio(loop_scope="session")
