@@ -29,7 +29,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError
-from holdfast.own_files import database_home
+from holdfast.own_files import database_home, token_files
 from holdfast.token_file import read_tokens
 from holdfast.url_schemes import socket_path
 
@@ -99,37 +99,34 @@ def make_runtime_folders(environ: Mapping[str, str]) -> None:
 
 def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return our directory first, then those that servers with other variables may use."""
-    runtime, state, home = (
-        environ.get(name, "") for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
-    )
+    names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
+    # As they were less than a second ago, since this is asked for each sandbox.
+    return _folders_at(int(time.monotonic()), *(environ.get(name, "") for name in names))
+
+
+@lru_cache(maxsize=64)
+def _folders_at(second: int, runtime: str, state: str, home: str) -> tuple[str, ...]:
     bases = [runtime, f"/run/user/{os.geteuid()}"]
     private = [base for base in bases if base.startswith("/") and _is_private_base(base)]
     if not state.startswith("/"):
         state = f"{home or os.path.expanduser('~')}/.local/state"
     # The host name is part of it, since a home may be shared by several machines.
-    below_home = f"{_real(state)}/holdfast/run-{os.uname().nodename}"
-    found = [*(f"{_real(base)}/holdfast" for base in private), below_home]
+    below_home = f"{os.path.realpath(state)}/holdfast/run-{os.uname().nodename}"
+    found = [*(f"{os.path.realpath(base)}/holdfast" for base in private), below_home]
     return tuple(dict.fromkeys(found))
 
 
 def _usual_folders() -> tuple[str, ...]:
     """Return the directories of servers that are started without special variables."""
-    home = database_home()
+    return _usual_folders_at(int(time.monotonic()), database_home())
+
+
+@lru_cache(maxsize=2)
+def _usual_folders_at(second: int, home: str) -> tuple[str, ...]:
     found = _folders({"HOME": home})
     # Some users have no home, as `nobody`. Servers of theirs find each other in `/tmp`.
     shared = f"/tmp/holdfast-{os.geteuid()}"  # noqa: S108 - refused unless it is only this user's
     return found if _is_private_base(home) else (*found[:-1], shared)
-
-
-# Most paths have no links, and each part of a path costs a system call.
-@lru_cache(maxsize=64)
-def _real_at(path: str, second: int) -> str:
-    return os.path.realpath(path)
-
-
-def _real(path: str) -> str:
-    """Return the real path of a directory above ours, as it was less than a second ago."""
-    return _real_at(path, int(time.monotonic()))
 
 
 def _is_private_base(path: str) -> bool:
@@ -414,7 +411,7 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     """
     Return what sandboxes have to hide or to report: our own paths, and those of listed servers.
 
-    Links to secret files are followed at each call: they may lead elsewhere after a renewal.
+    Files in which users write tokens down are among them, such as `environments.toml`. Links to secret files are followed at each call: they may lead elsewhere after a renewal.
 
     Args:
         environ: Variables of this process.
@@ -424,6 +421,8 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     known = _look(tuple(dict.fromkeys((*places, *_usual_folders()))))
     every = [*(one.follow() for one in _own), *map(_reachable_by, known.listed)]
     secrets = {os.path.realpath(path) for one in every for path in one.secrets}
+    written = (path for each in (environ, *others) for path in token_files(each))
+    secrets.update(os.path.realpath(path) for path in written if _is_kind(path, stat.S_ISREG))
     return Reachable(
         tuple(sorted(secrets.union(known.folders))),
         tuple(sorted({path for one in every for path in one.sockets})),

@@ -7,7 +7,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,9 @@ class Project:
 @contextmanager
 def projects(user: int | None) -> Iterator[Project]:
     """Make a project, and remove it."""
+    if user is not None:
+        # Without a home, servers of one user meet in /tmp: tests at the same time need several.
+        user += os.getpid() % 4_000 - 5_000
     # Not below the folder of pytest, which only its user can enter.
     base = Path(tempfile.mkdtemp(prefix="holdfast-own-")).resolve()
     project = Project(base / "home", user)
@@ -134,3 +137,5 @@ def projects(user: int | None) -> Iterator[Project]:
         yield project
     finally:
         shutil.rmtree(base)
+        with suppress(FileNotFoundError):
+            os.rmdir(f"/tmp/holdfast-{user}")

@@ -36,7 +36,8 @@ def canonical_command(
     words = tuple(argv)
     if not is_shell_script(words):
         return words
-    if plain and len(segments) == 1:
+    # A program called like the marker must not pass for the script that is its argument.
+    if plain and len(segments) == 1 and _SCRIPT not in segments[0][:1]:
         return tuple(segments[0])
     return (_SCRIPT, *words[1:])
 

@@ -80,7 +80,9 @@ def refuse_escalation(flow: ApprovalFlow, permissions: SandboxPermissions | None
 
 async def admit_patch(flow: ApprovalFlow, request: PatchToWrite) -> SandboxContext | None:
     """
-    Decide about a patch, ask if need be, and return the sandbox to write it in.
+    Decide about a patch, ask if need be, and return the sandbox for paths outside the usual one.
+
+    All other paths are written in the usual sandbox, since a question only counts them.
 
     Raises:
         CommandRefused: It may not be written, changes more outside the sandbox than a question

@@ -110,9 +110,9 @@ def fits(lines: list[str]) -> bool:
 
 
 def _runs(text: str) -> deque[_Run]:
-    # Only a newline ends a line: other separators are escaped. One of several lines that has only
-    # blanks of some kind says nothing.
-    lines = (line if line.strip() else "" for line in text.split("\n"))
+    # Only a newline ends a line: other separators are escaped. A line of spaces and tabs says
+    # nothing; to a shell, one of other blanks is the name of a program.
+    lines = (line if line.strip(" \t") else "" for line in text.split("\n"))
     return deque((line, len(list(equal))) for line, equal in groupby(lines))
 
 

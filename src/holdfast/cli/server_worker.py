@@ -174,5 +174,7 @@ def set_log_level(name: str, style: LogFormat = "text", *, threaded: bool = Fals
     """
     start_logging(name.lower(), style, threaded=threaded)
     with suppress(OSError):
-        if stat.S_ISREG(os.fstat(2).st_mode):
-            keep_unchanged(os.readlink("/proc/self/fd/2"))
+        path, about = os.readlink("/proc/self/fd/2"), os.fstat(2)
+        # A temporary file may have no name any longer.
+        if stat.S_ISREG(about.st_mode) and os.path.samestat(os.stat(path), about):
+            keep_unchanged(path)

@@ -44,16 +44,20 @@ _capset = _libc.capset
 
 
 class _OfThread(threading.local):
-    """The sets of a thread, read once: nothing else in this program changes them."""
+    """The sets of a thread, read once: few programs ever change them."""
 
     def __init__(self) -> None:
+        self.blocks = 0
+        self.read()
+
+    def read(self) -> None:
+        """Read the sets of the calling thread."""
         full = _sets()
         none = _BothSets.from_buffer_copy(full)
         none[0].effective = none[1].effective = 0
         self.has_any = _is_any(full)
         # References: to make one takes as long as a part of the call.
         self.full, self.none = ctypes.byref(full), ctypes.byref(none)
-        self.blocks = 0
 
 
 def has_capabilities() -> bool:
@@ -69,11 +73,10 @@ class _WithoutCapabilities(AbstractContextManager[None]):
         if not mine.has_any:
             return
         if not mine.blocks and _capset(_header, mine.none):
-            # The program may have become another user, whose threads have none.
-            if not has_capabilities():
-                mine.has_any = False
-                return
-            _fail()
+            # The program may have given some up, or have become another user.
+            mine.read()
+            if _capset(_header, mine.none):
+                _fail()
         mine.blocks += 1
 
     def __exit__(self, *exc: object) -> None:

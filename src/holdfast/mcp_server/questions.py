@@ -53,7 +53,7 @@ _CANNOT_ASK_PERSON: Final = (
 _TITLES: Final = {
     DecisionKind.ACCEPT: "Yes, this time",
     DecisionKind.ACCEPT_FOR_SESSION: "Yes, and the same again in this session",
-    DecisionKind.ACCEPT_WITH_AMENDMENT: "Yes, and always commands that begin with `{prefix}`",
+    DecisionKind.ACCEPT_WITH_AMENDMENT: "Yes, and always commands beginning with `{prefix}`{where}",
     DecisionKind.DECLINE: "No",
 }
 
@@ -83,6 +83,8 @@ def elicitation(question: Question) -> ElicitRequest:
     """Return the request that puts a question to a person."""
     choices = _choices(question)
     prefix = prefix_text(question)
+    # The rule is for runs outside the sandbox, if this one is.
+    where = ", outside the sandbox" if question.leaves_sandbox else ""
     schema = {
         "type": "object",
         "properties": {
@@ -90,7 +92,7 @@ def elicitation(question: Question) -> ElicitRequest:
                 "type": "string",
                 "title": "Decision",
                 "enum": [kind.value for kind in choices],
-                "enumNames": [_TITLES[kind].format(prefix=prefix) for kind in choices],
+                "enumNames": [_TITLES[kind].format(prefix=prefix, where=where) for kind in choices],
                 "default": DecisionKind.ACCEPT.value,
             }
         },

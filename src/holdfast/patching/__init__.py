@@ -5,6 +5,7 @@ The package uses the `FileSystem` seam only. It starts no process and asks for n
 """
 
 from holdfast.patching.apply import EmptyPatch, PatchResult, apply_patch, apply_plan, plan_patch
+from holdfast.patching.commit import PatchSandboxes
 from holdfast.patching.errors import InvalidPatch, PatchError, PatchFailed, PatchMismatch
 from holdfast.patching.parse import Patch, parse_patch
 from holdfast.patching.plan import FileChange, PatchPlan, Rules
@@ -20,6 +21,7 @@ __all__ = [
     "PatchMismatch",
     "PatchPlan",
     "PatchResult",
+    "PatchSandboxes",
     "Rules",
     "apply_patch",
     "apply_plan",

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from holdfast.backends import FileSystem
-from holdfast.patching.commit import commit
+from holdfast.patching.commit import AnyPatchSandbox, commit
 from holdfast.patching.errors import InvalidPatch, PatchError
 from holdfast.patching.parse import Patch, parse_patch
 from holdfast.patching.plan import FileChange, PatchPlan, Rules, make_plan
@@ -117,7 +117,7 @@ def _folder(cwd: str) -> PathUri:
 
 
 async def apply_plan(
-    plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext | None = None
+    plan: PatchPlan, *, files: FileSystem, sandbox: AnyPatchSandbox = None
 ) -> PatchResult:
     """
     Make the changes of a plan: all of them, or none.

@@ -6,6 +6,7 @@ removed last, since they cannot be restored.
 """
 
 import logging
+from dataclasses import dataclass
 
 from holdfast.backends import FileSystem
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, Refused
@@ -14,12 +15,32 @@ from holdfast.patching.plan import PatchPlan, PlannedRemoval, PlannedWrite
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["commit"]
+__all__ = ["AnyPatchSandbox", "PatchSandboxes", "commit"]
 
 logger = logging.getLogger(__name__)
 
 
-async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext | None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchSandboxes:
+    """Sandboxes of a patch that may change some files outside the usual one, and only those."""
+
+    usual: SandboxContext | None
+    """For all other files; None for no sandbox."""
+    wider: SandboxContext | None
+    """For the files in `beyond`; None for no sandbox."""
+    beyond: frozenset[PathUri]
+    """Real paths, as in `PlannedWrite.real` and `PlannedRemoval.real`."""
+
+    def of(self, path: PathUri) -> SandboxContext | None:
+        """Return the sandbox for a real path."""
+        return self.wider if path in self.beyond else self.usual
+
+
+AnyPatchSandbox = SandboxContext | PatchSandboxes | None
+"""Sandbox of a patch: one for all of its files, two, or none."""
+
+
+async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: AnyPatchSandbox) -> None:
     """
     Write and remove the files of a plan.
 
@@ -29,10 +50,12 @@ async def commit(plan: PatchPlan, *, files: FileSystem, sandbox: SandboxContext 
         PatchMismatch: A file has changed since the plan was made. Nothing was written.
         PatchFailed: A file could not be changed. Those before it were restored.
     """
+    if not isinstance(sandbox, PatchSandboxes):
+        sandbox = PatchSandboxes(usual=sandbox, wider=None, beyond=frozenset())
     # An approval may have taken an hour.
     changes: list[PlannedWrite | PlannedRemoval] = [*plan.writes, *plan.removals]
     for change in changes:
-        if await _has_changed(change, files, sandbox):
+        if await _has_changed(change, files, sandbox.of(change.real)):
             raise PatchMismatch(
                 f"{change.name} changed while the patch was being decided about", path=change.name
             )
@@ -66,26 +89,28 @@ async def _has_changed(
 class _Rollback:
     """Makes changes, and restores the files if a change fails."""
 
-    def __init__(self, files: FileSystem, sandbox: SandboxContext | None) -> None:
+    def __init__(self, files: FileSystem, sandboxes: PatchSandboxes) -> None:
         self._files = files
-        self._sandbox = sandbox
-        self._folders: list[PathUri] = []
+        self._sandboxes = sandboxes
+        # Made directories, with the sandboxes that they were made in.
+        self._folders: dict[PathUri, SandboxContext | None] = {}
         self._changed: list[PlannedWrite | PlannedRemoval] = []
 
     async def write(self, write: PlannedWrite) -> None:
         """Write a file, after making missing directories above it."""
+        sandbox = self._sandboxes.of(write.real)
         for folder in write.new_folders:
             # Several files of a patch may share a new directory.
             if folder in self._folders:
                 continue
             try:
                 await self._files.create_directory(
-                    folder, recursive=True, follow_symlinks=False, sandbox=self._sandbox
+                    folder, recursive=True, follow_symlinks=False, sandbox=sandbox
                 )
             except HoldfastError as error:
                 text = f"Failed to create parent directories for {write.name}"
                 raise await self._undone(text, write, error) from error
-            self._folders.append(folder)
+            self._folders[folder] = sandbox
         # An unchanged file keeps its inode and its times.
         if write.data == write.before:
             return
@@ -100,7 +125,11 @@ class _Rollback:
         """Remove a file or a link."""
         try:
             # With `follow_symlinks=False`, the removal of a link is refused.
-            await self._remove(removal.real, follow_symlinks=removal.before is None)
+            await self._remove(
+                removal.real,
+                sandbox=self._sandboxes.of(removal.real),
+                follow_symlinks=removal.before is None,
+            )
         except HoldfastError as error:
             text = f"Failed to delete file {removal.name}"
             raise await self._undone(text, removal, error) from error
@@ -121,9 +150,9 @@ class _Rollback:
                 logger.warning("%s could not be put back", change.name, exc_info=True)
                 left.append(change.name)
         # Innermost first; only directories that this patch has made.
-        for folder in reversed(self._folders):
+        for folder, sandbox in reversed(self._folders.items()):
             try:
-                await self._remove(folder)
+                await self._remove(folder, sandbox=sandbox)
             # Another process may have put files there.
             except HoldfastError:
                 logger.debug("%s stays", folder, exc_info=True)
@@ -133,18 +162,21 @@ class _Rollback:
         if change.before is not None:
             await self._put(change.real, change.before)
         elif isinstance(change, PlannedWrite):
-            await self._remove(change.real)
+            await self._remove(change.real, sandbox=self._sandboxes.of(change.real))
         else:
             raise NotFound("a link cannot be put back")
 
     async def _put(self, path: PathUri, data: bytes) -> None:
-        await self._files.write_file(path, data, follow_symlinks=False, sandbox=self._sandbox)
+        sandbox = self._sandboxes.of(path)
+        await self._files.write_file(path, data, follow_symlinks=False, sandbox=sandbox)
 
-    async def _remove(self, path: PathUri, *, follow_symlinks: bool = False) -> None:
+    async def _remove(
+        self, path: PathUri, *, sandbox: SandboxContext | None, follow_symlinks: bool = False
+    ) -> None:
         await self._files.remove(
             path,
             recursive=False,
             force=False,
             follow_symlinks=follow_symlinks,
-            sandbox=self._sandbox,
+            sandbox=sandbox,
         )

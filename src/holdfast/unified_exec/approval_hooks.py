@@ -29,6 +29,7 @@ from holdfast.approvals.permissions import AddedPermissions, with_permissions
 from holdfast.approvals.question import DeniedRun, GrantScope, PatchedFile
 from holdfast.approvals.write_access import WriteAccess, write_access
 from holdfast.errors import InvalidParams, Refused
+from holdfast.patching.commit import PatchSandboxes
 from holdfast.patching.parse import hunk_text
 from holdfast.patching.plan import PatchPlan
 from holdfast.patching.report import PATCH_DECLINED
@@ -116,16 +117,17 @@ class ApprovalHooks(Hooks):
             raise _interrupted(began) from error
         return _cleared(request, clearance)
 
-    async def before_patch(self, request: PatchRequest) -> SandboxContext | None:
+    async def before_patch(self, request: PatchRequest) -> PatchSandboxes:
         """Ask about a patch that writes what its sandbox does not let be written."""
-        sandbox = await self._inner.before_patch(request)
+        inner = await self._inner.before_patch(request)
+        sandbox = inner.usual if isinstance(inner, PatchSandboxes) else inner
         began = time.monotonic()
         command = request.command
         try:
             refuse_escalation(self.flow, command.arguments.sandbox_permissions)
             sandbox = with_permissions(sandbox, self.flow.granted(command.environment_id))
             access = await _real_access(request, write_access(sandbox, tmpdir=request.tmpdir))
-            return await admit_patch(
+            wider = await admit_patch(
                 self.flow,
                 PatchToWrite(
                     call_id=command.call_id,
@@ -139,6 +141,8 @@ class ApprovalHooks(Hooks):
                     justification=command.arguments.justification,
                 ),
             )
+            beyond = _beyond(request.plan, access)
+            return PatchSandboxes(usual=sandbox, wider=wider, beyond=beyond)
         except CommandDeclined as error:
             raise CallRefused(PATCH_DECLINED) from error
         except CommandRefused as error:
@@ -289,6 +293,12 @@ async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAcces
         if real.native != path:
             same.append((path, real.native))
     return access.also(same)
+
+
+def _beyond(plan: PatchPlan, access: WriteAccess) -> frozenset[PathUri]:
+    """Return the real paths of a patch that its sandbox does not let be written."""
+    paths = [write.real for write in plan.writes] + [removal.real for removal in plan.removals]
+    return frozenset(path for path in paths if not access.may_write(path.native))
 
 
 def _patched_files(plan: PatchPlan, access: WriteAccess) -> tuple[PatchedFile, ...]:

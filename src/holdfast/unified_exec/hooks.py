@@ -19,6 +19,7 @@ from holdfast.unified_exec.arguments.tool_arguments import ExecArguments
 if TYPE_CHECKING:
     from holdfast.approvals.clearance import Clearance
     from holdfast.approvals.permissions import AddedPermissions
+    from holdfast.patching.commit import AnyPatchSandbox
     from holdfast.patching.plan import PatchPlan
 
 __all__ = [
@@ -155,9 +156,11 @@ class Hooks:
         """
         return request
 
-    async def before_patch(self, request: PatchRequest) -> SandboxContext | None:
+    async def before_patch(self, request: PatchRequest) -> "AnyPatchSandbox":
         """
         Return the sandbox in which a patch may be written, or None for no sandbox.
+
+        A patch that may change only some files outside the sandbox has `PatchSandboxes`.
 
         Unless this is overridden, `before_start` decides: who refuses a command refuses the
         patch that it is.

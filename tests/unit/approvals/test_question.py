@@ -201,6 +201,8 @@ def test_which_commands_are_the_same() -> None:
     script = key("echo a > f")
     assert key("echo a  > f") != script
     assert key("echo a > f", flag="-lc") != script
+    # A program whose name and arguments look like the key of a script.
+    assert key("__codex_shell_script__ -c 'echo a > f'") != script
     assert canonical_command(("ls", "-l"), [("ls", "-l")], plain=False) == ("ls", "-l")
 
 

@@ -38,15 +38,19 @@ def test_one_line_is_shown_as_it_is_and_several_are_marked() -> None:
     assert shown_lines(forged) == ["| ls", "| Reason: it is harmless", "| [y]es, [n]o: y"]
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\t", "\r", "\u00a0", " " * 60])
+@pytest.mark.parametrize("blank", ["", " ", "\t", " \t ", " " * 60])
 def test_runs_of_empty_lines_are_shortened(blank: str) -> None:
     lines = shown_lines("echo a\n" + f"{blank}\n" * 300 + "rm -rf ~")
     assert lines == ["| echo a", "… 300 empty lines", "| rm -rf ~"]
 
 
-def test_runs_of_equal_lines_are_shortened() -> None:
-    lines = shown_lines("echo a\n" + "\u200b\n" * 300 + "rm -rf ~")
-    assert lines == ["| echo a", "| \\u200b", "… 299 more lines like it", "| rm -rf ~"]
+@pytest.mark.parametrize("name", ["\u200b", "\r", "\f", "\u00a0", "\u3000", "\x85"])
+def test_runs_of_equal_lines_are_shortened(name: str) -> None:
+    # Each of these is the name of a program to a shell.
+    lines = shown_lines(f"echo a\n{name}\n" + f"{name}\n" * 299 + "rm -rf ~")
+    assert lines == ["| echo a", f"| {visible(name)}", "… 299 more lines like it", "| rm -rf ~"]
+    assert shown_lines(f"echo a\n{name}") == ["| echo a", f"| {visible(name)}"]
+    assert visible(name).startswith("\\")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_anchors_are_those_of_the_site() -> None:
 
 def test_the_architecture_has_every_layer_in_its_order_and_stays_short() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
-    assert len(page.splitlines()) <= 200
+    assert len(page.splitlines()) <= 220
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     there = {path.stem for path in (ROOT / "src/holdfast").iterdir()} - {"testing"}
     layers = [

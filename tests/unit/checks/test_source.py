@@ -80,8 +80,8 @@ def test_too_few_comments_are_found_in_all_and_by_folder() -> None:
         "src/holdfast/errors.py": code * 20,
     }
     assert list(too_few_comments(texts)) == [
-        "src/holdfast/sandbox: 7.00 % comments, fewer than 8 %: say why",
-        "src/holdfast/client: 7.00 % comments, fewer than 8 %: say why",
+        "src/holdfast/sandbox: 7.00 % comments, fewer than 7.5 %: say why",
+        "src/holdfast/client: 7.00 % comments, fewer than 7.5 %: say why",
     ]
     texts["src/holdfast/errors.py"] = code * 300
     assert next(too_few_comments(texts)).startswith(

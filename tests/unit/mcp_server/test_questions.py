@@ -40,6 +40,16 @@ def test_a_question_shows_the_command_its_folder_and_the_reason() -> None:
     assert form(QUESTION).meta["holdfast/approval"]["command"] == QUESTION.command_line
 
 
+def test_a_rule_for_runs_outside_the_sandbox_is_offered_as_one() -> None:
+    def titles(question: Question) -> list[str]:
+        found: list[str] = form(question).requested_schema["properties"]["decision"]["enumNames"]
+        return found
+
+    always = "Yes, and always commands beginning with `touch`"
+    assert titles(QUESTION)[2] == f"{always}, outside the sandbox"
+    assert titles(replace(QUESTION, leaves_sandbox=False))[2] == always
+
+
 def test_nothing_in_a_command_can_hide_a_part_of_it() -> None:
     hidden = replace(QUESTION, command=("echo", "a\u202e\x1b[8m\r\n\n\n\n\necho b"))
     lines = form(hidden).message.split("\n")

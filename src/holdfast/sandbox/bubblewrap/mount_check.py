@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from holdfast.sandbox.policy.policy import covers
+
 __all__ = ["Mount", "MountTable", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
 
 # Below these, bubblewrap makes mounts that are in no plan.
@@ -88,7 +90,7 @@ def first_mismatch(
         if not mount.writable or mount.device not in devices or path.startswith(_OWN):
             continue
         # A bind mount is recursive: it brings along the host's mounts below its path.
-        granted = any(_covers(root, path) for root in writable)
+        granted = any(covers(root, path) for root in writable)
         if mount[:2] != _expected(path, host) or not (granted or hidden(path)):
             return path
     return None
@@ -105,7 +107,7 @@ def led_elsewhere(
             continue
         # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
-            if outer.device == mount.device and _covers(outer.root, mount.root):
+            if outer.device == mount.device and covers(outer.root, mount.root):
                 rest = mount.root.removeprefix(outer.root).lstrip("/")
                 found.append((path, f"{above.rstrip('/')}/{rest}".rstrip("/")))
     return found
@@ -123,10 +125,6 @@ def _expected(path: str, host: MountTable) -> tuple[str, str] | None:
             return None
         above, _, name = above.rpartition("/")
         above, rest = above or "/", f"/{name}{rest}"
-
-
-def _covers(path: str, other: str) -> bool:
-    return path == "/" or other == path or other.startswith(path + "/")
 
 
 def _plain(text: str) -> str:

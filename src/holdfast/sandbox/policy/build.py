@@ -39,9 +39,11 @@ from holdfast.sandbox.policy.policy import (
     Policy,
     Rule,
     Why,
+    covers,
     parent_of,
     rule_above,
 )
+from holdfast.sandbox.policy.temporary import tmpdir_fault
 from holdfast.sandbox.profile.entries import PathRequest, ProfileRequest, read_entries
 from holdfast.sandbox.profile.globs import LOOK_LIMIT, MAX_MATCHES, Glob, expand
 
@@ -77,10 +79,6 @@ _ENGINE_SOCKETS: Final = (
 
 # Of two entries for one path, the one with the higher number wins.
 _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
-
-# Directories that a TMPDIR may be in, beside the server's own and the workspace roots.
-_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - names to compare with
-
 
 # What a profile without restrictions asks for.
 _NO_ENTRIES: Final = ProfileRequest((), (), minimal=False, tmpdir=(), roots=())
@@ -311,61 +309,20 @@ class _PolicyBuilder:
             # Reading what an entry shows already grants nothing new.
             given = over is not None and access == "read" and over.access != "deny"
             if access != "deny" and not given and found.kind is not None:
-                fault = self._tmpdir_fault(found.path)
+                fault = tmpdir_fault(
+                    found.path,
+                    self.rules,
+                    roots=self._profile.roots,
+                    own=self._facts.own_tmpdir,
+                    home=self._facts.home,
+                    disk=self._disk,
+                )
                 if fault is not None:
                     word = "writable" if access == "write" else "readable"
                     raise InvalidParams(
                         f"sandbox entry `tmpdir` cannot make `{found.path}` {word}: {fault}"
                     )
             yield PathRequest(path, access)
-
-    def _tmpdir_fault(self, path: str) -> str | None:
-        """
-        Return the reason why a directory may not be the temporary one, or None.
-
-        An environment variable must not grant a path that no entry names (13, rule 5), and
-        even less one that an entry denies. All entries have been taken by now.
-        """
-        # Real paths, since `path` is one.
-        roots = [trace(root, self._disk).path for root in self._profile.roots]
-        if self._is_wide(path, roots):
-            return "TMPDIR has to be a directory of its own"
-        own = [
-            real for real in self._real(self._facts.own_tmpdir) if not self._is_wide(real, roots)
-        ]
-        shared = [real for name in _TEMPORARY for real in self._real(name)]
-        if not any(_covers(real, path) for real in (*own, *shared, *roots)):
-            return (
-                "TMPDIR has to be in the server's own temporary directory, in /tmp, in "
-                "/var/tmp or in a workspace root"
-            )
-        over = self.rules.get(path) or self._above(path)
-        if over is None:
-            return None
-        # In a writable root, its protected names are the exception.
-        if over.access == "write":
-            name = path.removeprefix(over.path).lstrip("/").partition("/")[0]
-            kept = name in PROTECTED_NAMES or name in KEPT_NAMES
-        else:
-            # A read-only rule inside of a writable root protects something on purpose.
-            around = self._above(over.path)
-            kept = over.access == "deny" or (around is not None and around.access == "write")
-        return "TMPDIR must not be in what the profile protects or denies" if kept else None
-
-    def _is_wide(self, path: str, roots: list[str]) -> bool:
-        """Return True for `/`, a home directory, a parent of a root: more than temporary files."""
-        return (
-            path == "/"
-            or any(_covers(path, home) for home in self._real(self._facts.home))
-            or any(_covers(path, root) and path != root for root in roots)
-        )
-
-    def _real(self, path: str | None) -> list[str]:
-        """Return the real path of a directory in a list; an empty list if not given, or `/`."""
-        if not path or not path.startswith("/"):
-            return []
-        real = trace(path, self._disk).path
-        return [] if real == "/" else [real]
 
     # -- links
 
@@ -450,7 +407,7 @@ class _PolicyBuilder:
         if found.kind is None:
             return
         # Unlike other sockets, no entry can show these: they would end all isolation.
-        for below in [known for known in self.rules if _covers(found.path, known)]:
+        for below in [known for known in self.rules if covers(found.path, known)]:
             del self.rules[below]
         if self._above(found.path) is None:
             # No rule shows a directory above, so the path does not exist inside.
@@ -602,9 +559,5 @@ _WORDS: Final = {"read": "read-only", "write": "writable", "deny": "deny-read"}
 
 def _is_private(path: str) -> bool:
     """Return True for a path in `/proc` or `/dev`, of which every sandbox has its own."""
-    own = _covers("/proc", path) or _covers("/dev", path)
-    return own and not _covers("/dev/shm", path)  # noqa: S108 - a name to compare with
-
-
-def _covers(path: str, other: str) -> bool:
-    return path == "/" or other == path or other.startswith(path + "/")
+    own = covers("/proc", path) or covers("/dev", path)
+    return own and not covers("/dev/shm", path)  # noqa: S108 - a name to compare with

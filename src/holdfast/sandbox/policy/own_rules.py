@@ -74,8 +74,8 @@ def keep_own_links(rules: dict[str, Rule], paths: Iterable[OwnPath], disk: Remem
 
 
 _LINKS: Final = {
-    "code": "cannot keep the code of this server read-only because it was started by writable"
-    " symlink {link}: start it by {path}",
+    "code": "cannot keep the code of this server read-only because it was started through writable"
+    " symlink {link}: start it from {path}",
     "settings": "cannot keep the settings of Holdfast read-only because they are behind writable"
     " symlink {link}: name {path} instead, for example in HOLDFAST_HOME",
 }

@@ -28,6 +28,7 @@ __all__ = [
     "Rule",
     "Standing",
     "Why",
+    "covers",
     "parent_of",
     "rule_above",
 ]
@@ -254,6 +255,11 @@ def _ways_in(policy: Policy) -> frozenset[str]:
 def parent_of(path: str) -> str:
     """Return the directory of an absolute path; `/` for `/`."""
     return path[: path.rindex("/")] or "/"
+
+
+def covers(path: str, other: str) -> bool:
+    """Return True if a path is another one or above it."""
+    return path == "/" or other == path or other.startswith(path + "/")
 
 
 def rule_above(rules: Mapping[str, Rule], path: str) -> Rule | None:
