@@ -824,7 +824,6 @@ def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) 
 @pytest.mark.requirement("security.shell.users")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_gets_no_answer(tmp_path: Path) -> None:
-    nobody = {"user": 65534, "group": 65534, "extra_groups": []}
     script = (
         "import socket, sys\n"
         "line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
@@ -843,7 +842,15 @@ def test_another_user_gets_no_answer(tmp_path: Path) -> None:
         assert shell.run("-c", "true", cwd=tmp_path).returncode == 0  # the server is there
         assert path.stat().st_mode & 0o777 == 0o600
         for said in (b"no way\n", b"b''\n"):
-            done = subprocess.run(line, capture_output=True, timeout=LIMIT, check=False, **nobody)
+            done = subprocess.run(
+                line,
+                capture_output=True,
+                timeout=LIMIT,
+                check=False,
+                user=65534,
+                group=65534,
+                extra_groups=[],
+            )
             assert (done.stdout, done.stderr) == (said, b"")
             # Even if the modes let it pass.
             path.parent.chmod(0o711)

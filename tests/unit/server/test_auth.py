@@ -349,7 +349,7 @@ def test_a_credential_holds_as_long_as_its_secret_and_its_name(
     monkeypatch.setattr(time, "time", lambda: later)
     with pytest.raises(Unauthorized, match="expired"):
         access(header)
-    access.reload()
+    access.read()()
     assert access.admits(credential)
     path.write_text(OTHER)
     access.read()()
