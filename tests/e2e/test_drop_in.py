@@ -805,6 +805,23 @@ def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> 
         shell.close()
 
 
+@pytest.mark.requirement("security.own.settings")
+def test_files_that_variables_name_cannot_be_written(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("starlark")
+    names = {"SANDBOX": "box.toml", "RULES": "my.rules", "CONFIG": "sh.toml"}
+    for name in names.values():
+        (tmp_path / name).touch()
+    (tmp_path / "box.toml").write_text(
+        'file_system = { entries = [{ path = ":root", access = "read" },'
+        ' { path = ":project_roots", access = "write" }] }\n'
+    )
+    env = {f"HOLDFAST_SH_{name}": str(tmp_path / file) for name, file in names.items()}
+    line = "for it in *; do echo x >> $it; unlink $it; mv $it other; done; echo > mine; ls"
+    done = shell.run("-c", line, cwd=tmp_path, env=env | {"HOLDFAST_SH_POLICY": "never"})
+    assert done.stdout.split() == [b"box.toml", b"mine", b"my.rules", b"sh.toml"], done.stderr
+    assert (tmp_path / "my.rules").read_text() == ""
+
+
 @pytest.mark.requirement("security.servers.every")
 def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) -> None:
     """The server of `holdfast-sh` has neither its caller's runtime directory nor its home."""
