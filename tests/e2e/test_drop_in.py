@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import re
 import resource
 import select
 import signal
@@ -433,6 +434,23 @@ def test_a_terminal_is_asked(shell: Shell, rules: str, tmp_path: Path, answer: s
         screen.type(f"{answer}\n")
         assert screen.wait() == (0 if answer == "y" else 126)
     assert (tmp_path / "made").exists() == (answer == "y")
+
+
+def test_one_question_at_a_time_is_open_on_a_terminal(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    numbers = range(6)
+    calls = " ".join(f"{shell.path} -c 'touch made{number}' &" for number in numbers)
+    with terminal("/bin/sh", "-c", f"cd {tmp_path} && {{ {calls} wait; }}", env=env) as screen:
+        for _ in numbers:
+            # The answer is for the question above it, whichever of them is asked next.
+            question = screen.expect("[c]ancel the call: ", limit=LIMIT * 4)
+            assert question.count("Run this command") == 1
+            (asked,) = set(re.findall(r"made(\d)", question))
+            screen.type("y\n" if int(asked) % 2 else "n\n")
+        assert screen.wait() == 0
+    assert sorted(tmp_path.glob("made*")) == [tmp_path / f"made{number}" for number in (1, 3, 5)]
 
 
 def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
