@@ -529,6 +529,7 @@ def test_a_rule_lets_only_a_real_program_out(shell: Shell, tmp_path: Path) -> No
         ("HOLDFAST_SH_LIMIT_WALL_TIME", "nan", b"HOLDFAST_SH_LIMIT_\xe2\x80\xa6: limit wall_time"),
         ("HOLDFAST_SH_LIMIT_OUTPUT", "10", b"the limit `output` cannot be kept"),
         ("HOLDFAST_SH_SHELL", "bash", b"shell: `bash` must be a full path"),
+        ("HOLDFAST_SH_SHELL", "LINK", b"/bash` is holdfast-sh itself"),
         ("HOLDFAST_SH_SHELL", "/no/such", b"/no/such: No such file or directory"),
         ("HOLDFAST_SH_SANDBOX", "./mine.toml", b"sandbox: `./mine.toml` must be a full path"),
         ("HOLDFAST_SH_CONFIG", "sh.toml", b"HOLDFAST_SH_CONFIG: `sh.toml` must be a full path"),
@@ -546,6 +547,9 @@ def test_a_setting_that_makes_no_sense_runs_nothing(
     if value == "FIFO":  # whose writer the server must not wait for
         value = str(tmp_path / "fifo")
         os.mkfifo(value)
+    if value == "LINK":  # in `PATH`, as some agents need it
+        value = str(tmp_path / "bash")
+        os.symlink(shell.path, value)
     done = shell.run("-c", "echo ran", cwd=tmp_path, env={name: value})
     assert done.returncode in (126, 127)
     assert done.stdout == b""
