@@ -29,7 +29,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError
-from holdfast.own_files import database_home
+from holdfast.own_files import database_home, token_files
 from holdfast.token_file import read_tokens
 from holdfast.url_schemes import socket_path
 
@@ -411,7 +411,7 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     """
     Return what sandboxes have to hide or to report: our own paths, and those of listed servers.
 
-    Links to secret files are followed at each call: they may lead elsewhere after a renewal.
+    Files in which users write tokens down are among them, such as `environments.toml`. Links to secret files are followed at each call: they may lead elsewhere after a renewal.
 
     Args:
         environ: Variables of this process.
@@ -421,6 +421,8 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     known = _look(tuple(dict.fromkeys((*places, *_usual_folders()))))
     every = [*(one.follow() for one in _own), *map(_reachable_by, known.listed)]
     secrets = {os.path.realpath(path) for one in every for path in one.secrets}
+    written = (path for each in (environ, *others) for path in token_files(each))
+    secrets.update(os.path.realpath(path) for path in written if _is_kind(path, stat.S_ISREG))
     return Reachable(
         tuple(sorted(secrets.union(known.folders))),
         tuple(sorted({path for one in every for path in one.sockets})),

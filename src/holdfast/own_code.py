@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from types import ModuleType
 from typing import NamedTuple
 
@@ -26,7 +27,10 @@ class CodePaths(NamedTuple):
     from elsewhere. A workspace may be below one of them.
     """
     searched: tuple[str, ...]
-    """Entries of `sys.path` outside of the installations: a script's directory, `PYTHONPATH`."""
+    """
+    Entries of `sys.path` outside of the installations: a script's directory, `PYTHONPATH`. Also
+    directories in `.pth` files that were missing at the start: the next start may find them.
+    """
     loaded: tuple[str, ...]
     """Files of other modules that come from none of `installed`."""
     made: tuple[str, ...]
@@ -54,6 +58,7 @@ def code_paths() -> CodePaths:
     """Return the paths of the modules that are loaded now, or could be loaded next."""
     prefixes = _unique(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     entries = _unique(*_absolute(sys.path))
+    entries = _unique(*entries, *(path for entry in entries for path in _named_in(entry)))
     # Read at each start of the interpreter.
     made = tuple(path for path in (_user_site(), sys.pycache_prefix) if path)
     installed = _unique(
@@ -80,6 +85,37 @@ def _user_site() -> str | None:
     path = getattr(site, "USER_SITE", None)
     enabled = getattr(site, "ENABLE_USER_SITE", None)
     return path if enabled and isinstance(path, str) and path.startswith("/") else None
+
+
+# Directories of packages, in which the interpreter reads `.pth` files at each start.
+_SITES = ("site-packages", "dist-packages")
+
+# Such files, and bytes of one, that are read.
+_MOST_PTH, _LARGEST_PTH = 256, 64 << 10
+
+
+def _named_in(entry: str) -> Iterable[str]:
+    """Return the directories that `.pth` files of an entry of `sys.path` name."""
+    if os.path.basename(entry) not in _SITES:
+        return ()
+    try:
+        return _read_pth(entry, os.stat(entry).st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@lru_cache(maxsize=16)
+def _read_pth(folder: str, changed: int) -> tuple[str, ...]:
+    """Return the directories; `changed` is a part of the key, since installations go on."""
+    found: list[str] = []
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".pth"))
+    for name in names[:_MOST_PTH]:
+        with suppress(OSError, ValueError), open(f"{folder}/{name}", encoding="utf-8") as file:
+            for line in file.read(_LARGEST_PTH).splitlines():
+                # As `site` reads them: comments, and lines that are executed.
+                if line.strip() and not line.startswith(("#", "import ", "import\t")):
+                    found.append(os.path.abspath(os.path.join(folder, line.rstrip())))
+    return _unique(*found)
 
 
 # Names of files that are modules. All others are packages, or scripts, which have nothing below.

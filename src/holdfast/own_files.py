@@ -7,7 +7,7 @@ user may do, for example by an `mcp.toml` that asks for no sandbox.
 
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ __all__ = [
     "holdfast_home",
     "keep_unchanged",
     "own_files",
+    "token_files",
     "user_home",
 ]
 
@@ -124,6 +125,17 @@ def _folders(values: tuple[str, ...]) -> tuple[str, ...]:
     # Without a home, `expanduser` leaves the tilde where it is.
     absolute = (os.path.abspath(path) for path in found if path.parts[:1] != ("~",))
     return tuple(dict.fromkeys(path for path in absolute if path != "/"))
+
+
+def token_files(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files in which users write tokens of servers down; they may be missing."""
+    for folder in own_files(environ).folders:
+        yield f"{folder}/environments.toml"
+    # Codex's own, which has the token of a server of ours that Codex uses.
+    homes = {user_home(environ) / ".codex", Path(database_home()) / ".codex"}
+    for home in (environ.get("CODEX_HOME", ""), *map(str, homes)):
+        if os.path.isabs(home):
+            yield f"{home}/environments.toml"
 
 
 @cache

@@ -1,1 +1,1 @@
-"""Attacks on a server: wrong messages, kills, cuts, clients that take all, foreign tokens."""
+"""Attacks: wrong messages, kills, cuts, clients that take all, foreign tokens, scripts."""

@@ -30,7 +30,7 @@ from websockets.exceptions import WebSocketException
 import holdfast
 from holdfast.process.spawn import spawn
 from tests.e2e.test_nothing_left_behind import ENDS, KINDS
-from tests.e2e.wire import LIMIT, PATH, Ended, connect, serving, start_params
+from tests.e2e.wire import LIMIT, PATH, Ended, Refused, connect, serving, start_params
 
 __all__ = ["kill_programs", "kill_servers"]
 
@@ -65,8 +65,8 @@ async def kill_servers(*, kills: int, seed: int) -> float:
             await asyncio.sleep(chance.uniform(0.0, _LONGEST))
             os.kill(server.pid if who == "guardian" else server.serving_pid, number)
             ended = time.monotonic()
-            # It may be gone at any moment, in the handshake as well.
-            with suppress(Ended, OSError, EOFError, WebSocketException):
+            # It may be gone at any moment, in the handshake as well, or refuse the rest.
+            with suppress(Ended, OSError, EOFError, Refused, WebSocketException):
                 await starting
         slowest = max(slowest, _wait_until_gone(mark, ended, f"{end} with {kinds}"))
     return slowest

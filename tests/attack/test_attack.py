@@ -16,6 +16,7 @@ from tests.attack.exhaustion import ATTACKS, attack_exhaustion
 from tests.attack.fuzz import TRANSPORTS, fuzz, right_requests
 from tests.attack.kills import kill_servers
 from tests.attack.races import attack_races
+from tests.attack.scripts import attack_scripts
 from tests.e2e.wire import LIMIT
 
 
@@ -75,6 +76,16 @@ def test_all_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatc
         except Unauthorized:
             assert token not in ("token-of-a", "token-of-ccc")
         assert lengths == [(32, 32)] * 3
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.requirement("approvals.split.generated")
+def test_no_script_hides_a_forbidden_command() -> None:
+    figures = attack_scripts(count=1_500, seed=2026)
+    assert (figures.hidden, figures.parsed) == ([], [])
+    # Neither is all of it noticed at once, nor is all of it given up.
+    assert figures.noticed > 200
+    assert figures.run > 200
 
 
 @pytest.mark.timeout(120)

@@ -187,6 +187,29 @@ def test_a_command_cannot_change_the_settings_of_holdfast(
         assert (project.home / ".config/other/x").read_text() == "fine\n", done
 
 
+@pytest.mark.requirement("security.own.settings", "security.own.code")
+def test_settings_and_code_that_lie_in_the_workspace_are_not_changed(project: Project) -> None:
+    """Settings may be links to a repository of dotfiles, and `.pth` files may name `src`."""
+    project.write("work/mcp.toml", "")
+    project.write("work/rules/mine.rules", "")
+    project.write(".config/holdfast/kept", "")
+    for name in ("mcp.toml", "rules", "missing.toml"):
+        link = project.home / ".config/holdfast" / name
+        link.symlink_to(project.work / name)
+        project.give(link)
+    (project.packages / "later.pth").write_text(f"{project.work}/src\n")
+    tries = attempts(
+        "echo x > mcp.toml",
+        "echo x > rules/x.rules",
+        "mv rules moved",
+        "echo x > missing.toml",
+        "mkdir -p src && echo x > src/sitecustomize.py",
+    )
+    done = project.run(f"{tries}\necho fine > mine")
+    assert (project.work / "mine").exists(), done
+    assert through(done.stdout) == []
+
+
 @pytest.mark.requirement("security.own.settings")
 def test_files_that_options_name_are_not_changed(project: Project) -> None:
     profile = project.write(
@@ -235,6 +258,19 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
         done = project.run(READ.format(path=listed.parent))
     assert token not in done.stdout, done
     assert "Permission denied" in done.stdout
+
+
+@pytest.mark.requirement("security.servers.written")
+@pytest.mark.parametrize("folder", [".config/holdfast", ".codex", "elsewhere"])
+def test_tokens_that_the_user_wrote_down_are_hidden(project: Project, folder: str) -> None:
+    file = project.write(
+        f"{folder}/environments.toml",
+        '[[environments]]\nid = "x"\nurl = "ws://127.0.0.1:1"\nauth_bearer_token = "xyzzy"\n',
+    )
+    env = {"CODEX_HOME": str(file.parent)} if folder == "elsewhere" else {}
+    assert "xyzzy" in project.run(f"cat {file}", sandboxed=False, env=env).stdout
+    done = project.run(f"cat {file}; echo done", env=env)
+    assert (done.stdout, "Permission denied" in done.stderr) == ("done\n", True), done
 
 
 @pytest.mark.requirement("security.servers.links")

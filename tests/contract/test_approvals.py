@@ -233,6 +233,15 @@ async def test_policies_that_do_not_ask_after_a_denial(scene: MakeScene) -> None
         assert (await played.run(f"echo hi > {played.outside}/f", ACCEPT)).exit_code == 0
 
 
+@pytest.mark.requirement("approvals.decide.syntax")
+async def test_a_script_that_cannot_be_parsed_is_refused_with_its_error(scene: MakeScene) -> None:
+    for policy in ("on-request", "never"):
+        async with scene(policy=policy) as played:
+            refused = await played.tools.call("exec_command", {"cmd": "echo a; echo )"})
+            assert "cannot be parsed: line 1, column 14: `)` closes nothing" in refused.text()
+            assert played.person.asked == []
+
+
 @pytest.mark.requirement("unified.12.declined")
 async def test_a_declined_command_is_told_as_declined(scene: MakeScene) -> None:
     async with scene() as played, played.tools.listen() as events:

@@ -37,7 +37,7 @@ class Tokens:
     def replace(self, *content: NamedToken, revoke: Revoke) -> None:
         """Do what SIGHUP does."""
         self.content = list(content)
-        self.access.reload()
+        self.access.read()()
         revoke(self.access.admits)
 
 

@@ -106,17 +106,17 @@ async def test_a_new_certificate_is_shown_from_the_reload_on(
         write(pem, await asyncio.to_thread(other_certificate, tmp_path))
         async with await served.connect():
             pass  # it was not read yet
-        served.tls.reload()
+        served.tls.read()()
         with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
             await served.connect()
         for broken in ("", "not a certificate", GOOD.partition("-----END")[0]):
             write(pem, broken)
             with pytest.raises(BadCertificate, match=str(pem)):
-                served.tls.reload()
+                served.tls.read()()
         with pytest.raises(ConnectFailed, match=r"(?i)certificate"):
             await served.connect()  # the one that was read last is still shown
         write(pem, GOOD)
-        served.tls.reload()
+        served.tls.read()()
         async with await served.connect():
             pass
         await client.info()  # it never noticed

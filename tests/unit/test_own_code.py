@@ -32,6 +32,26 @@ def test_other_entries_are_found_whether_they_exist_or_not(
     assert {str(tmp_path), "/no/such.zip", f"{tmp_path}/below"} <= set(found)
 
 
+def test_directories_that_the_next_start_would_add_are_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    lines = ("# comment", "import os", "", "/no/such/src", "beside", "/second\\name ")
+    (site / "a.pth").write_text("\n".join(lines))
+    (site / "b.pth").write_bytes(b"\xff\n")
+    (site / "c.pth").mkdir()
+    (site / "d.txt").write_text("/never")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(site)])
+    found = set(code_paths().searched)
+    assert {"/no/such/src", f"{site}/beside", "/second\\name"} <= found
+    assert "/never" not in found
+    # A package is installed while the server runs.
+    (site / "e.pth").write_text("/later\n")
+    os.utime(site, (1, 1))
+    assert "/later" in code_paths().searched
+
+
 def test_a_working_directory_that_is_gone_is_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

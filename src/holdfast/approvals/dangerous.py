@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from holdfast.approvals.split.wrappers import base_name
+from holdfast.approvals.split.shell_arguments import base_name
 
 __all__ = ["MAX_WRAPPERS", "Danger", "danger_of"]
 

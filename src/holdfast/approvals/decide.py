@@ -46,6 +46,8 @@ class Cause(enum.StrEnum):
     """A rule matched."""
     DANGEROUS = "dangerous"
     """The command deletes by force."""
+    SYNTAX = "syntax"
+    """The shell cannot parse the script."""
     UNSEEN = "unseen"
     """The command could not be analysed."""
     BROKEN = "broken"
@@ -148,6 +150,8 @@ def decide(
     ruling = max(one.ruling for one in parts.every)
     if ruling is Ruling.FORBIDDEN:
         return _forbidden(parts)
+    if split.fault is not None and not unreadable_runs:
+        return _unparsable(parts, split.fault)
     cause = _weightiest(parts.every, ruling)
     # A script that was not analysed, or an unusable rules file, may hide a prohibition: ask, unless
     # a stronger reason to ask is there already.
@@ -185,6 +189,19 @@ def _forbidden(parts: _Parts) -> Judgement:
         literals=parts.literals,
         decided_by=rule,
         reason=_forbidden_text(parts.command, rule, removes=removes),
+    )
+
+
+def _unparsable(parts: _Parts, fault: str) -> Judgement:
+    """Return the refusal of a script that its shell could not parse."""
+    # No person could approve anything useful, and a model can correct it by the position.
+    return Judgement(
+        ruling=Ruling.FORBIDDEN,
+        cause=Cause.SYNTAX,
+        segments=parts.segments,
+        literals=parts.literals,
+        reason=f"`{parts.command}` rejected: the script cannot be parsed: {fault}",
+        notes=parts.notes,
     )
 
 

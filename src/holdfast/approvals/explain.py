@@ -13,6 +13,7 @@ __all__ = ["explanation", "explanation_json", "ground"]
 _GROUNDS = {
     Cause.RULE: "a rule says so",
     Cause.DANGEROUS: "it deletes by force, or is hidden by many wrappers",
+    Cause.SYNTAX: "the shell cannot parse the script",
     Cause.UNSEEN: "it cannot be looked through",
     Cause.BROKEN: "a rules file cannot be used",
     Cause.ESCALATION: "it asks for more than its sandbox gives",

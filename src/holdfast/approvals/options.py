@@ -47,7 +47,8 @@ class Approvals:
     """
     True as in Codex: a script with a syntax error runs, and the shell complains.
 
-    Otherwise it is asked about: a shell runs the lines before the error.
+    Otherwise it is refused with the error and its position. What only may have one is asked
+    about.
     """
     retry_window: float | None = None
     """

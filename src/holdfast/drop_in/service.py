@@ -186,7 +186,13 @@ class ShellServer:
         sandbox = None
         if context is not None:
             own = _own_files(caller, settings, self._files)
-            sandbox = await _build(context, caller, own)
+            try:
+                sandbox = await _build(context, caller, own)
+            except _LineNotRun:
+                # In `/`, links of the system would be writable: the workspace is the better reason.
+                if settings.workspace is None:
+                    await _check_workspace(caller)
+                raise
         if sandbox is None:
             _limit(caller, limits)
             await self._send(connection, _shell_itself(caller, settings), [])

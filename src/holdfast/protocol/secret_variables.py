@@ -41,6 +41,7 @@ COMMAND_SECRETS = PROGRAM_SECRETS | {"CODEX_GUARDIAN_DECISIONS_API_KEY"}
 """Neither inherited by a process nor given to one [env.reserved]."""
 
 HEADER_SECRETS = _IDENTITY | {
+    TOKEN_VARIABLE,
     "OPENAI_API_KEY",
     "CODEX_API_KEY",
     "CODEX_ACCESS_TOKEN",

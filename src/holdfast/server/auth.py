@@ -1,7 +1,7 @@
 """
 Checks of bearer tokens, which return the principal and the secret of a client [auth.*].
 
-Secrets are read at the start, and again by `Access.reload`. They are compared in constant time.
+Secrets are read at the start, and again by `Access.read`. They are compared in constant time.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from holdfast.errors import HoldfastError
@@ -90,7 +91,7 @@ class Access:
         Read the secrets.
 
         Args:
-            make: Reads the secrets and makes the check; called again by `reload`.
+            make: Reads the secrets and makes the check; called again by `read`.
 
         Raises:
             BadAuthOptions: The secrets cannot be used.
@@ -105,14 +106,16 @@ class Access:
         """Return False for a client whose token was revoked, or belongs to another name now."""
         return credential.secret is None or self._check.admits(credential)
 
-    def reload(self) -> None:
+    def read(self) -> Callable[[], None]:
         """
-        Read the secrets again. Ending the clients of revoked ones is up to the caller.
+        Read the secrets again, in any thread; the function that is returned puts them to use.
+
+        Ending the clients of revoked ones is up to the caller.
 
         Raises:
             BadAuthOptions: The secrets cannot be used; the previous ones stay valid.
         """
-        self._check = self._make()
+        return partial(setattr, self, "_check", self._make())
 
 
 class AuthOptions:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -107,21 +107,30 @@ class Entrance:
             logger.info("%s", error)
             return None
 
-    def reload(self) -> list[str]:
-        """Read tokens and certificates again, in any thread; return the errors."""
-        problems: list[str] = []
-        for part in (self.check, self.tls):
-            try:
-                if part is not None:
-                    part.reload()
-            except HoldfastError as error:
-                problems.append(str(error))
-        return problems
+    def parts(self) -> Iterator[Callable[[], Callable[[], None]]]:
+        """
+        Yield functions that read the tokens, and then the certificate, again.
 
-    def end_revoked(self) -> None:
-        """End the clients whose token the last reload has revoked, in the event loop."""
-        if self.check is not None and self.revoke is not None:
-            self.revoke(self.check.admits)
+        Each may be called in any thread. It returns a function that puts to use what was read, to
+        be called in the event loop, or raises `HoldfastError`.
+        """
+        if self.check is not None:
+            yield self._read_tokens
+        if self.tls is not None:
+            yield self.tls.read
+
+    def _read_tokens(self) -> Callable[[], None]:
+        # Yielded by `parts` only then.
+        assert self.check is not None
+        use, admits = self.check.read(), self.check.admits
+
+        def use_tokens() -> None:
+            use()
+            # At once: the certificate may be on a dead mount.
+            if self.revoke is not None:
+                self.revoke(admits)
+
+        return use_tokens
 
 
 def make_entrance(

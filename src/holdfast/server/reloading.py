@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from holdfast.errors import HoldfastError
@@ -19,8 +20,11 @@ __all__ = ["Reloading"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds to read the files again, after which the log says that it takes too long.
+# Seconds to read the files again, after which they are given up until the next SIGHUP.
 _SLOW: Final = 5.0
+
+# Threads that read files which do not answer, at most.
+_MOST_STUCK: Final = 8
 
 # Seconds after SIGHUP until a closed terminal can be told from a reload.
 _HANGUP_LOOK: Final = 0.5
@@ -54,7 +58,9 @@ class Reloading:
         self._entrance = entrance
         self._terminal_gone = terminal_gone
         self._had_terminal = _has_terminal()
-        self._running = False
+        # The reading that is under way, if there is one; another one is out of date.
+        self._reading: object | None = None
+        self._threads: list[threading.Thread] = []
         self._slow: asyncio.TimerHandle | None = None
         self._again = False
         self._looking: asyncio.TimerHandle | None = None
@@ -64,39 +70,60 @@ class Reloading:
         if self._had_terminal and self._looking is None:
             # The kernel sends the signal first, and detaches the terminal after that.
             self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
-        if self._running:
+        if self._reading is not None:
             # The files may have changed after they were read, so they are read once more.
             self._again = True
             return
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= _MOST_STUCK:
+            self._end([f"{_MOST_STUCK} earlier attempts to read the files of the server hang"], None)
+            return
         tell_service_manager(RELOADING)
+        reading = object()
         # Not in a thread of the event loop's executor, whose end the server would wait for: a file
         # on a dead mount can hang for ever.
-        threading.Thread(target=self._read, name="holdfast-reload", daemon=True).start()
-        self._running = True
-        self._slow = self._loop.call_later(_SLOW, self._say_slow)
+        thread = threading.Thread(
+            target=self._read, args=(reading,), name="holdfast-reload", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._end([f"the files of the server cannot be read: {error}"], None)
+            return
+        self._threads.append(thread)
+        self._reading = reading
+        self._slow = self._loop.call_later(_SLOW, self._give_up)
 
-    def _read(self) -> None:
+    def _read(self, reading: object) -> None:
+        """Read all files, in a thread, and let the event loop use each as soon as it is read."""
         problems: list[str] = []
         found: Reread | None = None
+        for part in self._entrance.parts():
+            try:
+                self._call(reading, part())
+            except Exception as error:  # noqa: BLE001 - the other files are still to be read
+                problems.append(_problem(error))
         try:
-            problems += self._entrance.reload()
             if self._reread is not None:
                 found = self._reread()
-        except HoldfastError as error:
-            problems.append(str(error))
-        except Exception as error:
-            logger.exception("the files of the server could not be read")
-            problems.append(repr(error))
+        except Exception as error:  # noqa: BLE001 - the operator is waiting for an answer
+            problems.append(_problem(error))
+        self._call(reading, partial(self._done, problems, found))
+
+    def _call(self, reading: object, act: Callable[[], None]) -> None:
+        """Call a function in the event loop, unless its reading was given up."""
+
+        def act_in_time() -> None:
+            if self._reading is reading:
+                act()
+
         # The server may have ended meanwhile, and its event loop with it.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._done, problems, found)
+            self._loop.call_soon_threadsafe(act_in_time)
 
-    def _say_slow(self) -> None:
-        logger.error(
-            "SIGHUP: the files of the server could not be read in %gs; what was read before stays"
-            " in use",
-            _SLOW,
-        )
+    def _give_up(self) -> None:
+        """Let the next SIGHUP read the files again, whatever holds up this reading."""
+        self._done([f"the files of the server could not be read in {_SLOW:g}s"], None)
 
     def _look_for_terminal(self) -> None:
         self._looking = None
@@ -104,15 +131,20 @@ class Reloading:
             self._terminal_gone()
 
     def _done(self, problems: list[str], found: Reread | None) -> None:
-        self._running = False
-        # Set with `_running`.
+        self._reading = None
+        # Set with `_reading`.
         assert self._slow is not None
         self._slow.cancel()
+        self._end(problems, found)
+        if self._again:
+            self._again = False
+            self.hang_up()
+
+    def _end(self, problems: list[str], found: Reread | None) -> None:
+        """Log and record the result of a reload, and apply the settings."""
         tell_service_manager(READY)
         for problem in problems:
             logger.error("SIGHUP: %s; what was read before stays in use", problem)
-        # Also after a problem: it may be that of the certificate only.
-        self._entrance.end_revoked()
         if not problems:
             logger.info("SIGHUP: tokens and certificates were read again")
         result = Reload(problems=problems)
@@ -120,9 +152,6 @@ class Reloading:
             result = self._apply(found, problems)
         if self.follow is not None:
             self.follow(result)
-        if self._again:
-            self._again = False
-            self.hang_up()
 
     def _apply(self, found: Reread, problems: list[str]) -> Reload:
         # Set if a file is read again.
@@ -139,6 +168,14 @@ class Reloading:
         return Reload(
             settings=found.settings, changed=changed, restart=found.restart, problems=problems
         )
+
+
+def _problem(error: Exception) -> str:
+    """Return the text of an error; one that is not expected is logged with its origin."""
+    if isinstance(error, HoldfastError):
+        return str(error)
+    logger.error("the files of the server could not be read", exc_info=error)
+    return repr(error)
 
 
 def _has_terminal() -> bool:

@@ -55,14 +55,16 @@ class ServerTls:
         """For the listener. Each connection gets the certificate that was read last."""
         self.context.sni_callback = self._choose
 
-    def reload(self) -> None:
+    def read(self) -> Callable[[], None]:
         """
-        Read the files again. Connections that are open stay as they are.
+        Read the files again, in any thread; the function that is returned puts them to use.
+
+        Connections that are open stay as they are.
 
         Raises:
             BadCertificate: They cannot be used now; what was read before stays in use.
         """
-        self._current = self._read()
+        return partial(setattr, self, "_current", self._read())
 
     def _choose(self, handshake: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         # Called for every handshake, also without a name. A whole context is put in place, so

@@ -222,8 +222,8 @@ def test_a_rule_without_sandbox_none_does_not_answer_an_escalation() -> None:
 @pytest.mark.requirement("approvals.decide.unseen")
 @pytest.mark.parametrize(
     "script",
-    ["echo 'abc", "(" * 5_000 + "ls" + ")" * 5_000, "echo $(a) " * (1 << 17), "echo a\0b"],
-    ids=["open quote", "nested", "large", "NUL"],
+    ["echo ${ a; }", "(" * 5_000 + "ls" + ")" * 5_000, "echo $(a) " * (1 << 17), "echo a\0b"],
+    ids=["doubtful", "nested", "large", "NUL"],
 )
 def test_what_cannot_be_looked_through_is_asked_about(script: str) -> None:
     found = judged(script)
@@ -233,6 +233,24 @@ def test_what_cannot_be_looked_through_is_asked_about(script: str) -> None:
     assert judged(script, NEVER).ruling is FORBIDDEN
     allowed = RuleSet([rule("echo", outside=True), rule("/bin/bash", outside=True)])
     assert judged(script, rules=allowed).ruling is PROMPT
+
+
+@pytest.mark.requirement("approvals.decide.syntax")
+def test_a_script_that_cannot_be_parsed_is_refused_with_its_error() -> None:
+    allowed = RuleSet([rule("echo", outside=True), rule("/bin/bash", outside=True)])
+    for found in (
+        judged("echo a; echo )"),
+        judged("echo a; echo )", NEVER),
+        judged("echo a; echo )", rules=allowed),
+        judged("echo a; echo )", permissions="require_escalated"),
+    ):
+        assert (found.ruling, found.cause) == (FORBIDDEN, Cause.SYNTAX)
+        assert found.reason == (
+            "`/bin/bash -c 'echo a; echo )'` rejected: the script cannot be parsed:"
+            " line 1, column 14: `)` closes nothing"
+        )
+    # A prohibition counts for more: the script would stay forbidden once it is corrected.
+    assert judged("hostname; echo )").cause is Cause.RULE
 
 
 def test_as_in_codex_a_script_with_a_syntax_error_runs() -> None:

@@ -141,15 +141,15 @@ def test_a_name_that_is_no_command_is_no_literal(script: str) -> None:
         ('"$(' * 5000, "it is nested too deeply"),
         ("nohup " * 5000 + "ls", "it is nested too deeply"),
         ("eval " * 200, "it is nested too deeply"),
-        ("echo 'a", "a quote has no end"),
-        ('echo "a', "a quote has no end"),
-        ("echo $'a", "a quote has no end"),
-        ("echo `a", "a backtick has no end"),
-        ("echo ${a", "a bracket has no end"),
-        ("(ls", "a parenthesis, a substitution or a case has no end"),
-        ("ls)", "a parenthesis is closed that was not opened"),
-        ("[[ a", "a test has no end"),
-        ("case a in b) ls", "a parenthesis, a substitution or a case has no end"),
+        ("echo 'a", "`'` is never closed"),
+        ('echo "a', '`"` is never closed'),
+        ("echo $'a", "`'` is never closed"),
+        ("echo `a", "the backtick is never closed"),
+        ("echo ${a", "`{` is never closed"),
+        ("(ls", "`(` is never closed"),
+        ("ls)", "`)` closes nothing"),
+        ("[[ a", "`[[` is never closed"),
+        ("case a in b) ls", "`case` is never closed"),
         ("ls \0 a", "it contains a NUL character"),
         ("ls \udcff", "it contains bytes that are no text"),
         ("pwd \ud800", "it contains bytes that are no text"),
@@ -171,7 +171,55 @@ def test_what_cannot_be_read_says_why(script: str, reason: str) -> None:
 def test_what_comes_before_a_mistake_is_seen() -> None:
     split = split_command(_bash("hostname\necho 'a"))
     assert ("hostname",) in split.literals
-    assert split.unseen == "a quote has no end"
+    assert split.unseen == "`'` is never closed"
+
+
+_FAULTS = {
+    "echo a; echo )": "line 1, column 14: `)` closes nothing",
+    "pwd\necho 'it": "line 2, column 6: `'` is never closed",
+    'echo "a $(ls)': 'line 1, column 6: `"` is never closed',
+    "ls | (a; (b)": "line 1, column 6: `(` is never closed",
+    "a\n\tb $(ls\n": "line 2, column 5: `(` is never closed",
+    "echo ${HOME": "line 1, column 7: `{` is never closed",
+    "echo `ls": "line 1, column 6: the backtick is never closed",
+    "case a in b) ls": "line 1, column 1: `case` is never closed",
+    "é 'a": "line 1, column 3: `'` is never closed",
+}
+
+
+@pytest.mark.requirement("approvals.split.fault")
+@pytest.mark.parametrize("script", _FAULTS)
+def test_a_syntax_error_has_a_position_and_the_shell_finds_it_too(script: str) -> None:
+    for shell in ("bash", "sh"):
+        split = split_command([shell, "-c", script])
+        assert split.fault == _FAULTS[script]
+        assert split.unseen is not None
+        run = subprocess.run([shell, "-n", "-c", script], check=False, capture_output=True)
+        assert run.returncode == 2
+
+
+@pytest.mark.requirement("approvals.split.fault")
+@pytest.mark.parametrize(
+    "argv",
+    [
+        # The shell may have ended before it comes to the quote.
+        ("bash", "-c", "exit\n'"),
+        ("bash", "-c", "if a; then exec b; fi\necho )"),
+        # Only that part fails: the others run.
+        ("bash", "-c", "bash -c 'echo )'; ls"),
+        ("bash", "-c", "cat <<E\n$(a\nE\nls"),
+        # The grammar is bash's.
+        ("zsh", "-c", "echo )"),
+        # Not a mistake, but not understood either.
+        ("bash", "-c", "echo ${ ls; }"),
+        ("bash", "-c", "a" * 1_000_000 + "'"),
+    ],
+    ids=range(7),
+)
+def test_what_a_shell_may_run_is_no_syntax_error(argv: tuple[str, ...]) -> None:
+    split = split_command(argv)
+    assert split.unseen is not None
+    assert split.fault is None
 
 
 @pytest.mark.requirement("approvals.split.bounded")

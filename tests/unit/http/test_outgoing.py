@@ -92,6 +92,7 @@ def test_a_header_value_holds_no_control_characters(value: str) -> None:
         ("", "requires executor environment variable "),
         ("BYTES", "requires executor environment variable BYTES"),
         ("EMPTY", "requires a non-empty executor environment variable EMPTY"),
+        ("HOLDFAST_TOKEN", "cannot use executor environment variable HOLDFAST_TOKEN"),
         ("OPENAI_API_KEY", "cannot use executor environment variable OPENAI_API_KEY"),
         ("openai_Api_key", "cannot use executor environment variable openai_Api_key"),
         ("AWS_SESSION_TOKEN", "cannot use executor environment variable AWS_SESSION_TOKEN"),

@@ -155,13 +155,9 @@ def test_a_signal_that_is_handed_on_does_not_count_when_it_comes_directly() -> N
         assert process.wait(LIMIT) == 3
 
 
-SHORT = "__import__('holdfast.supervision.guardian').supervision.guardian._STOP_LIMIT = 0.3"
-"""Makes the guardian less patient."""
-
-
 def test_a_worker_that_hangs_before_it_reads_a_signal_is_killed() -> None:
     work = "say('hangs'); time.sleep(1000)"
-    with guarded(work, forward="[signal.SIGTERM]", before=SHORT) as process:
+    with guarded(work, forward="[signal.SIGTERM], stop_limit=0.3") as process:
         assert line(process) == "hangs"
         process.terminate()
         assert process.wait(LIMIT) == 128 + signal.SIGKILL
@@ -175,7 +171,7 @@ def test_a_worker_that_reads_its_signals_may_go_on() -> None:
     say(*os.read(lifeline, 1))
     return 5
     """
-    with guarded(work, forward="[signal.SIGTERM, signal.SIGUSR1]", before=SHORT) as process:
+    with guarded(work, forward="[signal.SIGTERM, signal.SIGUSR1], stop_limit=0.3") as process:
         assert line(process) == "begun"
         process.terminate()
         assert line(process) == str(int(signal.SIGTERM))

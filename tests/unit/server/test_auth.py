@@ -344,14 +344,14 @@ def test_a_credential_holds_as_long_as_its_secret_and_its_name(tmp_path: Path) -
     # Its token may expire: only the key that signed it counts.
     assert access.admits(credential)
     path.write_text(OTHER)
-    access.reload()
+    access.read()()
     assert not access.admits(credential)
     path.write_text("too short")
     with pytest.raises(BadAuthOptions):
-        access.reload()
+        access.read()()
     assert not access.admits(credential)
     path.write_text(SECRET)
-    access.reload()
+    access.read()()
     assert access.admits(credential)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 __all__ = [
@@ -9,7 +10,9 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_SECONDS",
     "MAX_TEXT",
+    "AmbiguousError",
     "Budget",
+    "ScriptSyntaxError",
     "TooCostlyError",
     "UnreadableError",
 ]
@@ -27,8 +30,37 @@ MAX_SECONDS = 0.25
 """Processor time of this thread for one argument list."""
 
 
+# What a message shows of the script: a reserved word, or one character.
+_SIGN = re.compile(r"case\b|\[\[|.", re.DOTALL)
+_SHOWN = {"`": "the backtick", "": "something"}
+
+
 class UnreadableError(Exception):
     """A script cannot be read to its end. The text says why, for the person who is asked."""
+
+
+class AmbiguousError(UnreadableError):
+    """Shells read the script differently, and which of the readings counts is not known."""
+
+
+class ScriptSyntaxError(UnreadableError):
+    """A shell cannot parse the script: a sign in it lacks its counterpart."""
+
+    def __init__(self, script: str, position: int, why: str) -> None:
+        match = _SIGN.match(script, position)
+        sign = "" if match is None else match[0]
+        super().__init__(f"{_SHOWN.get(sign, f'`{sign}`')} {why}")
+        self.script = script
+        """The text in which the mistake is: the whole script, or a part that was taken out."""
+        self.position = position
+
+    @property
+    def located(self) -> str:
+        """The text with the line and column of the sign."""
+        before = self.script[: self.position]
+        line = before.count("\n") + 1
+        column = self.position - (before.rfind("\n") + 1) + 1
+        return f"line {line}, column {column}: {self}"
 
 
 class TooCostlyError(UnreadableError):

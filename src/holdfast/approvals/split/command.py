@@ -7,13 +7,21 @@ from dataclasses import dataclass
 
 from holdfast.approvals.split.budget import MAX_TEXT, Budget, TooCostlyError
 from holdfast.approvals.split.literals import Literals
-from holdfast.approvals.split.plain import Commands, plain_commands, simple_commands
-from holdfast.approvals.split.reader import ReadCommand
-from holdfast.approvals.split.wrappers import POSIX_SHELLS, base_name
+from holdfast.approvals.split.plain import (
+    Commands,
+    has_syntax_error,
+    plain_commands,
+    simple_commands,
+)
+from holdfast.approvals.split.read_command import ReadCommand
+from holdfast.approvals.split.shell_arguments import base_name
+from holdfast.approvals.split.wrappers import POSIX_SHELLS
 
 __all__ = ["Split", "split_command"]
 
 _SPLIT_SHELLS = frozenset(["bash", "zsh", "sh"])
+# Commands after which a shell reads no further line.
+_ENDING = frozenset(["exec", "exit", "logout", "return"])
 _SYSTEM_FOLDERS = ("/bin", "/usr/bin")
 
 
@@ -32,6 +40,13 @@ class Split:
 
     unseen: str | None
     """The reason why it could not be read to its end, or None. With one, no rule may allow it."""
+
+    fault: str | None = None
+    """
+    The syntax error for which the shell refuses the script, and its position, or None.
+
+    Both readers must find one. What only one of them cannot parse is `unseen` alone.
+    """
 
 
 def split_command(argv: Sequence[str], *, shell: str | None = None) -> Split:
@@ -79,7 +94,22 @@ def _split_script(whole: tuple[str, ...], script: str, shell: str | None) -> Spl
         plain=commands is not None,
         literals=literals.commands,
         unseen=literals.unseen,
+        fault=_certain_fault(base_name(whole[0]), script, literals, budget),
     )
+
+
+def _certain_fault(shell: str, script: str, literals: Literals, budget: Budget) -> str | None:
+    """Return the syntax error of a script, if the shell is sure to get to it and to fail."""
+    # The grammar is bash's; what it makes of the syntax of zsh says nothing.
+    if literals.fault is None or shell == "zsh":
+        return None
+    # A shell reads line by line: it may have ended before.
+    if any(words[0] in _ENDING for words in literals.commands):
+        return None
+    try:
+        return literals.fault if has_syntax_error(script, budget) else None
+    except TooCostlyError:
+        return None
 
 
 def _agreed(script: str, read: Sequence[ReadCommand], budget: Budget) -> Commands | None:

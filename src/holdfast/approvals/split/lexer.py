@@ -9,79 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
+from holdfast.approvals.split import signs
+from holdfast.approvals.split.budget import (
+    AmbiguousError,
+    Budget,
+    ScriptSyntaxError,
+    TooCostlyError,
+    UnreadableError,
+)
+from holdfast.approvals.split.read_command import Document, ReadCommand
 from holdfast.approvals.split.words import Word, WordPart, decode_ansi_c
 
-__all__ = ["Document", "Lexer", "ReadCommand"]
-
-_PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
-_ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
-_BACKTICK_RUN = re.compile(r"[^`\\]*")
-_BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
-_ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
-# Lines joined by a backslash, and what comes after them.
-_JOINED = re.compile(r"(?:\\\n)+(.?)")
-_JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
-_LONGER_SIGNS = frozenset(
-    [
-        "&&",
-        "&>",
-        "||",
-        "|&",
-        ";;",
-        ";&",
-        ";|",
-        ";;&",
-        "<<",
-        "<<<",
-        "<<-",
-        "<>",
-        "<&",
-        "<(",
-        ">>",
-        ">|",
-        ">&",
-        ">(",
-        "&>>",
-        "((",
-    ]
-)
-_IN_QUOTES = re.compile(r"[^\"\\$`]+")
-_IN_DOCUMENT = re.compile(r"[^\\$`]+")
-_IN_DEFAULT = re.compile(r"[^'\"\\$`<>}]+")
-_IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]<>]+")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
-_PARAMETER = r"!?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(?:\[[^]]*\])?"
-# ${name:-word}: the word that stands for a variable that is not set, or that is.
-_DEFAULT = re.compile(_PARAMETER + r":?[-=+]")
-# ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
-_PATTERN_OPERATOR = re.compile(_PARAMETER + r"[#%/^,]")
-# Characters that end the word in $[…] for a shell without that arithmetic.
-_IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
-# Variables whose value can be known. IFS is a blank, as it is at the start.
-_KNOWN_VARIABLES = {"IFS": " ", "SHELL": "sh", "BASH": "bash", "0": "sh"}
-_KNOWN_PARAMETER = re.compile(r"(IFS|SHELL|BASH|0)(?![A-Za-z0-9_])")
-
-
-@dataclass(slots=True)
-class ReadCommand:
-    """One simple command, without its assignments and redirections."""
-
-    words: list[Word] = field(default_factory=list)
-    input_texts: list[str] = field(default_factory=list)
-    """Here-documents and here-strings: what the command reads, if that can be seen."""
-
-
-@dataclass(slots=True)
-class Document:
-    """A here-document whose text begins after the current line."""
-
-    delimiter: str
-    quoted: bool
-    strip_tabs: bool
-    command: ReadCommand
+__all__ = ["Lexer"]
 
 
 # Reads commands from a lexer up to a closing sign, so many levels deep.
@@ -108,6 +49,8 @@ class Lexer:
         self._posix = posix
         # Positions where two parentheses turned out to be no arithmetic.
         self._subshells: set[int] = set()
+        self.doubtful = False
+        """Another shell may read what came before otherwise, and so find no syntax error."""
         self.waiting = 0
         """Here-documents whose text has not come yet, of all lists that are being read."""
 
@@ -160,7 +103,7 @@ class Lexer:
         """Skip blanks, joined lines and a comment; with `lines` also ends of lines."""
         self._budget.spend_word()
         while True:
-            self.take(_BLANKS)
+            self.take(signs.BLANKS)
             if self.char == "#":
                 end = self._text.find("\n", self._at)
                 self._at = len(self._text) if end < 0 else end
@@ -170,9 +113,14 @@ class Lexer:
 
     def emit(self, command: ReadCommand) -> None:
         """Keep a command that ends here."""
-        if command.words or command.input_texts:
+        if command.words or command.input_texts or command.awaits_input:
             self._budget.spend_command()
             self._found.append(command)
+
+    def syntax_error(self, position: int, why: str) -> UnreadableError:
+        """Return the error about the sign at `position`."""
+        error = ScriptSyntaxError(self._text, position, why)
+        return AmbiguousError(str(error)) if self.doubtful else error
 
     def _nested(self, text: str) -> Lexer:
         """Return a lexer for a text that was found in this one."""
@@ -186,7 +134,7 @@ class Lexer:
         word = Word()
         pieces = word.pieces
         while run := self.char:
-            plain = self.take(_PLAIN_RUN)
+            plain = self.take(signs.PLAIN_RUN)
             if plain is not None:
                 pieces.append(WordPart(plain))
             elif run == "\\":
@@ -201,7 +149,7 @@ class Lexer:
                 pieces.append(WordPart("", quoted=True))
                 self._read_double_quoted(pieces, depth)
                 # "$@" is the one quoted text that can be no word at all.
-                if not _ALL_ARGUMENTS.fullmatch(self._text, start, self._at):
+                if not signs.ALL_ARGUMENTS.fullmatch(self._text, start, self._at):
                     word.quoted = True
             elif run == "$":
                 self._read_dollar(word, depth, quoted=False)
@@ -214,7 +162,7 @@ class Lexer:
                 pieces.append(WordPart("", unknown=True))
                 if self.char and self.char not in " \t\n;&|<>()":
                     # zsh starts the next word here, without a blank.
-                    raise UnreadableError("shells disagree about what follows an array")
+                    raise AmbiguousError("shells disagree about what follows an array")
             else:
                 break
         return word
@@ -224,30 +172,32 @@ class Lexer:
         self._at += 2
         if following == "\n":
             return
-        # A backslash at the very end stands for itself.
-        word.pieces.append(WordPart(following or "\\", quoted=True))
+        if not following:
+            raise AmbiguousError("shells disagree about a backslash at the end")
+        word.pieces.append(WordPart(following, quoted=True))
 
     def _until_quote(self) -> str:
         end = self._text.find("'", self._at + 1)
         if end < 0:
-            raise UnreadableError("a quote has no end")
+            raise self.syntax_error(self._at, "is never closed")
         text = self._text[self._at + 1 : end]
         self._at = end + 1
         return text
 
     def _read_double_quoted(self, pieces: list[WordPart], depth: int) -> None:
         """Read up to the closing double quote, the opening one being read already."""
+        start = self._at - 1
         while char := self.char:
             if char == '"':
                 self._at += 1
                 return
             self._read_part_of_quotes(pieces, depth)
-        raise UnreadableError("a quote has no end")
+        raise self.syntax_error(start, "is never closed")
 
     def _read_part_of_quotes(self, pieces: list[WordPart], depth: int) -> None:
         """Read one part of a text in double quotes: plain text, an escape or an expansion."""
         char = self.char
-        plain = self.take(_IN_QUOTES)
+        plain = self.take(signs.IN_QUOTES)
         if plain is not None:
             pieces.append(WordPart(plain, quoted=True))
         elif char == "\\":
@@ -271,23 +221,36 @@ class Lexer:
         self._budget.spend_word()
         pieces = word.pieces
         self._at += 1
-        self._refuse_joined(_JOINED)
+        self._refuse_joined(signs.JOINED)
         char = self.char
         if char == "(":
             self._at += 1
             self.refuse_joined_sign("(")
             if not self._read_arithmetic(depth):
+                if self._posix and self.char == "(":
+                    raise AmbiguousError("shells disagree about two parentheses")
                 self._read_nested(")", depth)
             pieces.append(WordPart("", unknown=True))
         elif char == "{":
             self._at += 1
-            pieces.append(WordPart(self._read_parameter(depth, quoted=quoted), unknown=True))
+            start = self._at
+            try:
+                pieces += self._read_parameter(depth, quoted=quoted)
+            except ScriptSyntaxError as error:
+                # In an expansion, not every shell takes a quote or a sign for one.
+                doubtful = error.position != start - 1 or signs.QUOTE.search(self._text, start)
+                if self._posix and doubtful:
+                    raise AmbiguousError(str(error)) from error
+                raise
         elif char == "[":
             self._at += 1
             start = self._at
-            self._skip_balanced("]", depth)
-            if self._posix and _IN_NO_ARITHMETIC.search(self._text, start, self._at):
-                raise UnreadableError("shells disagree about $[")
+            try:
+                self._skip_balanced("]", depth)
+            except ScriptSyntaxError as error:
+                raise AmbiguousError("shells disagree about $[") from error
+            if self._posix and signs.IN_NO_ARITHMETIC.search(self._text, start, self._at):
+                raise AmbiguousError("shells disagree about $[")
             pieces.append(WordPart("", unknown=True))
         elif char == "'" and not quoted:
             word.quoted = True
@@ -297,31 +260,33 @@ class Lexer:
             self._at += 1
             pieces.append(WordPart("", quoted=True))
             self._read_double_quoted(pieces, depth)
-        elif (name := self.take(_NAME)) is not None:
+        elif (name := self.take(signs.NAME)) is not None:
             if name[0].isalpha() or name[0] == "_":
-                self._refuse_joined(_JOINED_NAME)
-            pieces.append(WordPart(_known_value(name, quoted=quoted), unknown=True))
+                self._refuse_joined(signs.JOINED_NAME)
+            pieces.append(WordPart(signs.known_value(name, quoted=quoted), unknown=True))
+        elif (signs.ZSH_SIGN_IN_QUOTES if quoted else signs.ZSH_SIGN).match(self._text, self._at):
+            raise AmbiguousError("shells disagree about a sign after a dollar sign")
         else:
             pieces.append(WordPart("$", quoted=True))
 
     def _refuse_joined(self, pattern: re.Pattern[str]) -> None:
         """Raise if a joined line comes next, and what is after it would belong to this."""
         if pattern.match(self._text, self._at) is not None:
-            raise UnreadableError("a line is joined in the middle of a sign or an expansion")
+            raise AmbiguousError("a line is joined in the middle of a sign or an expansion")
 
     def refuse_joined_sign(self, sign: str) -> None:
         """Raise if `sign` was read and becomes another one by a joined line."""
-        match = _JOINED.match(self._text, self._at)
-        if match is not None and sign + match[1] in _LONGER_SIGNS:
-            self._refuse_joined(_JOINED)
+        match = signs.JOINED.match(self._text, self._at)
+        if match is not None and sign + match[1] in signs.LONGER_SIGNS:
+            self._refuse_joined(signs.JOINED)
 
     def _read_ansi_c(self) -> str:
-        match = _ANSI_C_TEXT.match(self._text, self._at)
+        match = signs.ANSI_C_TEXT.match(self._text, self._at)
         if match is None:
-            raise UnreadableError("a quote has no end")
+            raise self.syntax_error(self._at, "is never closed")
         # For a shell without $'…' it is a dollar and ordinary quotes: \' ends those.
         if self._posix and "'" in match[1]:
-            raise UnreadableError("shells disagree about a quote after a dollar sign")
+            raise AmbiguousError("shells disagree about a quote after a dollar sign")
         self._at = match.end()
         return decode_ansi_c(match[1])
 
@@ -331,74 +296,108 @@ class Lexer:
 
     def _read_backticks(self, pieces: list[WordPart], depth: int, *, quoted: bool) -> None:
         """Read a substitution in backticks, in which backslashes are taken off once first."""
+        start = self._at
         self._at += 1
         inner: list[str] = []
         special = '$`\\"' if quoted else "$`\\"
-        pattern = _BACKTICK_RUN
         while True:
-            inner.append(self.take(pattern) or "")
+            inner.append(self.take(signs.BACKTICK_RUN) or "")
             if not self.char:
-                raise UnreadableError("a backtick has no end")
+                raise self.syntax_error(start, "is never closed")
             if self.char == "`":
                 break
             following = self._text[self._at + 1 : self._at + 2]
-            kept = following and following in special
-            inner.append(following if kept else "\\" + following)
+            inner.append(following if following in (*special,) else "\\" + following)
             self._at += 2
         self._at += 1
         self._budget.check_depth(depth + 1)
         text = "".join(inner)
+        if "\\\n" in text and "'" in text:
+            raise AmbiguousError("shells disagree about a joined line in backticks")
         self._budget.spend_text(len(text))
         self._read_commands(self._nested(text), None, depth + 1)
         pieces.append(WordPart("", unknown=True))
 
-    def _read_parameter(self, depth: int, *, quoted: bool) -> str:
+    def _read_parameter(self, depth: int, *, quoted: bool) -> list[WordPart]:
         """Read `${…}` after its brace, and return the word for a variable that is not set."""
         start = self._at
         if self.char and self.char in " \t\n|":
             # A substitution for ksh and bash 5.3, a mistake for others.
-            raise UnreadableError("shells disagree about a brace after a dollar sign")
-        default = _DEFAULT.match(self._text, start)
-        if default is not None:
-            self._at = default.end()
-            return self._read_default(depth, quoted=quoted)
-        quotes = not quoted or _PATTERN_OPERATOR.match(self._text, start) is not None
-        self._skip_balanced("}", depth, single_quotes=quotes)
-        if self._text.startswith("(", start):
-            # Flags of zsh: one of them expands the value, whatever quotes it is in.
+            raise AmbiguousError("shells disagree about a brace after a dollar sign")
+        flags = self.take(signs.FLAGS) or ""
+        self._refuse_joined(signs.JOINED_PARAMETER)
+        named = self._at
+        operator = self.take(signs.DEFAULT)
+        if operator is None and self.take(signs.INDEXED) is not None:
+            while self.char == "[":
+                self._at += 1
+                self._skip_balanced("]", depth, refused="}")
+            self._refuse_joined(signs.JOINED_OPERATOR)
+            operator = self.take(signs.DEFAULT_OF_MEMBER)
+        if operator is not None:
+            self._refuse_joined(signs.JOINED)
+            word = self._read_default(depth, quoted=quoted)
+            if self._text.startswith(("=", "~=", "^="), named):
+                # zsh splits it at its blanks, also in quotes.
+                word = [replace(piece, quoted=False) for piece in word]
+        else:
+            if signs.NAMED.match(self._text, named) is None:
+                raise AmbiguousError("shells disagree about an expansion")
+            quotes = not quoted or signs.PATTERN_OPERATOR.match(self._text, named) is not None
+            self._skip_balanced("}", depth, single_quotes=quotes)
+            known = signs.KNOWN_PARAMETER.match(self._text, named)
+            value = "" if known is None else signs.known_value(known[1], quoted=quoted)
+            word = [WordPart(value, unknown=True)]
+        if flags:
+            # One of the flags of zsh expands the value, whatever quotes it is in.
             self.expand_again(self._text[start : self._at - 1], depth)
-        known = _KNOWN_PARAMETER.match(self._text, start)
-        return "" if known is None else _known_value(known[1], quoted=quoted)
+            if flags != "(e)" and any(piece.text for piece in word):
+                raise AmbiguousError("flags of an expansion change its text")
+        return word
 
-    def _read_default(self, depth: int, *, quoted: bool) -> str:
+    def _read_default(self, depth: int, *, quoted: bool) -> list[WordPart]:
         """Read the word of `${name:-word}` and its brace, and return the word."""
         self._budget.check_depth(depth + 1)
+        start = self._at
         pieces: list[WordPart] = []
         while char := self.char:
-            plain = self.take(_IN_DEFAULT)
+            plain = self.take(signs.IN_DEFAULT)
             if plain is not None:
                 pieces.append(WordPart(plain))
             elif char == "}":
                 self._at += 1
-                return "".join([piece.text for piece in pieces])
+                return [
+                    WordPart(p.text, quoted or p.quoted, unknown=True, nested=p.unknown)
+                    for p in pieces or [WordPart("")]
+                ]
             elif char == '"':
                 self._at += 1
                 self._read_double_quoted(pieces, depth + 1)
             elif char == "'":
                 text = self._until_quote()
                 self._refuse_doubtful_quote(text, single_quotes=not quoted)
-                pieces.append(WordPart(f"'{text}'" if quoted else text))
+                pieces.append(WordPart(f"'{text}'" if quoted else text, quoted=True))
             elif char == "\\":
                 following = self._text[self._at + 1 : self._at + 2]
                 self._read_escape(pieces, '$`"\\}' if quoted else following)
             elif char == "$":
+                if quoted and self.take(signs.DOLLAR_QUOTE) is not None:
+                    raise AmbiguousError("shells disagree about a quote in an expansion")
                 self._read_dollar(Word(pieces), depth + 1, quoted=quoted)
             elif char == "`":
                 self._read_backticks(pieces, depth + 1, quoted=quoted)
-            elif not self._read_process(depth):
+            elif self._read_process(depth):
+                pieces.append(WordPart("", unknown=True))
+            else:
+                self._refuse_brace()
                 pieces.append(WordPart(char))
                 self._at += 1
-        raise UnreadableError("a bracket has no end")
+        raise self.syntax_error(self._text.rindex("{", 0, start), "is never closed")
+
+    def _refuse_brace(self, inside: str = "}") -> None:
+        """Raise if a brace comes next that some shells count, unless all end at the same place."""
+        if inside == "}" and self.char == "{" and not self.looking_at("{}}"):
+            raise AmbiguousError("shells disagree about a brace in an expansion")
 
     def _read_process(self, depth: int) -> bool:
         """Read a process substitution, if one begins here."""
@@ -411,20 +410,30 @@ class Lexer:
     def _refuse_doubtful_quote(self, text: str, *, single_quotes: bool) -> None:
         """Raise if what a single quote means matters: a letter for some shells, in quotes."""
         if not single_quotes and set('}"$`\\') & set(text):
-            raise UnreadableError("shells disagree about a quote in an expansion")
+            raise AmbiguousError("shells disagree about a quote in an expansion")
 
-    def _skip_balanced(self, closer: str, depth: int, *, single_quotes: bool = True) -> None:
-        """Skip to `closer`, and read the commands of substitutions on the way."""
+    def _skip_balanced(
+        self, closer: str, depth: int, *, single_quotes: bool = True, refused: str = ""
+    ) -> None:
+        """
+        Skip to `closer`, and read the commands of substitutions on the way.
+
+        With `single_quotes`, these are quotes there. The characters in `refused` leave open
+        where it ends.
+        """
         self._budget.check_depth(depth + 1)
+        start = self._at - 1
         closers = [closer]
         scratch: list[WordPart] = []
         pairs = {"(": ")", "[": "]"} if closer != "}" else {}
         while closers:
             char = self.char
             if not char:
-                raise UnreadableError("a bracket has no end")
-            if self.take(_IN_ARITHMETIC) is not None:
+                raise self.syntax_error(start, "is never closed")
+            if self.take(signs.IN_ARITHMETIC) is not None:
                 continue
+            if char in refused:
+                raise AmbiguousError("shells disagree about the end of an index")
             if char == closers[-1]:
                 closers.pop()
                 self._at += 1
@@ -432,11 +441,18 @@ class Lexer:
                 self._budget.check_depth(depth + len(closers))
                 closers.append(pairs[char])
                 self._at += 1
+            elif pairs and char in ")]":
+                # For some shells the other bracket is an ordinary character here.
+                raise AmbiguousError("shells disagree about a bracket in arithmetic")
+            elif pairs and char in "\\'" and not self.looking_at("\\\n"):
+                raise AmbiguousError("shells disagree about a quote in arithmetic")
             elif char == "\\":
                 self._at += 2
             elif char == "'":
                 self._refuse_doubtful_quote(self._until_quote(), single_quotes=single_quotes)
             elif char == '"':
+                if pairs and self._posix:
+                    raise AmbiguousError("shells disagree about a quote in arithmetic")
                 self._at += 1
                 self._read_double_quoted(scratch, depth + 1)
             elif char == "$":
@@ -444,6 +460,7 @@ class Lexer:
             elif char == "`":
                 self._read_backticks(scratch, depth + 1, quoted=False)
             elif closer != "}" or not self._read_process(depth + 1):
+                self._refuse_brace(inside=closer)
                 self._at += 1
             scratch.clear()
 
@@ -461,7 +478,7 @@ class Lexer:
         self._at += 1
         try:
             self._skip_balanced(")", depth)
-        except TooCostlyError:
+        except (TooCostlyError, AmbiguousError):
             raise
         except UnreadableError:
             pass
@@ -469,6 +486,8 @@ class Lexer:
             if self.char == ")":
                 self._at += 1
                 return True
+            self.refuse_joined_sign(")")
+        self.doubtful = True
         # Commands found on the way will be found again by the second attempt.
         del self._found[found:]
         self._subshells.add(start)
@@ -484,6 +503,8 @@ class Lexer:
             return False
         if self._posix:
             # A shell without arithmetic commands starts two subshells instead.
+            if signs.DOUBTFUL_ARITHMETIC.search(self._text, start + 2, self._at - 2) is not None:
+                raise AmbiguousError("shells disagree about two parentheses")
             self._read_as_commands(self._text[start + 2 : self._at - 2], depth)
         return True
 
@@ -493,7 +514,7 @@ class Lexer:
         self._budget.check_depth(depth + 1)
         try:
             self._read_commands(self._nested(text), None, depth + 1)
-        except TooCostlyError:
+        except (TooCostlyError, AmbiguousError):
             raise
         except UnreadableError:
             pass
@@ -501,12 +522,15 @@ class Lexer:
     def _read_array(self, depth: int) -> None:
         """Read the values of an array up to their parenthesis."""
         self._budget.check_depth(depth + 1)
+        start = self._at
         self._at += 1
         while True:
             self.skip_blanks(lines=True)
             if self.char == ")":
                 self._at += 1
                 return
+            if not self.char:
+                raise self.syntax_error(start, "is never closed")
             before = self._at
             self.read_word(depth + 1)
             if self._at == before:
@@ -524,24 +548,21 @@ class Lexer:
             if document.strip_tabs:
                 line = line.lstrip("\t")
             if self._posix and "\n" in self._text[start : self._at - 1]:
-                self._refuse_joined_delimiter(self._text[start : self._at], line, document)
+                document.refuse_joined_end(self._text[start : self._at], line)
             if line == document.delimiter:
                 break
             # Some versions of bash end the document here, and some do not.
             if nested and line.startswith(document.delimiter) and ")" in line:
-                raise UnreadableError("the end of a here-document is not clear")
+                raise AmbiguousError("the end of a here-document is not clear")
             lines.append(line + "\n")
+        else:
+            self.doubtful = True
         text = "".join(lines)
-        if not document.quoted:
+        if document.quoted:
+            document.command.input_texts.append(text)
+        else:
             self._budget.spend_text(len(text))
-            text = self._nested(text).read_expanded(depth)
-        document.command.input_texts.append(text)
-
-    def _refuse_joined_delimiter(self, text: str, line: str, document: Document) -> None:
-        """Raise if joined lines end a here-document for some shells only."""
-        lines = [line, *(part.rstrip("\\").lstrip("\t") for part in text.split("\n"))]
-        if document.delimiter in lines:
-            raise UnreadableError("shells disagree about the end of a here-document")
+            document.command.add_input(self._nested(text).read_expanded(depth))
 
     def _take_line(self, *, joined: bool) -> str:
         """Read one line; with `joined`, also those that a backslash joins to it."""
@@ -561,18 +582,13 @@ class Lexer:
         """Read the substitutions of a text that was quoted; it may have none."""
         self._budget.check_depth(depth + 1)
         self._budget.spend_text(len(text))
-        try:
-            self._nested(text).read_expanded(depth + 1)
-        except TooCostlyError:
-            raise
-        except UnreadableError:
-            pass
+        self._nested(text).read_expanded(depth + 1)
 
-    def read_expanded(self, depth: int) -> str:
+    def read_expanded(self, depth: int) -> Word:
         """Return a whole text as a here-document expands it, and read its substitutions."""
         pieces: list[WordPart] = []
         while char := self.char:
-            plain = self.take(_IN_DOCUMENT)
+            plain = self.take(signs.IN_DOCUMENT)
             if plain is not None:
                 pieces.append(WordPart(plain))
             elif char == "\\":
@@ -581,10 +597,4 @@ class Lexer:
                 self._read_dollar(Word(pieces), depth, quoted=True)
             else:
                 self._read_backticks(pieces, depth, quoted=True)
-        return Word(pieces).text
-
-
-def _known_value(name: str, *, quoted: bool) -> str:
-    """Return what a variable stands for if nothing sets it: nothing, for most."""
-    # A blank in quotes separates no words.
-    return "" if quoted and name == "IFS" else _KNOWN_VARIABLES.get(name, "")
+        return Word(pieces)

@@ -7,22 +7,27 @@ import posixpath
 import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from holdfast.approvals.split.budget import Budget, TooCostlyError, UnreadableError
-from holdfast.approvals.split.reader import ReadCommand, read_expanded, read_script
+from holdfast.approvals.split.budget import (
+    AmbiguousError,
+    Budget,
+    ScriptSyntaxError,
+    TooCostlyError,
+    UnreadableError,
+)
+from holdfast.approvals.split.printed import printed_texts
+from holdfast.approvals.split.read_command import ReadCommand
+from holdfast.approvals.split.reader import read_expanded, read_script
 from holdfast.approvals.split.words import UNKNOWN, Word, WordPart, expand_braces
 from holdfast.approvals.split.wrappers import (
     Inner,
-    base_name,
     inner_commands,
     may_run_text,
     reads_input,
 )
 
 __all__ = ["Literals"]
-
-# Readings of one wrapper's arguments that are followed to the command that gets the input.
-_MAX_READINGS = 16
 
 
 class Literals:
@@ -40,9 +45,16 @@ class Literals:
         self._scripts: set[tuple[str, bool]] = set()
         # Commands and scripts that are not analysed yet, with their nesting level.
         self._pending: deque[tuple[Inner, int]] = deque()
+        # Texts that a command may read and run: here-documents, and what commands print. A text
+        # may get there through a pipe, from a group around it, or as a substitution.
+        self._inputs: dict[str, int] = {}
+        self._printed: dict[str, int] = {}
+        self._use = _TextUse.NONE
         self._aliases: dict[str, str] = {}
         self.unseen: str | None = None
         """The first reason why something could not be read to its end."""
+        self.fault: str | None = None
+        """The syntax error of the script itself, with its position."""
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
@@ -56,26 +68,26 @@ class Literals:
 
     def add_commands(self, commands: Sequence[tuple[str, ...]]) -> None:
         """Collect the commands of one script and all that they run."""
-        use = max(map(_text_use, commands), default=_TextUse.NONE)
         for words in commands:
             self._pending.append((Inner(words), 0))
-            if use is not _TextUse.NONE and (text := _printed(words)):
-                self._pending.append((Inner(script=text, posix=True, guess=True), 1))
         self._drain()
 
     def add_script(self, script: str, *, posix: bool) -> tuple[ReadCommand, ...]:
         """Collect the commands of a script and all that they run; return its own ones."""
+        read: tuple[ReadCommand, ...] = ()
         try:
             read = self._read_script(script, 0, posix=posix)
-        except TooCostlyError as error:
+        except UnreadableError as error:
             self._unseen(error)
-            read = ()
+            # Parts that were taken out of it are scripts of their own: a here-document, backticks.
+            if isinstance(error, ScriptSyntaxError) and error.script == script:
+                self.fault = error.located
         self._drain()
         return read
 
     def _drain(self) -> None:
         try:
-            while self._pending:
+            while self._pending or self._queue_texts():
                 inner, depth = self._pending.popleft()
                 self._budget.check_time()
                 if inner.expanded is not None:
@@ -88,16 +100,40 @@ class Literals:
             self._unseen(error)
             self._pending.clear()
 
+    def _queue_texts(self) -> bool:
+        """Queue the texts that commands run as scripts; return True if there are some."""
+        if self._use is _TextUse.NONE:
+            return False
+        for texts, guess in ((self._inputs, self._use is _TextUse.POSSIBLE), (self._printed, True)):
+            for text, depth in texts.items():
+                self._pending.append((Inner(script=text, posix=True, guess=guess), depth + 1))
+                # A substitution outside quotes makes blanks of its lines. A shell that takes its
+                # input for a terminal's ends them at a carriage return, too.
+                for end, kept in (("\n", " "), ("\r", "\n")):
+                    if end in text.rstrip("\n"):
+                        other = text.replace(end, kept)
+                        inner = Inner(script=other, posix=True, guess=True)
+                        self._pending.append((inner, depth + 1))
+            texts.clear()
+        return bool(self._pending)
+
     def _unseen(self, error: UnreadableError) -> None:
         self.unseen = self.unseen or str(error)
 
     def _read_inner(self, inner: Inner, depth: int) -> None:
         """Read a script that was found in another one."""
         assert inner.script is not None
-        unseen = self.unseen
-        self._read_script(inner.script, depth, posix=inner.posix, aliases=inner.aliases)
-        if inner.guess:
-            self.unseen = unseen
+        try:
+            self._read_script(inner.script, depth, posix=inner.posix, aliases=inner.aliases)
+        except TooCostlyError:
+            raise
+        except UnreadableError as error:
+            if not inner.guess or isinstance(error, AmbiguousError):
+                self._unseen(error)
+            _, newline, rest = inner.script.partition("\n")
+            if newline:
+                # A shell that reads its input goes on with the next line.
+                self._pending.append((replace(inner, script=rest), depth + 1))
 
     def _read_expanded(self, text: str, depth: int) -> None:
         """Read the substitutions of a text that is expanded like a here-document."""
@@ -107,9 +143,8 @@ class Literals:
             read_expanded(text.replace(UNKNOWN, "${_}"), self._budget, found)
         except TooCostlyError:
             raise
-        except UnreadableError:
-            # Most of these texts are no array subscripts at all.
-            pass
+        except UnreadableError as error:
+            self._unseen(error)
         for command in found:
             self._take(command, depth)
 
@@ -125,26 +160,18 @@ class Literals:
         try:
             self._budget.check_depth(depth)
             read_script(script, self._budget, found, posix=posix)
-        except UnreadableError as error:
-            self._unseen(error)
-        use = _TextUse.NONE
-        for command in found:
-            self._budget.check_time()
-            use = max(use, self._take(command, depth, aliases))
-        if use is not _TextUse.NONE:
-            # It may get there through a pipe, from a group around it, or as a substitution.
-            guess = use is _TextUse.POSSIBLE
-            for text in dict.fromkeys(text for one in found for text in one.input_texts):
-                self._pending.append((Inner(script=text, posix=True, guess=guess), depth + 1))
-            printed = [_printed([word.text for word in one.words]) for one in found]
-            for text in dict.fromkeys(filter(None, printed)):
-                self._pending.append((Inner(script=text, posix=True, guess=True), depth + 1))
+        finally:
+            for command in found:
+                self._budget.check_time()
+                self._take(command, depth, aliases)
         return tuple(found)
 
     def _take(
         self, command: ReadCommand, depth: int, aliases: frozenset[str] = frozenset()
-    ) -> _TextUse:
-        """Queue the spellings of a command that was read; return whether it runs texts."""
+    ) -> None:
+        """Queue the spellings of a command that was read, and keep what it reads."""
+        for text in command.input_texts:
+            self._inputs.setdefault(text, depth)
         words: list[Word] = []
         for word in command.words:
             self._budget.check_time()
@@ -154,17 +181,17 @@ class Literals:
                     self._unseen(UnreadableError("the braces of a name make too many words"))
                 parts = [Word([WordPart("", unknown=True)], quoted=True)]
             words += parts
-        use = _TextUse.NONE
         for spelling in _spellings(words):
             self._pending.append((Inner(spelling, aliases=aliases), depth))
-            use = max(use, _text_use(spelling))
-        return use
 
     def _add(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
         """Keep one command and queue what it runs."""
         if words in self._found:
             return
         self._budget.spend_command()
+        self._use = max(self._use, _text_use(words))
+        for text in printed_texts(words):
+            self._printed.setdefault(text, depth)
         self._note_alias(words)
         self._replace_alias(words, depth, aliases)
         for spelling in _paths(words):
@@ -213,9 +240,12 @@ def _spellings(words: list[Word]) -> Iterator[tuple[str, ...]]:
     if marked:
         yield marked
     if any(UNKNOWN in text for text in marked):
-        unset = tuple([text for word in words for text in word.if_unset()])
-        if unset:
-            yield unset
+        nested = any(piece.nested for word in words for piece in word.pieces)
+        for mark in (False, True) if nested else (False,):
+            for split in (True, False):
+                unset = [word.if_unset(split=split, marked=mark) for word in words]
+                if any(unset):
+                    yield tuple([text for texts in unset for text in texts])
 
 
 def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -254,26 +284,7 @@ class _TextUse(enum.IntEnum):
 
 
 def _text_use(words: tuple[str, ...]) -> _TextUse:
-    """Return the likelihood that a command, or one behind its wrappers, runs texts."""
-    level = [words]
-    found = _TextUse.NONE
-    for _ in range(8):
-        if any(reads_input(one) for one in level):
-            return _TextUse.CERTAIN
-        if any(may_run_text(one) for one in level):
-            found = _TextUse.POSSIBLE
-        try:
-            level = [inner.words for one in level for inner in inner_commands(one) if inner.words]
-        except UnreadableError:
-            return _TextUse.CERTAIN
-        if not level:
-            return found
-        level = level[:_MAX_READINGS]
-    return _TextUse.CERTAIN
-
-
-def _printed(words: Sequence[str]) -> str | None:
-    """Return the text that a command prints as it is given, if it is one that does."""
-    if not words or base_name(words[0]) not in ("echo", "printf"):
-        return None
-    return " ".join(words[1:])
+    """Return the likelihood that a command runs texts."""
+    if reads_input(words):
+        return _TextUse.CERTAIN
+    return _TextUse.POSSIBLE if may_run_text(words) else _TextUse.NONE

@@ -28,7 +28,7 @@ else:
     tree_sitter = late_module("tree_sitter")
     tree_sitter_bash = late_module("tree_sitter_bash")
 
-__all__ = ["SplittingUnavailable", "plain_commands", "simple_commands"]
+__all__ = ["SplittingUnavailable", "has_syntax_error", "plain_commands", "simple_commands"]
 
 Commands = tuple[tuple[str, ...], ...]
 
@@ -132,6 +132,17 @@ def plain_commands(script: str, budget: Budget) -> Commands | None:
             return None
         commands.append(words)
     return tuple(commands)
+
+
+def has_syntax_error(script: str, budget: Budget) -> bool:
+    """
+    Return True if the grammar finds a syntax error in a script.
+
+    Raises:
+        TooCostlyError: It takes too long to find out.
+        SplittingUnavailable: The extra `approvals` is not installed.
+    """
+    return _parse(script.encode(), budget).has_error
 
 
 def _parser() -> Parser:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 
-from holdfast.approvals.split.budget import Budget, UnreadableError
-from holdfast.approvals.split.lexer import Document, Lexer, ReadCommand
-from holdfast.approvals.split.words import Word
+from holdfast.approvals.split.budget import AmbiguousError, Budget, UnreadableError
+from holdfast.approvals.split.lexer import Lexer
+from holdfast.approvals.split.read_command import Document, ReadCommand
+from holdfast.approvals.split.words import Word, WordPart
 from holdfast.approvals.split.wrappers import MEMBER
 
-__all__ = ["ReadCommand", "read_expanded", "read_script"]
+__all__ = ["read_expanded", "read_script"]
 
 # Words after which the next word is again the first of a command, without a separator.
 _OPENERS = frozenset(
@@ -28,14 +29,19 @@ _PREFIXES = frozenset(["time", "-p", "--", "!", "coproc"])
 _COMPOUND = frozenset(
     ["if", "while", "until", "for", "select", "case", "{", "[[", "((", "function"]
 )
+# Words that stand before a command where it begins for some shells only.
+_BEFORE_COMMAND = _PREFIXES | frozenset(["always", "nocorrect", "noglob"])
 # Builtins whose arguments bash reads like assignments.
 _ASSIGNING = frozenset(
     ["alias", "declare", "export", "local", "readonly", "typeset", "eval", "let"]
 )
 
 _REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|<&|<|>>|>\||>&|>")
+# A pattern of zsh; two redirections for others.
+_NUMBERS = re.compile(r"<\d*-\d*>")
 _FUNCTION_SIGN = re.compile(r"[ \t]*\([ \t]*\)")
-_SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|\|\||\|&|\||&")
+# &! and &| are of zsh; for others, no command begins with them.
+_SEPARATOR = re.compile(r";;&|;;|;&|;\||;|&&|&[!|]|\|\||\|&|\||&")
 _DESCRIPTOR = re.compile(r"\d+|\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 # Aliases of bash and zsh, and the sign that begins a comment of zsh.
@@ -82,8 +88,12 @@ class _CommandListReader:
         self._closer = closer
         self._depth = depth
         self._command = ReadCommand()
+        # Where the list begins: behind the sign that opens it.
+        self._start = lexer.position - 1
         # Open constructs: "(" for a subshell, "pattern" or "body" for a case.
         self._open: list[str] = []
+        # Their positions.
+        self._starts: list[int] = []
         self._documents: list[Document] = []
         # Word counts of the current command at points where it may already have ended.
         self._forks: list[int] = []
@@ -122,8 +132,24 @@ class _CommandListReader:
         forks, self._forks = self._forks, []
         self._started = False
         self._lexer.emit(command)
-        for fork in forks:
-            self._lexer.emit(ReadCommand(command.words[fork:], command.input_texts))
+        later = [command.words[fork:] for fork in forks]
+        for words in (command.words, *later):
+            later += _commands_of_braces(words)
+        for words in later:
+            self._emit_inner(words, command.input_texts)
+
+    def _emit_inner(self, words: list[Word], texts: list[str]) -> None:
+        """Keep a command that begins in the middle of another one for some shells."""
+        start = 0
+        for word in words:
+            before = word.bare in _OPENERS or word.bare in _BEFORE_COMMAND
+            if not before and not word.is_assignment:
+                break
+            start += 1
+        words = words[start:]
+        if words and (words[0].bare in _COMPOUND or words[0].bare in ("foreach", "repeat")):
+            raise AmbiguousError("shells disagree about a brace before a reserved word")
+        self._lexer.emit(ReadCommand(words, texts))
 
     def _fork(self) -> None:
         """Note that for some shells another command begins here."""
@@ -133,14 +159,15 @@ class _CommandListReader:
 
     def _end_of_text(self) -> None:
         if self._closer is not None or self._open:
-            raise UnreadableError("a parenthesis, a substitution or a case has no end")
+            start = self._starts[-1] if self._starts else self._start
+            raise self._lexer.syntax_error(start, "is never closed")
 
     def _end_of_line(self) -> None:
         """Go on to the next line, behind the here-documents that begin there."""
         self._lexer.skip(1)
         documents, self._documents = self._documents, []
         if self._lexer.waiting > len(documents):
-            raise UnreadableError("a here-document begins inside of a substitution")
+            raise AmbiguousError("a here-document begins inside of a substitution")
         for document in documents:
             nested = self._closer is not None
             self._lexer.read_document(document, self._level, nested=nested)
@@ -151,13 +178,14 @@ class _CommandListReader:
         self._next_command()
         self._lexer.skip(1)
         if self._open:
-            if self._open.pop() != "(":
+            if self._open[-1] != "(":
                 raise UnreadableError("a parenthesis is closed inside of a case")
+            self._leave()
             return True
         if self._closer != ")":
-            raise UnreadableError("a parenthesis is closed that was not opened")
+            raise self._lexer.syntax_error(self._lexer.position - 1, "closes nothing")
         if self._documents:
-            raise UnreadableError("a here-document begins outside of its substitution")
+            raise AmbiguousError("a here-document begins outside of its substitution")
         return False
 
     def _open_parenthesis(self) -> None:
@@ -172,18 +200,29 @@ class _CommandListReader:
             return
         lexer.skip(1)
         lexer.refuse_joined_sign("(")
-        self._open.append("(")
-        lexer.check_depth(self._level)
+        self._enter("(", lexer.position - 1)
+
+    def _enter(self, construct: str, position: int) -> None:
+        self._open.append(construct)
+        self._starts.append(position)
+        self._lexer.check_depth(self._level)
+
+    def _leave(self) -> None:
+        self._open.pop()
+        self._starts.pop()
 
     def _read_operator(self) -> bool:
         """Read a separator or a redirection, if one comes next."""
         lexer = self._lexer
         if lexer.char in "<>" and lexer.looking_at(lexer.char + "("):
             return False
-        redirection = lexer.take(_REDIRECTION)
+        # A shell that does not know &> starts another command after the &. Where another sign
+        # follows, it is the only one that can read this.
+        if lexer.take(_NUMBERS) is not None:
+            raise AmbiguousError("shells disagree about a range of numbers")
+        redirection = None if lexer.posix and lexer.looking_at("&>&") else lexer.take(_REDIRECTION)
         if redirection is not None:
             lexer.refuse_joined_sign(redirection)
-            # A shell that does not know &> starts another command after the &.
             if redirection.startswith("&") and lexer.posix:
                 self._fork()
             self._read_redirection(redirection)
@@ -192,6 +231,8 @@ class _CommandListReader:
         if separator is None:
             return False
         lexer.refuse_joined_sign(separator)
+        if separator == "&!" and lexer.char and lexer.char in "[({!":
+            raise AmbiguousError("shells disagree about a sign after &")
         self._next_command()
         if separator in (";;", ";&", ";;&", ";|") and self._open and self._open[-1] == "body":
             self._open[-1] = "pattern"
@@ -204,20 +245,25 @@ class _CommandListReader:
         lexer.skip_blanks()
         start = lexer.position
         target = lexer.read_word(self._level)
-        if sign in (">", ">>") and target.bare == "!":
-            raise UnreadableError("shells disagree about a redirection to !")
+        if target.bare == "!":
+            raise AmbiguousError("shells disagree about a redirection to !")
+        if "&" in sign and any(p.quoted and set("$`<>") & set(p.text) for p in target.pieces):
+            raise AmbiguousError("bash expands the target of a redirection twice")
+        if not target.pieces and not target.quoted:
+            # zsh has signs that are longer, such as >&| and >>|.
+            kind = AmbiguousError if lexer.char and lexer.char in "|&!" else UnreadableError
+            raise kind("a redirection has no target")
         if sign in ("<<", "<<-"):
-            if not target.pieces and not target.quoted:
-                raise UnreadableError("a here-document has no delimiter")
             # The delimiter is taken as it is written: nothing in it is expanded.
             if set("$`") & set(lexer.text_since(start)):
-                raise UnreadableError("the delimiter of a here-document has an expansion")
+                raise AmbiguousError("the delimiter of a here-document has an expansion")
             quoted = target.quoted or any(piece.quoted for piece in target.pieces)
             document = Document(target.text, quoted, sign == "<<-", self._command)
+            self._command.awaits_input = True
             self._documents.append(document)
             lexer.waiting += 1
         elif sign == "<<<":
-            self._command.input_texts.append(target.text + "\n")
+            self._command.add_input(Word([*target.pieces, WordPart("\n")]))
 
     def _read_word(self) -> None:
         """Read a word, and what belongs to it if it is a reserved one."""
@@ -233,14 +279,18 @@ class _CommandListReader:
         if not words or words[0].text in _ASSIGNING:
             if word.has_open_index:
                 # bash reads on to the bracket, over blanks and ends of lines; others do not.
-                raise UnreadableError("shells disagree about an index with blanks")
+                raise AmbiguousError("shells disagree about an index with blanks")
             if _READING_VARIABLE.match(word.text) is not None:
-                raise UnreadableError("a variable changes how lines are read")
-        if text is not None and lexer.char in ("<", ">") and _DESCRIPTOR.fullmatch(text):
-            return
+                raise AmbiguousError("a variable changes how lines are read")
+        if text and lexer.char in ("<", ">"):
+            if not words and text[0] == "{" and text != "{":
+                raise AmbiguousError("shells disagree about a brace before a redirection")
+            if _DESCRIPTOR.fullmatch(text):
+                return
         leading = all(part.bare in _PREFIXES for part in words) or _is_named_coproc(words)
         if self._started and leading and (text in _OPENERS or text in _COMPOUND):
             # Not reserved after an assignment or a redirection, except for zsh.
+            lexer.doubtful = True
             words.append(word)
             self._fork()
             return
@@ -266,26 +316,27 @@ class _CommandListReader:
             self._read_case()
         elif text in ("for", "select", "foreach"):
             self._read_loop()
-        elif text == "function":
+        elif text in ("function", "repeat"):
+            # A name; for zsh a number, before a command of any kind.
             self._lexer.skip_blanks()
             self._lexer.read_word(self._level)
         elif text == "[[" and not self._lexer.posix:
             self._read_test()
         elif text == "esac" and self._open and self._open[-1] == "body":
-            self._open.pop()
+            self._leave()
         else:
             return False
         return True
 
     def _read_case(self) -> None:
         lexer = self._lexer
+        start = lexer.position - len("case")
         lexer.skip_blanks()
         lexer.read_word(self._level)
         lexer.skip_blanks(lines=True)
         if lexer.read_word(self._level).bare not in ("in", "{"):
             raise UnreadableError("a case has no patterns")
-        self._open.append("pattern")
-        lexer.check_depth(self._level)
+        self._enter("pattern", start)
 
     def _read_pattern(self) -> None:
         """Read the patterns of one branch of a case, or its end."""
@@ -299,7 +350,7 @@ class _CommandListReader:
             lexer.skip_blanks(lines=True)
             char = lexer.char
             if not char:
-                raise UnreadableError("a case has no end")
+                raise lexer.syntax_error(self._starts[-1], "is never closed")
             if char in "(|)":
                 lexer.skip(1)
                 depth += {"(": 1, ")": -1, "|": 0}[char]
@@ -308,7 +359,7 @@ class _CommandListReader:
                 continue
             before = lexer.position
             if lexer.read_word(self._level).bare == "esac" and first:
-                self._open.pop()
+                self._leave()
                 return
             if lexer.position == before:
                 raise UnreadableError("a pattern of a case cannot be read")
@@ -319,7 +370,9 @@ class _CommandListReader:
         """Read the variable of a loop and its values, which are no commands."""
         lexer = self._lexer
         lexer.skip_blanks()
-        if lexer.looking_at("((") and lexer.read_arithmetic_command(self._level):
+        if lexer.looking_at("(("):
+            if not lexer.read_arithmetic_command(self._level):
+                raise AmbiguousError("shells disagree about two parentheses")
             return
         lexer.read_word(self._level)
         lexer.skip_blanks(lines=True)
@@ -339,6 +392,7 @@ class _CommandListReader:
     def _read_test(self) -> None:
         """Read up to the `]]` that ends a test; its operators separate no commands."""
         lexer = self._lexer
+        start = lexer.position - len("[[")
         while True:
             lexer.skip_blanks()
             char = lexer.char
@@ -351,7 +405,9 @@ class _CommandListReader:
                 lexer.expand_again(word.text, self._level)
             if lexer.position > before:
                 continue
-            if not char or char == ";":
+            if not char:
+                raise lexer.syntax_error(start, "is never closed")
+            if char == ";":
                 raise UnreadableError("a test has no end")
             lexer.skip(1)
 
@@ -359,3 +415,31 @@ class _CommandListReader:
 def _is_named_coproc(words: list[Word]) -> bool:
     """Return True for `coproc NAME`, which only a compound command can follow."""
     return len(words) == 2 and words[0].bare == "coproc"
+
+
+def _commands_of_braces(words: list[Word]) -> list[list[Word]]:
+    """
+    Return the commands that zsh sees in the words of one, if these are others.
+
+    For zsh a brace before the first word opens a list, and one behind a word closes it,
+    without a blank between them.
+    """
+    commands: list[list[Word]] = [[]]
+    changed = False
+    for word in words:
+        inner = word
+        first = all(before.bare in _BEFORE_COMMAND for before in commands[-1])
+        if first and (opened := word.without_opening_brace()) is not None:
+            inner = opened
+            changed = True
+            if inner.bare == "":
+                continue
+        closed = inner.without_closing_brace()
+        if closed is None:
+            commands[-1].append(inner)
+            continue
+        changed = True
+        if closed.pieces or closed.quoted:
+            commands[-1].append(closed)
+        commands.append([])
+    return [command for command in commands if command] if changed else []

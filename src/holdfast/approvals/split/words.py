@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from holdfast.approvals.split.budget import AmbiguousError
+
 __all__ = ["UNKNOWN", "Word", "WordPart", "decode_ansi_c", "expand_braces"]
 
 UNKNOWN = "\0"
@@ -20,9 +22,14 @@ MAX_BRACE_WORDS = 64
 # Braces, commas and what is between them in one word. More are not looked at.
 MAX_BRACE_PIECES = 2000
 
+_NAME_START = re.compile(rf"\{{+(?:[A-Za-z0-9_./,}}{UNKNOWN}-]|$)")
+_UNKNOWN_RUN = re.compile(f"{UNKNOWN}+")
+_BLANKS = re.compile(r"[ \t\n]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
 _INDEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
 _SEQUENCE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])(?:\.\.-?\d{1,3})?")
+# echo takes four digits where others take three.
+_PRINTED_OCTAL = re.compile(r"\\0([0-7]{3})")
 _SIMPLE_ESCAPES = {
     "a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11,
 }  # fmt: skip
@@ -43,7 +50,13 @@ class WordPart:
     """Quotes or a backslash keep the text from having a meaning for the shell."""
 
     unknown: bool = False
-    """Only the shell will know the text: a variable, a substitution."""
+    """Only the shell will know the text: a variable, a substitution.
+
+    One expansion may be several parts, if its word for an unset variable has quotes.
+    """
+
+    nested: bool = False
+    """Unknown also if the variable is not set: its word for that has an expansion in it."""
 
 
 @dataclass(slots=True)
@@ -63,8 +76,9 @@ class Word:
 
     @property
     def text(self) -> str:
-        """The text, with `UNKNOWN` where the shell decides."""
-        return "".join([UNKNOWN if piece.unknown else piece.text for piece in self.pieces])
+        """The text, with one `UNKNOWN` where the shell decides."""
+        text = "".join([UNKNOWN if piece.unknown else piece.text for piece in self.pieces])
+        return _UNKNOWN_RUN.sub(UNKNOWN, text)
 
     @property
     def is_assignment(self) -> bool:
@@ -86,6 +100,33 @@ class Word:
         text = "".join([p.text for p in self.pieces if not (p.quoted or p.unknown)])
         return text.count("[") > text.count("]")
 
+    def without_opening_brace(self) -> Word | None:
+        """Return the word behind the braces that it begins with, or None without any."""
+        head = self._head
+        if not head.startswith("{") or self.bare == "{":
+            return None
+        if _NAME_START.match(head) is None:
+            raise AmbiguousError("shells disagree about a brace before a command")
+        pieces = list(self.pieces)
+        while pieces and not (pieces[0].quoted or pieces[0].unknown):
+            rest = pieces[0].text.lstrip("{")
+            if rest:
+                pieces[0] = WordPart(rest)
+                break
+            del pieces[0]
+        return Word(pieces, quoted=self.quoted)
+
+    def without_closing_brace(self) -> Word | None:
+        """Return the word before a brace at its end that closes none of its own, or None."""
+        if not self.pieces or self.pieces[-1].quoted or self.pieces[-1].unknown:
+            return None
+        last = self.pieces[-1].text
+        bare = "".join([p.text for p in self.pieces if not (p.quoted or p.unknown)])
+        if not last.endswith("}") or bare.count("}") <= bare.count("{"):
+            return None
+        kept = [WordPart(last[:-1])] if len(last) > 1 else []
+        return Word([*self.pieces[:-1], *kept], quoted=self.quoted)
+
     @property
     def _head(self) -> str:
         """The text before the first quoted part."""
@@ -96,20 +137,34 @@ class Word:
             head.append(UNKNOWN if piece.unknown else piece.text)
         return "".join(head)
 
-    def if_unset(self) -> list[str]:
+    def if_unset(self, *, split: bool, marked: bool) -> list[str]:
         """
         Return the words that this becomes if no variable in it is set.
 
         That is none for `$X`, `rm` for `${X:-rm}`, and `r` with `m` for `r$IFS'm'`.
+
+        Args:
+            split: Cut the text of expansions at its blanks, as shells do outside quotes.
+            marked: Put `UNKNOWN` in place of expansions in the words of others.
         """
-        text = "".join([piece.text for piece in self.pieces])
-        if any(piece.unknown and " " in piece.text for piece in self.pieces):
-            return text.split()
-        return [text] if text or self.quoted else []
+        words = [""]
+        for piece in self.pieces:
+            cut = split and piece.unknown and not piece.quoted
+            text = UNKNOWN if marked and piece.nested and not piece.text else piece.text
+            first, *more = _BLANKS.split(text) if cut else [text]
+            words[-1] += first
+            words += more
+        return [word for word in words if word or (self.quoted and len(words) == 1)]
 
 
-def decode_ansi_c(text: str) -> str:
-    r"""Return what stands for `text` in `$'…'`; like bash, end at a NUL."""
+def decode_ansi_c(text: str, *, printed: bool = False) -> str:
+    r"""
+    Return what stands for `text` in `$'…'`; like bash, end at a NUL.
+
+    With `printed`, return what `echo -e` and `printf` make of it, without NULs.
+    """
+    if printed:
+        text = _PRINTED_OCTAL.sub(r"\\\1", text)
 
     def decoded(match: re.Match[str]) -> bytes:
         byte, short, long, octal, control, other = match.groups()
@@ -133,7 +188,9 @@ def decode_ansi_c(text: str) -> str:
         parts.append(decoded(match))
         end = match.end()
     parts.append(text[end:].encode("utf-8", "surrogatepass"))
-    return b"".join(parts).partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    whole = b"".join(parts)
+    kept = whole.replace(b"\0", b"") if printed else whole.partition(b"\0")[0]
+    return kept.decode("utf-8", "surrogateescape")
 
 
 def _encoded(code: int) -> bytes:

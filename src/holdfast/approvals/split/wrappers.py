@@ -7,11 +7,13 @@ the next word as its value, and without.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from holdfast.approvals.split.budget import UnreadableError
+from holdfast.approvals.split.budget import AmbiguousError, UnreadableError
+from holdfast.approvals.split.shell_arguments import base_name, read_shell_arguments
 from holdfast.approvals.split.words import UNKNOWN
 
 __all__ = [
@@ -19,7 +21,6 @@ __all__ = [
     "POSIX_SHELLS",
     "SHELLS",
     "Inner",
-    "base_name",
     "inner_commands",
     "may_run_text",
     "reads_input",
@@ -119,8 +120,8 @@ _WRAPPERS: dict[str, _Wrapper] = {
         keyword=True,
     ),
     "coproc": _Wrapper(assignments=True, keyword=True),
-    "noglob": _PLAIN,
-    "nocorrect": _PLAIN,
+    "noglob": _Wrapper(assignments=True),
+    "nocorrect": _Wrapper(assignments=True),
     "-": _PLAIN,
     "repeat": _Wrapper(operands=1),
     # Other users and other roots.
@@ -218,11 +219,6 @@ _EXPANDING = _words(
 )
 
 
-def base_name(name: str) -> str:
-    """Return the file name of a program."""
-    return name.rpartition("/")[2]
-
-
 def inner_commands(words: Sequence[str]) -> Iterator[Inner]:
     """Yield what a command runs besides itself, one level deep."""
     name = base_name(words[0])
@@ -250,9 +246,11 @@ def may_run_text(words: Sequence[str]) -> bool:
     if name in _INPUT_RUNNERS:
         return True
     runs = name in SHELLS or name in _TEXT_RUNNERS
-    return runs and any(UNKNOWN in word for word in words[1:])
+    # A pattern may stand for the name of its input.
+    return runs and any(not _SHELL_DECIDES.isdisjoint(word) for word in words[1:])
 
 
+_SHELL_DECIDES = frozenset([UNKNOWN, "*", "?", "["])
 _TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
 # Programs that run a shell, or what they read, unless they are given a command.
 _INPUT_RUNNERS = _words(
@@ -265,16 +263,21 @@ def reads_input(words: Sequence[str]) -> bool:
     """Return True if a command runs what it reads: a shell without a script, or `source`."""
     name = base_name(words[0])
     if name in (".", "source"):
-        return any(_INPUT_FILE.fullmatch(word) for word in words[1:3])
+        return any(_is_input(word) for word in words[1:3])
     if name not in SHELLS:
         return False
-    script, rest = _shell_arguments(words)
-    if script is not None:
-        return _INPUT_FILE.fullmatch(script) is not None
-    return not rest or bool(_INPUT_FILE.fullmatch(rest[0])) or _has_short_option(words, "s")
+    called = read_shell_arguments(words)
+    if called.script is not None:
+        return _is_input(called.script)
+    return called.from_input or _is_input(called.operands[0])
 
 
-_INPUT_FILE = re.compile(r"-|/+dev/+(stdin|fd/+\d+)|/+proc/+[^/]+/+(task/+[^/]+/+)?fd/+\d+")
+_INPUT_FILE = re.compile(r"-|(.*/)?(dev/(stdin|fd/\d+)|proc/[^/]+/(task/[^/]+/)?fd/\d+)")
+
+
+def _is_input(path: str) -> bool:
+    """Return True for a name of standard input or of another descriptor."""
+    return path != "" and _INPUT_FILE.fullmatch(posixpath.normpath(path)) is not None
 
 
 def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
@@ -343,48 +346,18 @@ def _takes_next(word: str, values: str) -> bool:
 
 def _shell(words: Sequence[str]) -> Iterator[Inner]:
     name = base_name(words[0])
-    script, rest = _shell_arguments(words)
+    called = read_shell_arguments(words)
     if name == "fish":
         yield from _first_scripts(words)
-    if script is None:
+    if called.script is None:
         return
     posix = name in POSIX_SHELLS or name in _FOREIGN_SHELLS
-    yield Inner(script=script, posix=posix)
+    yield Inner(script=called.script, posix=posix)
     # The further words are $0, $1 and so on: a script such as "$@" runs them, maybe after a
     # `shift` or two.
-    if "$" in script:
-        for start in range(min(len(rest), _MAX_SHIFTS)):
-            yield Inner(tuple(rest[start:]))
-
-
-# Long options of shells that take the next word.
-_SHELL_VALUES = frozenset(["--rcfile", "--init-file", "--init-command", "--emulate"])
-
-
-def _shell_arguments(words: Sequence[str]) -> tuple[str | None, Sequence[str]]:
-    """Return the script after `-c`, if there is one, and the words after it."""
-    at = 1
-    command = False
-    while at < len(words):
-        word = words[at]
-        if word in ("--", "-"):
-            at += 1
-            break
-        if word.startswith("--"):
-            name = word[2:].partition("=")[0]
-            command = command or name == "command"
-            if name == "command" and "=" in word:
-                return word.partition("=")[2], words[at + 1 :]
-            at += 2 if word in _SHELL_VALUES else 1
-        elif word[:1] in ("-", "+") and len(word) > 1:
-            command = command or (word[0] == "-" and "c" in word)
-            # -o NAME, -O NAME: each letter takes a word of its own.
-            at += 1 + word.count("o") + word.count("O")
-        else:
-            break
-    if command and at < len(words):
-        return words[at], words[at + 1 :]
-    return None, words[at:]
+    if "$" in called.script:
+        for start in range(min(len(called.operands), _MAX_SHIFTS)):
+            yield Inner(called.operands[start:])
 
 
 def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
@@ -396,12 +369,6 @@ def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
         elif name == "--init-command" or (word[:1] == "-" and word[1:2] != "-" and "C" in word):
             attached = "" if name == "--init-command" else word.partition("C")[2]
             yield Inner(script=attached or " ".join(words[number + 1 : number + 2]), posix=True)
-
-
-def _has_short_option(words: Sequence[str], letter: str) -> bool:
-    return any(
-        word.startswith("-") and not word.startswith("--") and letter in word for word in words[1:]
-    )
 
 
 # Commands with a script or a command at a position of its own
@@ -431,7 +398,7 @@ def _alias(words: Sequence[str]) -> Iterator[Inner]:
             continue
         if _CHANGES_READING.search(value) is not None:
             # Its lines would begin with a comment or a here-document, and be read otherwise.
-            raise UnreadableError("an alias changes how lines are read")
+            raise AmbiguousError("an alias changes how lines are read")
         yield Inner(script=value, posix=True)
 
 
@@ -445,7 +412,8 @@ def _env(words: Sequence[str]) -> Iterator[Inner]:
             value = word.partition("S")[2]
         else:
             continue
-        script = " ".join([value, *words[number + 1 :]])
+        # An end of line is a blank for it.
+        script = _ENV_SPACE.sub(" ", " ".join([value, *words[number + 1 :]]))
         yield Inner(script=script)
         if "\\" in script:
             # It has escapes of its own, and some of them are blanks.
@@ -453,6 +421,7 @@ def _env(words: Sequence[str]) -> Iterator[Inner]:
         return
 
 
+_ENV_SPACE = re.compile(r"[\t\n\v\f\r]")
 _ENV_BLANK = re.compile(r"\\[_tnrfv]")
 
 

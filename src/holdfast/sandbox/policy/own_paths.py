@@ -8,9 +8,12 @@ that it asks the disk only about those that its profile would make writable.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from holdfast.own_code import CodePaths, code_paths, programs
@@ -50,6 +53,9 @@ class OwnPaths(NamedTuple):
     """Entries of `sys.path` that a profile may make writable: the real path, and the entry."""
 
 
+# Names that are looked at in a directory of settings.
+_MOST_ENTRIES: Final = 256
+
 # Seconds after which links are resolved again. A sandboxed command cannot change one of them.
 _FRESH: Final = 1.0
 
@@ -84,6 +90,7 @@ def settings_at(files: OwnFiles) -> tuple[OwnPath, ...]:
     """Return the paths of settings to keep read-only."""
     return (
         *(_own(path, "settings", is_made=True) for path in files.folders),
+        *(_own(link, "settings") for path in files.folders for link in _links_in(path)),
         *(_own(path, "settings", below="named or itself") for path in files.around),
         *(_own(path, "settings") for path in files.files),
     )
@@ -101,6 +108,15 @@ def _collect(code: CodePaths, files: OwnFiles) -> OwnPaths:
     ]
     searched = tuple((_own(path, "code").path, path) for path in code.searched)
     return OwnPaths(tuple(_merged(every)), searched)
+
+
+def _links_in(folder: str) -> list[str]:
+    """Return the links to settings that are kept elsewhere, as in a repository of dotfiles."""
+    found: list[str] = []
+    for place in (folder, f"{folder}/rules"):
+        with suppress(OSError), os.scandir(place) as entries:
+            found += [one.path for one in islice(entries, _MOST_ENTRIES) if one.is_symlink()]
+    return found
 
 
 def _own(

@@ -1,0 +1,102 @@
+"""Parses the arguments of a shell as the shell does, to find the script that it will run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["ShellArguments", "base_name", "read_shell_arguments"]
+
+# bash accepts its long options with one dash, too, and in full only. Each of the other shells
+# fails on these words.
+_BASH_OPTIONS = frozenset(
+    [
+        "debug",
+        "debugger",
+        "dump-po-strings",
+        "dump-strings",
+        "help",
+        "login",
+        "noediting",
+        "noprofile",
+        "norc",
+        "posix",
+        "pretty-print",
+        "protected",
+        "restricted",
+        "verbose",
+        "version",
+        "wordexp",
+    ]
+)
+_BASH_OPTIONS_WITH_VALUE = frozenset(["rcfile", "init-file"])
+
+# Long options of other shells that take the next argument.
+_LONG_WITH_VALUE = frozenset(["init-command", "emulate"])
+
+_ZSH = frozenset(["zsh", "rzsh", "zsh5"])
+
+
+@dataclass(frozen=True, slots=True)
+class ShellArguments:
+    """The script that a shell was given, and where it reads another one from."""
+
+    script: str | None
+    """The script of `-c`; empty if the option has none."""
+    operands: tuple[str, ...]
+    """The words after it, or after the options: a file and its arguments."""
+    from_input: bool
+    """The shell runs what it reads from its standard input."""
+
+
+def base_name(name: str) -> str:
+    """Return the file name of a program."""
+    return name.rpartition("/")[2]
+
+
+def read_shell_arguments(words: Sequence[str]) -> ShellArguments:
+    """Parse the arguments of a shell, its own name first."""
+    zsh = base_name(words[0]) in _ZSH
+    at = 1
+    command = input_option = short_options = False
+    while at < len(words):
+        word = words[at]
+        if word in ("-", "--"):
+            at += 1
+            break
+        if word[:1] not in ("-", "+"):
+            break
+        name, equals, value = word.lstrip("-").partition("=")
+        at += 1
+        if not short_options and word[0] == "-" and _is_bash_option(word):
+            at += name in _BASH_OPTIONS_WITH_VALUE
+        elif word.startswith("--"):
+            if name == "command" and equals:
+                return ShellArguments(value, tuple(words[at:]), from_input=False)
+            command = command or name == "command"
+            at += name in _LONG_WITH_VALUE and not equals
+        else:
+            short_options = True
+            letters, taken = _short_options(word[1:], zsh=zsh)
+            at += taken
+            # As for the shells, also after a plus sign.
+            command = command or "c" in letters
+            input_option = input_option or "s" in letters
+            if zsh and "b" in letters:
+                break
+    rest = tuple(words[at:])
+    if command:
+        return ShellArguments(rest[0] if rest else "", rest[1:], from_input=False)
+    return ShellArguments(None, rest, from_input=input_option or not rest)
+
+
+def _is_bash_option(word: str) -> bool:
+    name = word[2:] if word.startswith("--") else word[1:]
+    return name in _BASH_OPTIONS or name in _BASH_OPTIONS_WITH_VALUE
+
+
+def _short_options(letters: str, *, zsh: bool) -> tuple[str, int]:
+    """Return the letters that are options, and how many of the next words they take."""
+    if zsh:
+        # A name may be attached to the letter.
+        before, option, name = letters.partition("o")
+        return before, int(bool(option) and not name)
+    return letters, letters.count("o") + letters.count("O")

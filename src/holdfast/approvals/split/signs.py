@@ -1,0 +1,109 @@
+"""Signs of shell syntax that the lexer looks for, as patterns."""
+
+import re
+
+__all__ = [
+    "ALL_ARGUMENTS",
+    "ANSI_C_TEXT",
+    "BACKTICK_RUN",
+    "BLANKS",
+    "DEFAULT",
+    "DEFAULT_OF_MEMBER",
+    "DOLLAR_QUOTE",
+    "DOUBTFUL_ARITHMETIC",
+    "FLAGS",
+    "INDEXED",
+    "IN_ARITHMETIC",
+    "IN_DEFAULT",
+    "IN_DOCUMENT",
+    "IN_NO_ARITHMETIC",
+    "IN_QUOTES",
+    "JOINED",
+    "JOINED_NAME",
+    "JOINED_OPERATOR",
+    "JOINED_PARAMETER",
+    "KNOWN_PARAMETER",
+    "LONGER_SIGNS",
+    "NAME",
+    "NAMED",
+    "PATTERN_OPERATOR",
+    "PLAIN_RUN",
+    "QUOTE",
+    "ZSH_SIGN",
+    "ZSH_SIGN_IN_QUOTES",
+    "known_value",
+]
+
+PLAIN_RUN = re.compile(r"[^ \t\n'\"\\$`<>|&;()]+")
+ANSI_C_TEXT = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
+BACKTICK_RUN = re.compile(r"[^`\\]*")
+BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
+ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
+# Lines joined by a backslash, and what comes after them.
+JOINED = re.compile(r"(?:\\\n)+(.?)")
+JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
+# A joined line before or behind the name in ${name}, or between the signs that follow it.
+JOINED_OPERATOR = re.compile(r":*\\\n")
+JOINED_PARAMETER = re.compile(r"[=~^+#!]*[A-Za-z0-9_@*#?$!-]*:*\\\n")
+LONGER_SIGNS = frozenset(
+    [
+        "&&",
+        "&>",
+        "||",
+        "|&",
+        ";;",
+        ";&",
+        ";|",
+        ";;&",
+        "<<",
+        "<<<",
+        "<<-",
+        "<>",
+        "<&",
+        "<(",
+        ">>",
+        ">|",
+        ">&",
+        ">(",
+        "&>>",
+        "((",
+        "))",
+    ]
+)
+IN_QUOTES = re.compile(r"[^\"\\$`]+")
+IN_DOCUMENT = re.compile(r"[^\\$`]+")
+QUOTE = re.compile(r"['\"]")
+DOLLAR_QUOTE = re.compile(r"\$['\"]")
+IN_DEFAULT = re.compile(r"[^'\"\\$`<>{}]+")
+IN_ARITHMETIC = re.compile(r"[^'\"\\$`(){}\[\]<>]+")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+# ${name}: flags of zsh, signs before the name, the name, which zsh lets be empty.
+FLAGS = re.compile(r"\([^()'\"\\$`{}\n]*\)")
+# Signs of zsh between the dollar sign and the name; an ordinary text for others.
+ZSH_SIGN = re.compile(r"[=~^+]")
+ZSH_SIGN_IN_QUOTES = re.compile(r"[=~^+]+[A-Za-z_0-9{@*]")
+_NAME_OR_SIGN = r"(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])"
+_PARAMETER = rf"[=~^+#!]*{_NAME_OR_SIGN}"
+INDEXED = re.compile(rf"[=~^+#!]*{_NAME_OR_SIGN}?(?=\[)")
+# ${name:-word}: the word that stands for a variable that is not set, or that is.
+DEFAULT = re.compile(rf"{_PARAMETER}(?::?[-=+]|::=)|[=~^+#!]*:[-=+]")
+DEFAULT_OF_MEMBER = re.compile(r":?[-=+]|::=")
+# ${name#pattern} and its like: single quotes in the pattern are quotes, also in double ones.
+PATTERN_OPERATOR = re.compile(_PARAMETER + r"(?:\[[^]]*\])?[#%/^,]")
+# ${name/*/text}: the pattern matches a variable that is not set.
+_EMPTY_PATTERN = _PARAMETER + r"(?:\[[^]]*\])?//?[#%]?\**/(?!\})"
+# A name and what may follow it; anything else is a form that only some shells have.
+NAMED = re.compile(rf"(?!{_EMPTY_PATTERN}){_PARAMETER}" + r"(?=[}:#%/^,@*\[?]|\Z)|[#!]\}")
+# Characters that end the word in $[…] for a shell without that arithmetic.
+IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
+# Signs in ((…)) that change how lines are read where it is two subshells.
+DOUBTFUL_ARITHMETIC = re.compile(r"<<|[#'\"`\\\n]")
+# Variables whose value can be known. IFS is a blank, as it is at the start.
+_KNOWN_VARIABLES = {"IFS": " ", "SHELL": "sh", "BASH": "bash", "0": "sh"}
+KNOWN_PARAMETER = re.compile(r"(IFS|SHELL|BASH|0)(?![A-Za-z0-9_])")
+
+
+def known_value(name: str, *, quoted: bool) -> str:
+    """Return what a variable stands for if nothing sets it: nothing, for most."""
+    # A blank in quotes separates no words.
+    return "" if quoted and name == "IFS" else _KNOWN_VARIABLES.get(name, "")
