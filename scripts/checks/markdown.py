@@ -7,13 +7,18 @@ import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Link", "anchors", "cells", "links", "prose"]
+__all__ = ["Link", "anchors", "cells", "links", "prose", "sentences"]
 
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
 _HEADING = re.compile(r"^#{1,6} +(?P<text>.*?)(?: *\{[^}]*\})?$")
 _EXPLICIT_ID = re.compile(r"\{[^}]*#(?P<id>[\w-]+)[^}]*\}$")
 _LINK = re.compile(r"\]\((?P<target>[^()\s]+)\)")
 _CODE = re.compile(r"`[^`]*`")
+_SHOWN = re.compile(r"\[(?P<text>[^\]]*)\]\([^()\s]+\)")
+_ITEM = re.compile(r"^(?:- |\d+\. )")
+_LABEL = re.compile(r"^\*\*[^*]{1,50}(?:\.\*\*|\*\*[.:]) ")
+_RULE = re.compile(r"^[|:\s-]*-[|:\s-]*$")
+_BETWEEN = re.compile(r"(?<=[.!?])(?<!\.\.)[)*]* +(?=[A-Z`(*])")
 
 
 class Link(NamedTuple):
@@ -76,3 +81,36 @@ def cells(text: str) -> Iterator[tuple[int, str]]:
             hidden = re.sub(r"\\\||(?<=`)[^`|]*\|[^`|]*(?=`)", "x", line)
             for cell in hidden.strip().strip("|").split("|"):
                 yield number, cell.strip()
+
+
+def sentences(text: str) -> Iterator[tuple[str, str]]:
+    """
+    Yield each sentence with the heading above it, without emphasis and the targets of links.
+
+    A row of a table counts as a sentence. Names of rows and of list items are left out.
+    """
+    heading, block = "", ""
+    for _, line in (*prose(text), (0, "")):
+        found = _HEADING.match(line)
+        is_row = line.startswith("|")
+        if _RULE.match(line):
+            block = ""  # the head of a table
+        if found or is_row or not line.strip() or _ITEM.match(line):
+            for sentence in _split(block):
+                yield heading, sentence
+            block = ""
+        if found:
+            heading = found["text"]
+        elif is_row:
+            block = line.strip("-:| ") and line
+        else:
+            block = f"{block} {line.strip()}".strip()
+
+
+def _split(block: str) -> Iterator[str]:
+    """Yield the sentences of a paragraph, a list item or a row of a table."""
+    if block.startswith("|"):
+        yield block.strip("| ")
+    else:
+        plain = _SHOWN.sub(r"\g<text>", _LABEL.sub("", _ITEM.sub("", block)))
+        yield from filter(None, _BETWEEN.split(plain.replace("**", "")))

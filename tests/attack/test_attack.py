@@ -4,12 +4,13 @@ import hmac
 import subprocess
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 
 import pytest
 
 from holdfast.protocol.methods import METHODS
 from holdfast.rpc.params import decode_params
-from holdfast.server.auth import Unauthorized, check_tokens
+from holdfast.server.auth import AuthOptions, Unauthorized, check_tokens, make_check
 from holdfast.token_file import NamedToken
 from tests.attack.authentication import attack_authentication
 from tests.attack.exhaustion import ATTACKS, attack_exhaustion
@@ -59,6 +60,7 @@ def test_nobody_gets_in_without_the_right_to() -> None:
     assert 0 < figures.let_in < 150  # the changes are neither all harmless nor all fatal
 
 
+@pytest.mark.requirement("security.token.constant-time")
 def test_all_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[tuple[int, int]] = []
     compare: Callable[[bytes, bytes], bool] = hmac.compare_digest
@@ -76,6 +78,12 @@ def test_all_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatc
         except Unauthorized:
             assert token not in ("token-of-a", "token-of-ccc")
         assert lengths == [(32, 32)] * 3
+    digest = sha256(b"the-token").hexdigest()
+    capability = make_check(AuthOptions(mode="capability-token", token_sha256=digest))
+    assert capability is not None
+    lengths.clear()
+    capability("Bearer the-token")
+    assert lengths == [(32, 32)]
 
 
 @pytest.mark.timeout(120)
@@ -93,6 +101,7 @@ async def test_races_leave_and_double_nothing() -> None:
     await attack_races(count=40, seed=2026)
 
 
+@pytest.mark.requirement("security.others.attacks")
 @pytest.mark.timeout(120)
 async def test_what_is_used_up_is_given_back() -> None:
     found = await attack_exhaustion(count=1, seed=2026)

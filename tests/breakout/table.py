@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from holdfast.sandbox.bubblewrap.landlock import landlock_abi
 from tests.breakout import inside
 from tests.breakout.inside import Ground
@@ -47,7 +49,7 @@ def _imports(module: str) -> list[str]:
     return [
         ast.unparse(node)
         for node in ast.parse(inspect.getsource(sys.modules[module])).body
-        if isinstance(node, ast.Import)
+        if (isinstance(node, ast.Import) and node.names[0].name != "pytest")
         or (isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("tests."))
     ]
 
@@ -71,6 +73,8 @@ class Attempt:
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the start; `{name}` is replaced by a path of the ground."""
     tty: bool = False
+    marks: tuple[pytest.Mark, ...] = ()
+    """Marks below the decorator: ids of what it shows."""
 
     @property
     def program(self) -> str:
@@ -120,6 +124,7 @@ def attempt(
                 gap=gap,
                 env=dict(env or {}),
                 tty=tty,
+                marks=tuple(getattr(function, "pytestmark", ())),
             )
         )
         return function

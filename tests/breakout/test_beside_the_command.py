@@ -67,6 +67,7 @@ os.wait()
 """
 
 
+@pytest.mark.requirement("security.sandbox.daemons")
 @WAYS
 async def test_a_daemon_does_not_outlive_its_command(
     backend: LocalBackend, ground: Prepared, sandboxed: bool
@@ -91,6 +92,7 @@ async def test_a_daemon_does_not_outlive_its_command(
 # -- words that the launcher could take for its own
 
 
+@pytest.mark.requirement("security.launcher.data")
 @WAYS
 async def test_the_words_of_a_command_are_no_options_of_the_launcher(
     backend: LocalBackend, ground: Prepared, sandboxed: bool
@@ -186,6 +188,7 @@ print("done")
 """
 
 
+@pytest.mark.requirement("security.sandbox.device-metadata")
 @pytest.mark.skipif(os.getuid() != 0, reason="they belong to root")
 async def test_the_devices_of_the_machine_stay_as_they_are(
     backend: LocalBackend, ground: Prepared

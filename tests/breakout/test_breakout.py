@@ -53,9 +53,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.together]
 def each_in_a_sandbox() -> Iterator[object]:
     for attempt in ALL:
         for profile in attempt.profiles:
-            marks = [pytest.mark.xfail(reason=attempt.gap)] if attempt.gap else []
+            gap = [pytest.mark.xfail(reason=attempt.gap)] if attempt.gap else []
             identity = f"{attempt.family}-{attempt.name}-{profile}"
-            yield pytest.param(attempt, profile, id=identity, marks=marks)
+            yield pytest.param(attempt, profile, id=identity, marks=[*gap, *attempt.marks])
 
 
 @pytest.mark.parametrize("attempt", ALL, ids=lambda attempt: f"{attempt.family}-{attempt.name}")
@@ -79,6 +79,7 @@ async def test_it_gets_through_without_a_sandbox(
     assert became == THROUGH
 
 
+@pytest.mark.requirement("security.sandbox.breakout")
 @pytest.mark.parametrize(("attempt", "profile"), list(each_in_a_sandbox()))
 async def test_it_is_stopped_in_a_sandbox(
     attempt: Attempt,
@@ -113,6 +114,7 @@ print("THROUGH")
 """
 
 
+@pytest.mark.requirement("security.sandbox.pairs")
 @pytest.mark.parametrize("profile", sorted(PROFILES.keys() - {"read-only", "reopened", "crossing"}))
 async def test_a_sandbox_does_not_stop_what_the_profile_allows(
     profile: str, backend: LocalBackend, ground: Prepared

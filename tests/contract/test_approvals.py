@@ -394,7 +394,7 @@ async def test_permissions_that_are_requested_ahead(scene: MakeScene) -> None:
         assert target.read_text() == "kept\n"
 
 
-@pytest.mark.requirement("approvals.question.digest")
+@pytest.mark.requirement("approvals.question.digest", "security.approvals.changed")
 async def test_what_changes_after_the_approval_is_refused(machine: Environment) -> None:
     class Changing(Hooks):
         async def attempt_begins(self, request: StartRequest) -> Attempt:

@@ -79,6 +79,7 @@ async def test_a_denial_names_the_file_or_the_network(env: Environment, outside:
     assert done.denial.network
 
 
+@pytest.mark.requirement("security.sandbox.network-reported")
 @pytest.mark.slow
 async def test_what_the_kernel_refused_is_told_though_the_command_is_silent(
     env: Environment, subject: Subject

@@ -152,6 +152,7 @@ async def test_a_command_can_be_ended(backend: LocalBackend, folder: Path) -> No
         assert (await process.wait()).reason is Reason.TERMINATED
 
 
+@pytest.mark.requirement("security.sandbox.whole")
 async def test_what_an_enforcer_cannot_do_is_refused_before_anything_runs(folder: Path) -> None:
     found = await Sandboxes(LandlockEnforcer()).get(
         reading(folder, network="restricted"), cwd="/", env={}
@@ -159,6 +160,7 @@ async def test_what_an_enforcer_cannot_do_is_refused_before_anything_runs(folder
     assert str(found) == "Landlock cannot keep a command from the network"
 
 
+@pytest.mark.requirement("security.sandbox.whole")
 async def test_a_machine_that_can_enforce_nothing_refuses_every_profile(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

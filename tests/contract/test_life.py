@@ -470,6 +470,7 @@ async def test_an_end_while_paused_waits_for_what_is_unread(peer: RawPeer) -> No
     assert len(end.messages) == 2
 
 
+@pytest.mark.requirement("security.others.requests")
 async def test_a_server_does_not_wait_for_ever_to_read_on_what_a_client_left(
     peer: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +488,7 @@ async def test_a_server_does_not_wait_for_ever_to_read_on_what_a_client_left(
     assert not end.transport.went_silent
 
 
+@pytest.mark.requirement("security.others.requests")
 async def test_a_server_notices_an_end_behind_more_than_the_kernel_takes(
     peer: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

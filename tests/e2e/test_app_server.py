@@ -925,7 +925,7 @@ async def test_on_stdio_it_ends_with_its_input(tmp_path: Path, end: str) -> None
         assert not is_alive(pid)
 
 
-@pytest.mark.requirement("app-server.auth")
+@pytest.mark.requirement("app-server.auth", "security.token.made")
 async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
     refused = start_and_fail("--listen", "ws://0.0.0.0:0", "--no-auth")
     assert refused.returncode == 1

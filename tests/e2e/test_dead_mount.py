@@ -63,7 +63,7 @@ async def is_served(server: ServerProcess, folder: Path) -> None:
         assert await other.is_ready()
 
 
-@pytest.mark.requirement("process.start.dead-mount")
+@pytest.mark.requirement("process.start.dead-mount", "security.others.starts")
 async def test_starts_on_a_dead_mount_hold_up_nobody(lonely: ServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "dead"
     elsewhere = file_uri(tmp_path)

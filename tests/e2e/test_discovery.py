@@ -85,6 +85,7 @@ async def test_what_is_asked_wrongly_is_refused(
     assert await client.refusal(method, params) == (code, text)
 
 
+@pytest.mark.requirement("security.discovery")
 async def test_a_sandbox_is_never_ignored(client: Client, tmp_path: Path) -> None:
     sandbox = {**RESTRICTED, "cwd": file_uri(tmp_path)}
     answer = await client.call(INSTALLED, {"cwd": "file:///", "sandbox": sandbox})

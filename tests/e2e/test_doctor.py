@@ -1,7 +1,9 @@
 """`holdfast doctor` and `holdfast sandbox explain`, as they are typed."""
 
 import json
+import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from tests.e2e.wire import HOLDFAST, LIMIT
 
 
-def _holdfast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def _holdfast(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*HOLDFAST, *arguments],
         stdin=subprocess.DEVNULL,
@@ -18,6 +22,7 @@ def _holdfast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         timeout=2 * LIMIT,
         check=False,
         cwd=cwd,
+        env=env,
     )
 
 
@@ -44,6 +49,7 @@ def test_a_doctor_can_be_asked_by_a_program(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.requirement("security.sandbox.explained")
 @pytest.mark.slow
 def test_a_profile_is_explained(tmp_path: Path) -> None:
     workspace = tmp_path / "work"
@@ -55,12 +61,17 @@ def test_a_profile_is_explained(tmp_path: Path) -> None:
         '  { path = ":project_roots", access = "write" },\n'
         '  { path = ":project_roots/secret", access = "deny" },\n]\n'
     )
-    done = _holdfast("sandbox", "explain", str(profile), "--cwd", "work", cwd=tmp_path)
+    done = _holdfast(
+        *("sandbox", "explain", str(profile), "--cwd", "work"),
+        cwd=tmp_path,
+        env={**os.environ, "HOLDFAST_HOME": str(workspace / "settings")},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     facts = [line.split()[:2] for line in done.stdout.splitlines()]
     assert ["writable", str(workspace)] in facts
     assert ["hidden", f"{workspace}/secret"] in facts
     assert ["protected", f"{workspace}/.git"] in facts
+    assert ["protected", f"{workspace}/settings"] in facts
     assert ["readable", "/usr"] in facts
     assert ["network", "none"] in facts
     assert ["enforced", "by"] in facts

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from tests.e2e.shells import Shell
 from tests.e2e.terminals import CTRL_C, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until
-from tests.e2e.wire import HOLDFAST, LIMIT, serving
+from tests.e2e.wire import HOLDFAST, LIMIT, children, serving
 
 SANDBOXES = ["none", "workspace-write"]
 
@@ -335,6 +336,7 @@ def test_a_denial_of_the_network_is_one_line(shell: Shell, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.requirement("security.shell.confines")
 def test_files_outside_of_the_folder_cannot_be_written(shell: Shell, tmp_path: Path) -> None:
     outside = Path.home() / f".holdfast-test-{os.getpid()}"
     done = shell.run("-c", f"echo no > {outside}", cwd=tmp_path)
@@ -374,11 +376,13 @@ def test_a_limit_of_open_files_is_kept(shell: Shell, sandbox: str, tmp_path: Pat
     assert done.stdout == b"77\n"
 
 
+@pytest.mark.requirement("security.shell.inside")
 def test_a_shell_inside_of_a_shell_has_another(shell: Shell, tmp_path: Path) -> None:
     done = shell.run("-c", '$SHELL -c "echo inner"; echo $SHELL', cwd=tmp_path)
     assert done.stdout == b"inner\n/bin/bash\n"
 
 
+@pytest.mark.requirement("security.shell.inside")
 @pytest.mark.parametrize("profile", ["workspace-write", "read-only"])
 def test_the_launcher_is_bash_inside(shell: Shell, tmp_path: Path, profile: str) -> None:
     # As for an agent that finds its shell in PATH.
@@ -388,6 +392,36 @@ def test_the_launcher_is_bash_inside(shell: Shell, tmp_path: Path, profile: str)
     line = f"bash -c 'echo by path'; {shell.path} -c 'echo by name; exit 3'"
     done = shell.run("-c", line, cwd=tmp_path, env=env, sandbox=profile)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"by path\nby name\n", b"")
+
+
+@pytest.mark.requirement("security.shell.inside")
+def test_a_caller_in_a_sandbox_becomes_bash_there(shell: Shell, tmp_path: Path) -> None:
+    """A launcher by another name asks the server, where the network lets it."""
+    shutil.copy(shell.path, tmp_path / "other")
+    profile = tmp_path / "open.toml"
+    profile.write_text(
+        'network = "enabled"\nfile_system = { entries = [{ path = ":root", access = "read" },'
+        ' { path = ":project_roots", access = "write" }] }\n'
+    )
+    line = f"./other -c 'echo $0; echo x > {tmp_path.parent}/escaped' bash; echo $?"
+    done = shell.run("-c", line, cwd=tmp_path, sandbox=str(profile))
+    assert done.stdout == b"bash\n1\n"
+    assert b"Read-only file system" in done.stderr
+    done = shell.run("-c", line, cwd=tmp_path)
+    assert done.stdout == b"126\n"
+    assert b"cannot be reached" in done.stderr
+    assert not (tmp_path.parent / "escaped").exists()
+
+
+@pytest.mark.requirement("security.shell.answers")
+def test_a_command_is_no_child_of_the_server(shell: Shell, tmp_path: Path) -> None:
+    with shell.start("-c", "echo started; read line", cwd=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        pids = shell.server_pids()
+        assert pids
+        assert [child for pid in pids for child in children(pid) if child not in pids] == []
+        process.communicate(b"\n", timeout=LIMIT)
 
 
 # -- policies
@@ -604,6 +638,7 @@ def on_terminal(shell: Shell, folder: Path, *args: str) -> list[str]:
     return ["/bin/sh", "-c", f'cd {folder} && exec "$0" "$@"', shell.path, *args]
 
 
+@pytest.mark.requirement("security.shell.terminal")
 def test_an_interactive_shell_has_job_control(shell: Shell, sandbox: str, tmp_path: Path) -> None:
     env = shell.env | {"HOLDFAST_SH_SANDBOX": sandbox, "PS1": "$ ", "TERM": "dumb"}
     command = on_terminal(shell, tmp_path, "--norc", "--noprofile", "-i")
@@ -674,6 +709,7 @@ def test_the_end_of_the_terminal_is_the_end_of_the_shell(
         assert screen.process.wait(LIMIT * 2) == expected
 
 
+@pytest.mark.requirement("security.shell.terminal")
 def test_a_command_on_a_terminal_cannot_signal_the_group_outside(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -733,6 +769,7 @@ def test_many_first_calls_start_one_server_which_ends_without_callers(tmp_path: 
         shell.close()
 
 
+@pytest.mark.requirement("security.shell.closed")
 def test_a_server_that_cannot_start_runs_nothing(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "bash")
     shell.paths.lock.mkdir()
@@ -743,6 +780,7 @@ def test_a_server_that_cannot_start_runs_nothing(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.requirement("security.shell.private")
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "open"
     home.mkdir(mode=0o755)
@@ -770,6 +808,7 @@ def test_a_line_runs_in_a_named_environment(shell: Shell, tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (3, b"x\nin"), done.stderr
 
 
+@pytest.mark.requirement("security.own.settings")
 def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> None:
     # The workspace is the home of the user, in which everything is.
     home = tmp_path / "home"
@@ -788,6 +827,23 @@ def test_what_decides_about_the_next_shell_cannot_be_written(tmp_path: Path) -> 
         shell.close()
 
 
+@pytest.mark.requirement("security.own.settings")
+def test_files_that_variables_name_cannot_be_written(shell: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("starlark")
+    names = {"SANDBOX": "box.toml", "RULES": "my.rules", "CONFIG": "sh.toml"}
+    for name in names.values():
+        (tmp_path / name).touch()
+    (tmp_path / "box.toml").write_text(
+        'file_system = { entries = [{ path = ":root", access = "read" },'
+        ' { path = ":project_roots", access = "write" }] }\n'
+    )
+    env = {f"HOLDFAST_SH_{name}": str(tmp_path / file) for name, file in names.items()}
+    line = "for it in *; do echo x >> $it; unlink $it; mv $it other; done; echo > mine; ls"
+    done = shell.run("-c", line, cwd=tmp_path, env=env | {"HOLDFAST_SH_POLICY": "never"})
+    assert done.stdout.split() == [b"box.toml", b"mine", b"my.rules", b"sh.toml"], done.stderr
+    assert (tmp_path / "my.rules").read_text() == ""
+
+
 @pytest.mark.requirement("security.servers.every")
 def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) -> None:
     """The server of `holdfast-sh` has neither its caller's runtime directory nor its home."""
@@ -802,6 +858,61 @@ def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) 
         inside = [shell.run("-c", line, cwd=project, env=given) for given in (env, {})]
     assert b'"token"' in freely.stdout
     assert [(done.stdout, done.returncode) for done in inside] == [(b"", 2)] * 2
+
+
+@pytest.mark.requirement("security.shell.users")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_gets_no_answer(tmp_path: Path) -> None:
+    script = (
+        "import socket, sys\n"
+        "line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "try:\n"
+        "    line.connect(sys.argv[1])\n"
+        "    print(line.recv(100))\n"
+        "except PermissionError:\n"
+        "    print('no way')\n"
+    )
+    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    shell = Shell(tmp_path / "sh")
+    path = shell.paths.socket
+    line = ["/usr/bin/python3", "-I", "-c", script, str(path)]
+    try:
+        assert shell.run("-c", "true", cwd=tmp_path).returncode == 0  # the server is there
+        assert path.stat().st_mode & 0o777 == 0o600
+        for said in (b"no way\n", b"b''\n"):
+            done = subprocess.run(
+                line,
+                capture_output=True,
+                timeout=LIMIT,
+                check=False,
+                user=65534,
+                group=65534,
+                extra_groups=[],
+            )
+            assert (done.stdout, done.stderr) == (said, b"")
+            # Even if the modes let it pass.
+            path.parent.chmod(0o711)
+            path.chmod(0o666)
+    finally:
+        shell.close()
+
+
+@pytest.mark.requirement("security.shell.answers")
+def test_the_content_of_a_file_is_in_no_message(shell: Shell, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.toml"
+    secret.write_text("password of the database\n")
+    rules = tmp_path / "secret.rules"
+    rules.write_text("password of the database\n")
+    for env in (
+        {"HOLDFAST_SH_SANDBOX": str(secret)},
+        {"HOLDFAST_SH_RULES": str(rules), "HOLDFAST_SH_POLICY": "never"},
+        {"HOLDFAST_SH_CONFIG": str(secret)},
+    ):
+        done = shell.run("-c", "echo ran", cwd="/", env=env)
+        assert done.returncode == 126
+        assert b"secret." in done.stderr  # the name of the file
+        assert b"password" not in done.stderr
 
 
 def test_children_that_the_caller_ignores_do_not_matter(shell: Shell, tmp_path: Path) -> None:
@@ -836,6 +947,7 @@ def test_a_folder_may_have_any_name(shell: Shell, tmp_path: Path, name: str) -> 
     assert (folder / "made").exists()
 
 
+@pytest.mark.requirement("security.shell.containers")
 def test_a_caller_in_another_container_is_refused(shell: Shell, tmp_path: Path) -> None:
     shell.run("-c", "true", cwd=tmp_path)  # the server is here
     line = ["unshare", "-rm", shell.path, "-c", "echo ran"]

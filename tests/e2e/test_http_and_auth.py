@@ -76,7 +76,7 @@ async def _refusal(url: str, token: str) -> tuple[int, str]:
 # -- plain HTTP
 
 
-@pytest.mark.requirement("http.readyz")
+@pytest.mark.requirement("http.readyz", "security.pages")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("target", ["/readyz", "/readyz?", "/readyz?a=b&c"])
 async def test_readyz_says_that_the_server_is_there(

@@ -176,6 +176,7 @@ def names(folder: Path) -> list[str]:
 # -- coming back
 
 
+@pytest.mark.requirement("security.kept.server")
 async def test_a_session_is_resumed_by_the_next_connection(bridge: Start) -> None:
     first = await bridge("--keep")
     await first.kept()
@@ -294,6 +295,7 @@ async def test_a_folder_that_was_left_is_removed_by_the_next_server(
 # -- who may come
 
 
+@pytest.mark.requirement("security.kept.token")
 async def test_one_who_does_not_know_the_token_is_refused(bridge: Start) -> None:
     first = await bridge("--keep")
     await first.kept()
@@ -372,6 +374,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
+@pytest.mark.requirement("security.kept.users")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 async def test_another_user_cannot_connect(bridge: Start) -> None:
     first = await bridge("--keep")
@@ -396,6 +399,46 @@ async def test_another_user_cannot_connect(bridge: Start) -> None:
     assert mode(first.folder / "socket") == 0o600
 
 
+@pytest.mark.requirement("security.kept.users")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+async def test_another_user_who_reaches_the_socket_is_refused(bridge: Start) -> None:
+    """The mode of the directory is not all that keeps others out."""
+    first = await bridge("--keep")
+    await first.kept()
+    let_pass(first.folder)
+    (first.folder / "socket").chmod(0o666)
+    script = (
+        "import os, socket, sys\n"
+        f"os.setgroups([]); os.setresgid({NOBODY}, {NOBODY}, {NOBODY});"
+        f" os.setresuid({NOBODY}, {NOBODY}, {NOBODY})\n"
+        "line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "line.connect(sys.argv[1] + '/socket')\n"
+        "try:\n"
+        "    socket.send_fds(line, [sys.argv[2].encode()], [0, 1, 2])\n"
+        "    print(line.recv(100))\n"
+        "except OSError as error:\n"
+        "    print(b'')\n"
+    )
+    other = await asyncio.create_subprocess_exec(
+        *("python3", "-I", "-c", script, str(first.folder), first.token), stdout=subprocess.PIPE
+    )
+    out, _ = await other.communicate()
+    assert out == b"b''\n"
+
+
+@pytest.mark.requirement("security.kept.token")
+async def test_the_token_is_on_no_disk_and_on_no_command_line(bridge: Start) -> None:
+    first = await bridge("--keep")
+    await first.kept()
+    second = await bridge("--keep")
+    await second.kept()
+    assert first.token != second.token
+    processes = [Path(f"/proc/{pid}") for pid in (first.process.pid, *first.server())]
+    files = [path / name for path in processes for name in ("cmdline", "environ")]
+    files += [path for path in first.folder.iterdir() if not path.is_socket()]
+    assert not any(first.token.encode() in path.read_bytes() for path in files)
+
+
 # -- what was planted
 
 
@@ -407,6 +450,7 @@ async def refusal(bridge: Start, path: Path) -> str:
     return line.removeprefix(f"{MARK}gone\t")
 
 
+@pytest.mark.requirement("security.kept.users")
 async def test_a_symbolic_link_is_refused(bridge: Start, tmp_path: Path) -> None:
     first = await bridge("--keep")
     await first.kept()
@@ -415,6 +459,7 @@ async def test_a_symbolic_link_is_refused(bridge: Start, tmp_path: Path) -> None
     assert await refusal(bridge, link) == f"{link} is no folder, or a symbolic link"
 
 
+@pytest.mark.requirement("security.kept.users")
 async def test_a_folder_that_others_may_enter_is_refused(bridge: Start, tmp_path: Path) -> None:
     (open_to_all := tmp_path / "planted").mkdir()
     os.chmod(open_to_all, 0o755)
@@ -423,6 +468,7 @@ async def test_a_folder_that_others_may_enter_is_refused(bridge: Start, tmp_path
     )
 
 
+@pytest.mark.requirement("security.kept.users")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 async def test_a_folder_of_another_user_is_refused(bridge: Start, tmp_path: Path) -> None:
     (planted := tmp_path / "planted").mkdir(mode=0o700)
@@ -435,6 +481,7 @@ async def test_a_folder_without_a_server_is_refused(bridge: Start, tmp_path: Pat
     assert await refusal(bridge, planted) == f"the server in {planted} has ended"
 
 
+@pytest.mark.requirement("security.kept.users")
 @pytest.mark.parametrize("bits", [0o777, 0o770])
 async def test_a_runtime_directory_that_others_may_write_to_is_not_used(
     bridge: Start, runtime: Path, bits: int

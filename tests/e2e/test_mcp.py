@@ -92,6 +92,7 @@ async def test_long_output_is_cut_in_the_object_as_in_the_text(
         assert note["kind"] == "cut"
 
 
+@pytest.mark.requirement("security.mcp.annotations")
 async def test_tools_tell_what_they_may_do(mode: str, tmp_path: Path) -> None:
     async with serving("stdio", mode, tmp_path) as served, served.client() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -427,6 +428,7 @@ def folder() -> Iterator[Path]:
         yield work
 
 
+@pytest.mark.requirement("security.mcp.client")
 @ONE_MODE
 async def test_an_approval_that_is_accepted(kind: Kind, mode: str, folder: Path) -> None:
     asked: list[types.ElicitRequestFormParams] = []
@@ -448,6 +450,7 @@ async def test_an_approval_that_is_accepted(kind: Kind, mode: str, folder: Path)
         assert meta["holdfast/approval"]["cwd"] == str(folder)
 
 
+@pytest.mark.requirement("security.mcp.client")
 @ONE_MODE
 async def test_an_approval_that_is_declined(kind: Kind, mode: str, folder: Path) -> None:
     async with serving(kind, mode, folder, **ASKING) as served, served.client(declining) as client:
@@ -641,6 +644,7 @@ async def test_the_home_of_another_machine_is_no_workspace_unless_it_is_named(
                 assert f"the workspace would be {tmp_path}, a home directory" in text(done)
 
 
+@pytest.mark.requirement("security.mcp.client")
 async def test_commands_and_files_of_another_machine(tmp_path: Path) -> None:
     with exec_serving(cwd=tmp_path) as other:
         async with (

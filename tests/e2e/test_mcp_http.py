@@ -39,6 +39,7 @@ async def answered(
         return found.status_code, found.text
 
 
+@pytest.mark.requirement("security.mcp.browsers")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -63,6 +64,7 @@ async def test_pages_of_a_browser_and_foreign_names_are_refused(
             assert "--allowed-" in said
 
 
+@pytest.mark.requirement("security.mcp.browsers")
 async def test_a_page_that_is_allowed_can_send_its_requests(tmp_path: Path) -> None:
     page = "https://app.example.com"
     preflight = {
@@ -84,6 +86,7 @@ async def test_a_page_that_is_allowed_can_send_its_requests(tmp_path: Path) -> N
         assert (await http.options(served.url, headers=other)).status_code == 400
 
 
+@pytest.mark.requirement("security.token.needed")
 @pytest.mark.parametrize(
     "given", [None, "", "Bearer", "Bearer wrong", "Basic one", "one", "Bearer one two"]
 )
@@ -103,6 +106,7 @@ async def test_other_paths_and_methods_are_refused(tmp_path: Path) -> None:
         assert (await answered(served, {}, method="PUT"))[0] == 405
 
 
+@pytest.mark.requirement("security.mcp.principals")
 @pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 async def test_a_principal_sees_its_own_sessions_only(mode: str, tmp_path: Path) -> None:
     async with (
@@ -128,6 +132,7 @@ async def test_a_principal_sees_its_own_sessions_only(mode: str, tmp_path: Path)
             assert len(listed.structured_content["sessions"]) == 1
 
 
+@pytest.mark.requirement("security.mcp.principals")
 async def test_without_tokens_an_mcp_session_sees_its_own_only(tmp_path: Path) -> None:
     async with (
         serving("http", HANDSHAKE, tmp_path) as served,
@@ -162,6 +167,7 @@ async def opened(served: ServedMcp, headers: Mapping[str, str]) -> str:
         return str(found.headers["mcp-session-id"])
 
 
+@pytest.mark.requirement("security.mcp.principals")
 async def test_an_mcp_session_is_of_use_to_its_token_only(tmp_path: Path) -> None:
     async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as served:
         mine = {"Authorization": "Bearer one"}

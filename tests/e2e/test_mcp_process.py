@@ -145,6 +145,7 @@ async def test_a_token_that_is_gone_at_a_reload_is_revoked(tmp_path: Path) -> No
                 await clients["ci"].call_tool("list_sessions", {})
 
 
+@pytest.mark.requirement("security.token.made")
 async def test_a_server_over_http_ends_with_all_commands(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o700)
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}

@@ -63,6 +63,7 @@ def refused(result: Result) -> None:
     assert "nothing was run" in text(result)
 
 
+@pytest.mark.requirement("security.mcp.rounds")
 async def test_the_answer_is_used_once(folder: Path) -> None:
     arguments = command("echo ran >> ../count")
     async with (

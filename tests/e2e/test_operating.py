@@ -98,6 +98,7 @@ def path(name: Path | str) -> str:
     return str(PathUri.from_path(str(name)))
 
 
+@pytest.mark.requirement("security.session.id", "security.log.contents")
 async def test_a_server_tells_what_happens_and_keeps_what_is_none_of_anybodys_business(
     tmp_path: Path,
 ) -> None:
@@ -194,6 +195,32 @@ def _check_audit(audit: list[dict[str, Any]], session: str, folder: Path) -> Non
         True,
         False,
     ]
+
+
+@pytest.mark.requirement("security.own.settings")
+async def test_a_sandboxed_command_cannot_change_the_files_of_its_server(tmp_path: Path) -> None:
+    """Not even if all of them are in its workspace, and the audit log was made by this server."""
+    config, log, audit = (tmp_path / name for name in ("serve.toml", "log", "audit"))
+    config.write_text('audit-log = "audit"\nlog-level = "info"\n')
+    script = "for it in serve.toml log audit; do echo x >> $it; rm -f $it; mv $it other; done; ls"
+    command = [*HOLDFAST, "exec-server", "--config", str(config)]
+    with log.open("w") as stderr:
+        process = subprocess.Popen(  # noqa: ASYNC220 - as `serving` does
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr
+        )
+    try:
+        async with holdfast.connect(first_line(process), cwd=tmp_path) as env:
+            done = await env.run(script, sandbox="workspace-write")
+        assert done.stdout.split() == ["audit", "log", "serve.toml"], done
+        process.terminate()
+        assert process.wait(2 * LIMIT) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    found = objects(audit.read_text())
+    assert len(of(found, event="command")) == len(of(found, event="exit")) == 1
+    for file in (config, log):
+        assert not file.read_text().endswith("x\n")
 
 
 async def test_each_level_tells_more_than_the_one_before(tmp_path: Path) -> None:

@@ -580,6 +580,7 @@ async def test_on_pipes_a_hang_up_that_the_server_ignores_stays_ignored() -> Non
             assert _mask(line) == 0
 
 
+@pytest.mark.requirement("security.process.descriptors")
 async def test_a_child_has_the_limits_the_server_was_started_with() -> None:
     command = ("/bin/sh", "-c", 'ulimit -Sn 512; exec "$@"', "sh")
     with serving(command=(*command, *HOLDFAST, "exec-server")) as limited:

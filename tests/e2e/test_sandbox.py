@@ -220,6 +220,7 @@ async def test_a_launcher_that_fails_is_an_error_of_the_start_and_leaves_nothing
     assert os.listdir(ws) == ["d" * 200]
 
 
+@pytest.mark.requirement("security.sandbox.whole")
 async def test_where_nothing_can_be_enforced_a_profile_is_refused_with_what_to_do(
     read_only: dict[str, Any],
 ) -> None:
@@ -481,6 +482,7 @@ def descendants(pid: int) -> set[int]:
 # -- what is left on the disk
 
 
+@pytest.mark.requirement("security.sandbox.places")
 @pytest.mark.parametrize("end", ["exit", "interrupt", "terminate", "disconnect"])
 async def test_places_that_were_only_mounted_on_are_gone_at_the_close(
     client: Client, ws: Path, workspace: dict[str, Any], end: str
@@ -504,6 +506,7 @@ async def test_places_that_were_only_mounted_on_are_gone_at_the_close(
     assert os.listdir(ws) == []
 
 
+@pytest.mark.requirement("security.sandbox.places")
 async def test_a_place_is_kept_for_a_command_that_still_needs_it(
     client: Client, ws: Path, workspace: dict[str, Any]
 ) -> None:

@@ -192,6 +192,7 @@ async def test_a_master_connection_may_carry_it(ready: Host) -> None:
 # -- whose server it is
 
 
+@pytest.mark.requirement("security.kept.server")
 async def test_two_environments_have_two_servers(ready: Host) -> None:
     async with (
         ssh_environment(ready.url, ssh=ready.ssh) as one,

@@ -140,6 +140,7 @@ def test_a_key_for_everybody_or_behind_a_password_is_refused(pem: Path) -> None:
         ServerTls(str(pem), str(key))
 
 
+@pytest.mark.requirement("security.tls.handshakes")
 @pytest.mark.slow
 async def test_clients_that_never_finish_the_handshake_hold_up_nobody(
     served: TlsServer, monkeypatch: pytest.MonkeyPatch

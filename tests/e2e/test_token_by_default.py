@@ -59,6 +59,7 @@ async def may_connect(url: str, token: str | None) -> bool:
     return answer.status == 101
 
 
+@pytest.mark.requirement("security.token.needed")
 async def test_nobody_comes_in_without_the_token(
     served: ServerProcess, environ: dict[str, str]
 ) -> None:
@@ -72,6 +73,7 @@ async def test_nobody_comes_in_without_the_token(
             pass
 
 
+@pytest.mark.requirement("security.token.found")
 async def test_clients_of_the_same_user_find_the_token(served: ServerProcess) -> None:
     port = served.url.rpartition(":")[2]
     for url in (served.url, f"ws://localhost:{port}"):
@@ -82,6 +84,7 @@ async def test_clients_of_the_same_user_find_the_token(served: ServerProcess) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, b"hello\n", b"")
 
 
+@pytest.mark.requirement("security.token.needed")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 async def test_another_user_neither_finds_nor_reads_the_token(
     served: ServerProcess, environ: dict[str, str]
@@ -107,6 +110,18 @@ async def test_another_user_neither_finds_nor_reads_the_token(
     assert done.stdout == b"no\nno\n", done
 
 
+@pytest.mark.requirement("security.token.private")
+def test_the_token_is_on_no_command_line_and_in_no_variable(
+    served: ServerProcess, environ: dict[str, str]
+) -> None:
+    token = find_token(served.url, environ)
+    assert token is not None
+    for pid in (served.pid, served.serving_pid):
+        for file in ("cmdline", "environ"):
+            assert token.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
+
+
+@pytest.mark.requirement("security.pages")
 async def test_pages_for_operators(served: ServerProcess, environ: dict[str, str]) -> None:
     for path in ("/readyz", "/healthz"):
         assert (await http(served.url, path)).status == 200
@@ -207,6 +222,7 @@ def refusal(*options: str, command: str = "serve") -> str:
     return done.stderr.removeprefix("Error: ").removesuffix("\n")
 
 
+@pytest.mark.requirement("security.token-file.refused")
 def test_a_server_whose_token_others_can_read_does_not_start(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("a-token-that-is-long-enough")
@@ -219,6 +235,7 @@ def test_a_server_whose_token_others_can_read_does_not_start(tmp_path: Path) -> 
 # -- a client on the network
 
 
+@pytest.mark.requirement("security.token.clear")
 def test_no_token_goes_over_the_network_in_the_clear(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.touch(0o600)
@@ -235,6 +252,7 @@ def test_no_token_goes_over_the_network_in_the_clear(tmp_path: Path) -> None:
 # -- open servers, and sandboxes
 
 
+@pytest.mark.requirement("security.servers.open")
 async def test_an_open_server_says_so_at_its_start_and_in_every_sandbox_with_a_network(
     tmp_path: Path,
 ) -> None:
@@ -295,6 +313,7 @@ for way in (port_of_the_server, socket_of_the_other_server, token, tokens, varia
 """
 
 
+@pytest.mark.requirement("security.servers.every", "security.servers.options")
 @pytest.mark.slow
 async def test_the_server_is_no_way_out_of_a_sandbox(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -189,6 +189,7 @@ async def test_a_command_that_cannot_start_is_refused(
     assert model.body("c2") == "still here\n"
 
 
+@pytest.mark.requirement("security.token.codex")
 async def test_a_token_that_the_server_made_opens_the_door(tmp_path: Path) -> None:
     file = tmp_path / "token"
     with serving("--token-file", str(file), command=(*HOLDFAST, "serve")) as server:

@@ -12,6 +12,7 @@ MOST_MEMORY = 600
 """MiB: what may wait of one client and of all, and the server itself."""
 
 
+@pytest.mark.requirement("security.others.attacks")
 @pytest.mark.soak
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ATTACKS)

@@ -48,6 +48,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.requirement("security.own.imports")
 @pytest.mark.usefixtures("planted")
 def test_a_trusted_directory_comes_before_one_that_commands_may_write() -> None:
     assert not hasattr(import_module("colorsys"), "planted")
@@ -85,6 +86,7 @@ def test_packages_in_parts_are_imported_all_the_same(planted: Path) -> None:
             sys.modules.pop(name, None)
 
 
+@pytest.mark.requirement("security.own.imports")
 def test_the_directory_of_a_script_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/opt/bin/holdfast"])
     for first in ("", "/opt/bin", str(Path.cwd())):

@@ -56,6 +56,7 @@ def listed(environ: Environ) -> Iterator[Listed]:
     server.remove()
 
 
+@pytest.mark.requirement("security.token.found")
 @pytest.mark.usefixtures("listed")
 @pytest.mark.parametrize(
     ("url", "found"),
@@ -79,6 +80,7 @@ def test_a_token_is_found_by_the_address_of_its_server(
     assert find_token(url, environ) == ("the-token" if found else None)
 
 
+@pytest.mark.requirement("security.token.private")
 def test_a_server_from_before_the_login_is_found(environ: Environ) -> None:
     at_boot = {name: value for name, value in environ.items() if name != "XDG_RUNTIME_DIR"}
     with pytest.raises(UnusableRuntimeFolder, match="No such file or directory"):
@@ -99,6 +101,7 @@ def test_a_server_on_all_addresses_is_found_on_loopback_only(environ: Environ) -
         server.remove()
 
 
+@pytest.mark.requirement("security.token.private")
 def test_what_is_written_down_is_only_the_users_and_goes_with_the_server(
     environ: Environ, listed: Listed
 ) -> None:
@@ -133,6 +136,7 @@ def test_the_server_that_came_last_to_an_address_has_it(environ: Environ) -> Non
     assert find_token("ws://127.0.0.1:4500", environ) is None
 
 
+@pytest.mark.requirement("security.token.private")
 @pytest.mark.parametrize("trouble", ["mode", "link", "file", "other user"])
 def test_a_folder_that_is_not_only_the_users_is_refused(environ: Environ, trouble: str) -> None:
     folder = Path(runtime_folder(environ))

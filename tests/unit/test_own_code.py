@@ -14,6 +14,7 @@ from holdfast.sandbox.policy.own_paths import own_paths
 HERE = Path(holdfast.__file__).parent
 
 
+@pytest.mark.requirement("security.own.code")
 def test_the_installation_and_this_package_are_found() -> None:
     found = code_paths()
     assert str(HERE) in found.installed
@@ -23,6 +24,7 @@ def test_the_installation_and_this_package_are_found() -> None:
     assert os.path.dirname(os.__file__) in found.installed
 
 
+@pytest.mark.requirement("security.own.code")
 def test_other_entries_are_found_whether_they_exist_or_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -63,6 +65,7 @@ def test_a_working_directory_that_is_gone_is_left_out(
     assert str(HERE) in code_paths().installed
 
 
+@pytest.mark.requirement("security.own.code")
 def test_modules_from_elsewhere_are_found_with_what_stands_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -80,6 +83,7 @@ def test_modules_from_elsewhere_are_found_with_what_stands_for_them(
     assert "/ws/__pycache__" in found.made
 
 
+@pytest.mark.requirement("security.own.code")
 @pytest.mark.parametrize("enabled", [True, False, None])
 def test_packages_of_the_user_count_if_the_interpreter_reads_them(
     monkeypatch: pytest.MonkeyPatch, enabled: bool | None
@@ -93,6 +97,7 @@ def test_packages_of_the_user_count_if_the_interpreter_reads_them(
     assert "/home/me/compiled" in made
 
 
+@pytest.mark.requirement("security.own.code")
 def test_a_program_that_builds_sandboxes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.own_code._programs", ())
     note_program("/ws/bin/bwrap")

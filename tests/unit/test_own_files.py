@@ -15,6 +15,7 @@ def _nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
     module._folders.cache_clear()
 
 
+@pytest.mark.requirement("security.own.settings")
 def test_settings_state_and_programs_are_found_for_all_variables() -> None:
     environ = {
         "HOME": "/home/me",
@@ -33,6 +34,7 @@ def test_settings_state_and_programs_are_found_for_all_variables() -> None:
     }
 
 
+@pytest.mark.requirement("security.own.settings")
 def test_the_home_of_holdfast_is_the_one_that_is_named() -> None:
     assert holdfast_home({"HOLDFAST_HOME": "/x", "XDG_CONFIG_HOME": "/y"}) == Path("/x")
     assert holdfast_home({"XDG_CONFIG_HOME": "/y"}) == Path("/y/holdfast")

@@ -22,6 +22,7 @@ def private(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.requirement("security.token-file.names")
 def test_tokens_have_names_and_names_have_several_tokens(tmp_path: Path) -> None:
     text = "# of the build\nci one\n\nci  two \n\tthree\n  # alice gone\nalice@home four"
     assert read_tokens(str(private(tmp_path / "tokens", text))) == [
@@ -53,6 +54,7 @@ def test_what_makes_no_sense_is_refused_and_never_quoted(
     assert "secret" not in said
 
 
+@pytest.mark.requirement("security.token-file.refused")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
 def test_a_file_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> None:
     path = private(tmp_path / "tokens", "token")
@@ -60,6 +62,7 @@ def test_a_file_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> No
     assert f"others can read it (mode {mode:04o})" in refusal(path)
 
 
+@pytest.mark.requirement("security.token-file.refused")
 def test_only_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
     real = private(tmp_path / "real", "token")
     link = tmp_path / "link"
@@ -74,6 +77,7 @@ def test_only_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
         assert "another user (uid 12345)" in refusal(real)
 
 
+@pytest.mark.requirement("security.token-file.made")
 def test_a_missing_file_is_made_once_however_many_make_it(tmp_path: Path) -> None:
     path = tmp_path / "token"
     made: list[bool] = []

@@ -52,6 +52,7 @@ def holding(times: int) -> str:
     return f"for i in $(seq {times}); do perl -e '{HOLD}' & done; wait"
 
 
+@pytest.mark.requirement("security.limits.cgroup")
 @pytest.mark.usefixtures("nothing_stays")
 @terminals
 async def test_a_command_is_killed_when_its_processes_together_use_too_much_memory(

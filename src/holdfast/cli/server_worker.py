@@ -82,9 +82,8 @@ def run_server(
 
 def _keep_settings(options: argparse.Namespace) -> None:
     """Keep the files that the options name unchanged by sandboxed commands."""
-    # An app-server has none of these options. Of the audit log the directory counts, too: full
-    # files are renamed.
-    for name, folder in (("config", False), ("default_config", True), ("audit_log", True)):
+    # An app-server has none of these options.
+    for name, folder in (("config", False), ("default_config", True)):
         path = getattr(options, name, None)
         if path is not None:
             keep_unchanged(path, folder=folder)

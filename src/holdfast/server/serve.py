@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.late_import import late_module
 from holdfast.linux.child_signals import block_child_signals
 from holdfast.local_servers import UnusableRuntimeFolder, hide
+from holdfast.own_files import keep_unchanged
 from holdfast.process.child import owned_pids
 from holdfast.process.spawn import raise_descriptor_limit
 from holdfast.sandbox.bubblewrap.binary import note_launchers
@@ -300,6 +301,9 @@ def _open_audit_log(options: ServeOptions) -> "audit_log.AuditLog | None":
         )
     except audit_log.AuditUnusable as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
+    # Once the file exists: a sandbox cannot cover a missing one. With the directory, since full
+    # files are renamed.
+    keep_unchanged(options.audit_log, folder=True)
     return audit_log.AuditLog(file)
 
 

@@ -3,6 +3,8 @@
 import ctypes
 import os
 
+import pytest
+
 from tests.breakout.inside import (
     CLONE_NEWNS,
     MNT_DETACH,
@@ -18,6 +20,7 @@ from tests.breakout.table import attempt
 
 
 @attempt("guarded", "root-but", "reopened", blocked_by="EACCES ENOENT")
+@pytest.mark.requirement("security.sandbox.errors")
 def read_a_denied_file(at: Ground) -> None:
     read(at.secret)
 
@@ -53,6 +56,7 @@ def read_a_denied_file_by_another_spelling(at: Ground) -> None:
 
 
 @attempt("guarded", blocked_by="EACCES")
+@pytest.mark.requirement("security.sandbox.links")
 def read_a_denied_file_by_an_older_link_outside(at: Ground) -> None:
     read(f"{at.outside}/alias/secrets/key")
 
@@ -112,6 +116,7 @@ def read_beside_a_directory_that_was_opened_again(at: Ground) -> None:
 
 
 @attempt("narrow", blocked_by="ENOENT")
+@pytest.mark.requirement("security.sandbox.errors")
 def read_a_file_that_the_profile_does_not_show(at: Ground) -> None:
     read(at.file)
 

@@ -4,6 +4,8 @@ import ctypes
 import os
 import stat
 
+import pytest
+
 from tests.breakout.inside import LIBC, Blocked, Ground, open_for_writing, read, syscall
 from tests.breakout.table import attempt
 
@@ -63,6 +65,7 @@ def open_a_terminal_of_the_machine(at: Ground) -> None:
     needs="root",
     kernel="settings in files",
 )
+@pytest.mark.requirement("security.sandbox.proc")
 def open_a_setting_of_the_kernel(at: Ground) -> None:
     """Where every file may be written, those that belong to the kernel may not."""
     del at

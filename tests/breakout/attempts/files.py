@@ -4,11 +4,14 @@ import fcntl
 import os
 import struct
 
+import pytest
+
 from tests.breakout.inside import Ground, append, make, may_write, open_for_writing
 from tests.breakout.table import attempt, unless_landlock
 
 
 @attempt("read-only", "workspace", "root-but", blocked_by="EROFS")
+@pytest.mark.requirement("security.sandbox.errors")
 def write_to_a_file_outside(at: Ground) -> None:
     append(at.file)
 
@@ -24,6 +27,7 @@ def write_to_the_workspace_of_a_read_only_profile(at: Ground) -> None:
 
 
 @attempt("read-only", "workspace", "root-but", blocked_by="EROFS")
+@pytest.mark.requirement("security.sandbox.errors")
 def create_a_file_outside(at: Ground) -> None:
     make(f"{at.outside}/new")
 
@@ -122,6 +126,7 @@ def make_a_fifo_outside(at: Ground) -> None:
     blocked_by="EACCES ENOENT",
     gap=unless_landlock(2, "a read-only mount does not stop a write into a FIFO that exists"),
 )
+@pytest.mark.requirement("security.sandbox.fifos")
 def write_into_a_fifo_outside(at: Ground) -> None:
     # Open for reading, too, so that nobody has to wait at the other end.
     os.close(os.open(f"{at.outside}/fifo", os.O_RDWR | os.O_NONBLOCK))
@@ -132,6 +137,7 @@ def write_into_a_fifo_outside(at: Ground) -> None:
     blocked_by="EACCES",
     gap=unless_landlock(2, "a read-only mount does not stop a write into a FIFO that exists"),
 )
+@pytest.mark.requirement("security.sandbox.fifos")
 def write_into_a_fifo_outside_by_a_descriptor(at: Ground) -> None:
     fd = os.open(f"{at.outside}/fifo", os.O_PATH)
     os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_NONBLOCK))

@@ -6,17 +6,21 @@ It is the parent of the command. Without a sandbox that is the server itself.
 
 import os
 
+import pytest
+
 from tests.breakout.inside import Ground, open_for_writing, read, syscall
 from tests.breakout.table import attempt
 
 
 @attempt("read-only", "workspace", "networked", "offline", blocked_by="EACCES EROFS")
+@pytest.mark.requirement("security.sandbox.first-process")
 def write_to_its_memory(at: Ground) -> None:
     del at
     open_for_writing(f"/proc/{os.getppid()}/mem")
 
 
 @attempt("read-only", "networked", blocked_by="EACCES")
+@pytest.mark.requirement("security.sandbox.first-process")
 def read_its_memory(at: Ground) -> None:
     del at
     os.close(os.open(f"/proc/{os.getppid()}/mem", os.O_RDONLY))
@@ -29,6 +33,7 @@ def read_its_environment(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EACCES EPERM")
+@pytest.mark.requirement("security.sandbox.first-process")
 def open_a_descriptor_of_it(at: Ground) -> None:
     """One of them leads to the server."""
     del at
@@ -48,6 +53,7 @@ def enter_its_root(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.first-process")
 def take_a_descriptor_of_it(at: Ground) -> None:
     del at
     process = syscall("pidfd_open", os.getppid(), 0)

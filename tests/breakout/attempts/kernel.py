@@ -5,11 +5,14 @@ import errno
 import os
 import struct
 
+import pytest
+
 from tests.breakout.inside import Ground, reaches, syscall
 from tests.breakout.table import attempt
 
 
 @attempt("workspace", "networked", "offline", blocked_by="EPERM ENOSYS")
+@pytest.mark.requirement("security.sandbox.calls")
 def add_a_key(at: Ground) -> None:
     """To the ring of the user, which all their processes share. It is taken away again."""
     del at
@@ -31,6 +34,7 @@ def ask_for_a_key(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM", needs="root")
+@pytest.mark.requirement("security.sandbox.calls")
 def load_a_program_into_the_kernel(at: Ground) -> None:
     """The least that `bpf` does: making a map."""
     del at
@@ -39,6 +43,7 @@ def load_a_program_into_the_kernel(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM EACCES ENOSYS")
+@pytest.mark.requirement("security.sandbox.calls")
 def count_what_the_processor_does(at: Ground) -> None:
     """`perf_event_open`, for this very process and its own code."""
     del at
@@ -50,6 +55,7 @@ def count_what_the_processor_does(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM ENOSYS")
+@pytest.mark.requirement("security.sandbox.calls")
 def answer_the_faults_of_memory(at: Ground) -> None:
     """`userfaultfd` holds the kernel up at a point of one's choice."""
     del at

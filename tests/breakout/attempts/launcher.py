@@ -2,6 +2,8 @@
 
 import glob
 
+import pytest
+
 from tests.breakout.inside import Blocked, Ground, append, may_write, run
 from tests.breakout.table import attempt
 
@@ -9,6 +11,7 @@ from tests.breakout.table import attempt
 @attempt(
     "workspace", "networked", blocked_by="it did nothing", env={"PATH": "{planted}:/usr/bin:/bin"}
 )
+@pytest.mark.requirement("security.launcher.data")
 def plant_a_launcher_on_the_path(at: Ground) -> None:
     """It writes outside, whoever runs it; here, at least this attempt does."""
     run("bwrap", "--version")
@@ -23,6 +26,7 @@ def plant_a_launcher_on_the_path(at: Ground) -> None:
     blocked_by="it wrote nothing",
     env={"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": "{outside}/trace"},
 )
+@pytest.mark.requirement("security.launcher.data")
 def have_the_loader_of_the_launcher_write(at: Ground) -> None:
     """It does what variables say, and with others of them loads code, before there is a sandbox."""
     if not glob.glob(f"{at.outside}/trace*"):
@@ -57,6 +61,7 @@ def choose_a_directory_of_the_system_as_the_temporary_one(at: Ground) -> None:
 
 
 @attempt("temporary", blocked_by="EROFS|refused", env={"TMPDIR": "{work}/.git/hooks"})
+@pytest.mark.requirement("security.sandbox.tmpdir")
 def choose_a_protected_directory_as_the_temporary_one(at: Ground) -> None:
     append(f"{at.work}/.git/hooks/sample")
 
@@ -71,5 +76,6 @@ def choose_what_git_points_to_as_the_temporary_directory(at: Ground) -> None:
     blocked_by="EROFS",
     env={"HOME": "{outside}", "PWD": "{outside}", "OLDPWD": "/", "TMP": "/", "TEMP": "/"},
 )
+@pytest.mark.requirement("security.sandbox.tmpdir")
 def choose_where_home_is(at: Ground) -> None:
     append(at.file)

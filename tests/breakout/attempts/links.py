@@ -2,17 +2,21 @@
 
 import os
 
+import pytest
+
 from tests.breakout.inside import Ground, append, link_descriptor, may_write, read
 from tests.breakout.table import attempt
 
 
 @attempt("workspace", blocked_by="EROFS")
+@pytest.mark.requirement("security.sandbox.links")
 def write_through_a_symbolic_link(at: Ground) -> None:
     os.symlink(at.file, f"{at.work}/link")
     append(f"{at.work}/link")
 
 
 @attempt("workspace", blocked_by="EROFS")
+@pytest.mark.requirement("security.sandbox.links")
 def write_through_a_link_to_a_directory(at: Ground) -> None:
     os.symlink(at.base, f"{at.work}/up")
     append(f"{at.work}/up/outside/file")
@@ -35,6 +39,7 @@ def write_through_the_directory_of_the_process(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EXDEV EROFS")
+@pytest.mark.requirement("security.sandbox.hard-links")
 def take_a_hard_link_to_a_file_outside(at: Ground) -> None:
     os.link(at.file, f"{at.work}/mine")
     append(f"{at.work}/mine")
@@ -48,12 +53,14 @@ def take_a_hard_link_by_a_descriptor(at: Ground) -> None:
 
 
 @attempt("workspace", "guarded", blocked_by="EXDEV EROFS")
+@pytest.mark.requirement("security.sandbox.hard-links")
 def take_a_hard_link_to_a_protected_file(at: Ground) -> None:
     os.link(f"{at.work}/.git/config", f"{at.work}/config")
     append(f"{at.work}/config")
 
 
 @attempt("guarded", blocked_by="EXDEV EACCES EPERM")
+@pytest.mark.requirement("security.sandbox.hard-links")
 def take_a_hard_link_to_a_denied_file(at: Ground) -> None:
     os.link(f"{at.work}/top.env", f"{at.work}/mine")
     read(f"{at.work}/mine")
@@ -66,6 +73,7 @@ def take_a_hard_link_to_a_read_only_file(at: Ground) -> None:
 
 
 @attempt("guarded", blocked_by="EACCES")
+@pytest.mark.requirement("security.sandbox.links")
 def read_a_denied_file_through_a_link(at: Ground) -> None:
     os.symlink(at.secret, f"{at.work}/link")
     read(f"{at.work}/link")

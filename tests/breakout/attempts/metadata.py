@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.breakout.inside import Blocked, Ground
 from tests.breakout.table import attempt
 
@@ -10,12 +12,14 @@ from tests.breakout.table import attempt
 
 
 @attempt("read-only", "workspace", "narrow", "offline", blocked_by="EPERM", needs="root")
+@pytest.mark.requirement("security.sandbox.device-metadata")
 def change_the_mode_of_a_device(at: Ground) -> None:
     del at
     os.chmod("/dev/null", os.stat("/dev/null").st_mode & 0o7777)
 
 
 @attempt("read-only", "networked", "root-but", blocked_by="EPERM", needs="root")
+@pytest.mark.requirement("security.sandbox.device-metadata")
 def change_the_times_of_a_device(at: Ground) -> None:
     del at
     known = os.stat("/dev/zero")
@@ -23,6 +27,7 @@ def change_the_times_of_a_device(at: Ground) -> None:
 
 
 @attempt("read-only", "workspace", blocked_by="EPERM EINVAL", needs="root")
+@pytest.mark.requirement("security.sandbox.device-metadata")
 def change_the_owner_of_a_device(at: Ground) -> None:
     del at
     known = os.stat("/dev/urandom")
@@ -30,6 +35,7 @@ def change_the_owner_of_a_device(at: Ground) -> None:
 
 
 @attempt("read-only", "workspace", "offline", blocked_by="EPERM", needs="root")
+@pytest.mark.requirement("security.sandbox.device-metadata")
 def change_the_mode_of_its_own_input(at: Ground) -> None:
     """Its descriptor was opened before there was a sandbox."""
     del at
@@ -49,6 +55,7 @@ def change_the_mode_of_any_device(at: Ground) -> None:
 
 
 @attempt("read-only", "workspace", "networked", "offline", blocked_by="EROFS EPERM", needs="root")
+@pytest.mark.requirement("security.sandbox.proc")
 def change_the_mode_of_a_file_of_the_kernel(at: Ground) -> None:
     """Every `/proc` of the machine shows the same."""
     del at

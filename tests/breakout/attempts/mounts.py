@@ -4,6 +4,8 @@ import ctypes
 import os
 import struct
 
+import pytest
+
 from tests.breakout.inside import (
     AT_FDCWD,
     CLONE_NEWNS,
@@ -26,6 +28,7 @@ from tests.breakout.table import attempt
 
 
 @attempt("workspace", "networked", "offline", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.calls")
 def mount_a_file_system_of_my_own(at: Ground) -> None:
     own_namespaces(at)
     mount("none", f"{at.work}/sub", "tmpfs", 0)

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.breakout.inside import (
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
@@ -21,6 +23,7 @@ from tests.breakout.table import attempt
 
 
 @attempt("read-only", "workspace", "networked", "offline", "root-but", blocked_by="EPERM ENOSPC")
+@pytest.mark.requirement("security.sandbox.privileges")
 def unshare_the_users(at: Ground) -> None:
     del at
     syscall("unshare", CLONE_NEWUSER)
@@ -55,6 +58,7 @@ def unshare_all_the_rest(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EPERM", needs="root")
+@pytest.mark.requirement("security.sandbox.privileges")
 def unshare_mounts_without_users(at: Ground) -> None:
     """Whoever is root outside has kept nothing of it."""
     del at
@@ -71,6 +75,7 @@ def clone_with_users_of_its_own(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", "offline", blocked_by="ENOSYS EPERM ENOSPC")
+@pytest.mark.requirement("security.sandbox.privileges")
 def clone3_with_users_of_its_own(at: Ground) -> None:
     """Its flags lie in memory, where a filter cannot look."""
     del at

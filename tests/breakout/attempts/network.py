@@ -8,16 +8,20 @@ import struct
 import threading
 from contextlib import suppress
 
+import pytest
+
 from tests.breakout.inside import Ground, in_a_child, numbered, syscall
 from tests.breakout.table import attempt
 
 
 @attempt("read-only", "workspace", "offline", "narrow", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.no-network")
 def connect_to_a_server(at: Ground) -> None:
     socket.create_connection(("127.0.0.1", at.outsider["tcp4"])).close()
 
 
 @attempt("workspace", blocked_by="EPERM", kernel="IPv6 on its loopback")
+@pytest.mark.requirement("security.sandbox.no-network")
 def connect_to_a_server_over_ipv6(at: Ground) -> None:
     if "tcp6" not in at.outsider:
         raise OSError(97, "EAFNOSUPPORT")
@@ -55,6 +59,7 @@ def connect_from_many_threads_at_once(at: Ground) -> None:
 
 
 @attempt("workspace", "offline", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.no-network")
 def send_a_datagram(at: Ground) -> None:
     """As a question to a name server is."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -90,6 +95,7 @@ def open_a_raw_socket(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM EACCES", needs="root")
+@pytest.mark.requirement("security.sandbox.families")
 def listen_to_every_packet(at: Ground) -> None:
     del at
     socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
@@ -103,6 +109,7 @@ def ask_the_kernel_for_its_interfaces(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM", kernel="sockets to a hypervisor")
+@pytest.mark.requirement("security.sandbox.families")
 def open_a_socket_to_the_machine_around(at: Ground) -> None:
     del at
     socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
@@ -115,6 +122,7 @@ def open_a_socket_to_the_ciphers_of_the_kernel(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", "offline", blocked_by="EPERM", kernel="events by socket")
+@pytest.mark.requirement("security.sandbox.families")
 def listen_to_the_events_of_the_kernel(at: Ground) -> None:
     """Its sockets have many ends; with the network, only the one about routes is needed."""
     del at
@@ -122,6 +130,7 @@ def listen_to_the_events_of_the_kernel(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", "offline", blocked_by="signal 31", needs="x86", kernel="32 bits")
+@pytest.mark.requirement("security.sandbox.calls")
 def open_a_socket_by_a_32_bit_call(at: Ground) -> None:
     """The same numbers mean other calls there: a filter has to look at the architecture first."""
     del at
@@ -150,12 +159,14 @@ def open_a_socket_by_a_32_bit_call(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="ENOSYS EPERM", needs="x86", kernel="the interface x32")
+@pytest.mark.requirement("security.sandbox.calls")
 def open_a_socket_by_a_number_of_x32(at: Ground) -> None:
     del at
     os.close(numbered(0x40000000 + 41, socket.AF_INET, socket.SOCK_STREAM, 0))
 
 
 @attempt("workspace", "networked", "offline", blocked_by="EPERM ENOSYS")
+@pytest.mark.requirement("security.sandbox.calls")
 def open_a_ring_that_does_the_calls_instead(at: Ground) -> None:
     """What `io_uring` is asked to do passes by every filter."""
     del at

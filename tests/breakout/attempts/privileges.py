@@ -2,11 +2,14 @@
 
 import os
 
+import pytest
+
 from tests.breakout.inside import Blocked, Ground, run, status_of
 from tests.breakout.table import attempt
 
 
 @attempt("read-only", "workspace", "networked", "offline", blocked_by="none left")
+@pytest.mark.requirement("security.sandbox.privileges")
 def keep_a_capability(at: Ground) -> None:
     del at
     kept = [status_of("self", name) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")]
@@ -15,6 +18,7 @@ def keep_a_capability(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="none left", needs="root")
+@pytest.mark.requirement("security.sandbox.privileges")
 def regain_capabilities_with_a_new_program(at: Ground) -> None:
     """A program that root starts has all of them, unless they are out of bounds."""
     script = "grep CapEff: /proc/self/status | grep -qv 0000000000000000"
@@ -39,6 +43,7 @@ def lose_the_filter_with_a_new_program(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="nothing gained|nobody made one", needs="root")
+@pytest.mark.requirement("security.sandbox.privileges")
 def run_an_older_program_that_changes_who_runs_it(at: Ground) -> None:
     """It belongs to nobody, and has the bit of being run as its owner."""
     if not at.special:
@@ -48,6 +53,7 @@ def run_an_older_program_that_changes_who_runs_it(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="nothing gained", needs="user", kernel="su")
+@pytest.mark.requirement("security.sandbox.privileges")
 def run_a_program_of_root(at: Ground) -> None:
     """`su` waits for a password, and is looked at meanwhile."""
     del at

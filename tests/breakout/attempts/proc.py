@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.breakout.inside import Blocked, Ground, append, open_for_writing, read
 from tests.breakout.table import attempt
 
@@ -67,6 +69,7 @@ def use_a_descriptor_of_the_processes_above(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", "offline", blocked_by="ENOENT")
+@pytest.mark.requirement("security.sandbox.processes")
 def read_the_memory_of_another_process(at: Ground) -> None:
     fd = os.open(f"/proc/{at.outsider['pid']}/mem", os.O_RDONLY)
     if os.pread(fd, len(at.outsider["secret"]), at.outsider["address"]) != (
@@ -81,6 +84,7 @@ def read_the_environment_of_another_process(at: Ground) -> None:
 
 
 @attempt("read-only", "workspace", "networked", "narrow", "offline", blocked_by="not listed")
+@pytest.mark.requirement("security.sandbox.processes")
 def find_another_process(at: Ground) -> None:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -105,6 +109,7 @@ def open_the_pattern_of_core_files(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EROFS EACCES ENOENT", needs="root")
+@pytest.mark.requirement("security.sandbox.proc")
 def open_the_settings_of_the_kernel(at: Ground) -> None:
     del at
     for name in ("kernel/modprobe", "vm/overcommit_memory", "kernel/printk", "fs/file-max"):
@@ -158,6 +163,7 @@ def move_into_another_control_group(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", "narrow", blocked_by="nothing")
+@pytest.mark.requirement("security.sandbox.proc")
 def find_any_setting_that_can_be_written(at: Ground) -> None:
     """
     All of `/proc` but the processes, and `/sys`; nothing is opened.

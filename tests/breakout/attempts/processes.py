@@ -5,11 +5,14 @@ import os
 import signal
 import struct
 
+import pytest
+
 from tests.breakout.inside import Blocked, Ground, a_child_that_waits, syscall
 from tests.breakout.table import attempt
 
 
 @attempt("workspace", "networked", "offline", blocked_by="ESRCH EPERM")
+@pytest.mark.requirement("security.sandbox.processes")
 def send_a_signal_to_another_process(at: Ground) -> None:
     os.kill(at.outsider["pid"], signal.SIGUSR1)
 
@@ -32,12 +35,14 @@ def take_a_descriptor_out_of_another_process(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", "offline", blocked_by="EPERM ESRCH")
+@pytest.mark.requirement("security.sandbox.processes")
 def trace_another_process(at: Ground) -> None:
     # PTRACE_SEIZE does not stop it. The end of the tracer lets go of it.
     syscall("ptrace", 0x4206, at.outsider["pid"], None, None)
 
 
 @attempt("workspace", "networked", "offline", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.tracing")
 def trace_a_child(at: Ground) -> None:
     del at
     child, end = a_child_that_waits()
@@ -48,6 +53,7 @@ def trace_a_child(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.tracing")
 def ask_to_be_traced(at: Ground) -> None:
     del at
     pid = os.fork()
@@ -74,6 +80,7 @@ def copy_memory_out_of_another_process(at: Ground) -> None:
 
 
 @attempt("workspace", "networked", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.tracing")
 def copy_memory_into_a_child(at: Ground) -> None:
     del at
     here = ctypes.create_string_buffer(8)
@@ -86,6 +93,7 @@ def copy_memory_into_a_child(at: Ground) -> None:
 
 
 @attempt("workspace", "offline", blocked_by="ESRCH EPERM")
+@pytest.mark.requirement("security.sandbox.processes")
 def limit_another_process(at: Ground) -> None:
     """The limits are read and set to what they are."""
     old = ctypes.create_string_buffer(16)

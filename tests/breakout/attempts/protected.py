@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tests.breakout.inside import AT_FDCWD, Ground, append, make, syscall
 from tests.breakout.table import attempt
 
@@ -17,6 +19,7 @@ def add_a_hook_of_git(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EBUSY EROFS")
+@pytest.mark.requirement("security.sandbox.renames")
 def move_git_away(at: Ground) -> None:
     os.rename(f"{at.work}/.git", f"{at.work}/old")
     os.mkdir(f"{at.work}/.git")
@@ -98,6 +101,7 @@ def write_where_git_points_to(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EBUSY EROFS")
+@pytest.mark.requirement("security.sandbox.renames")
 def move_the_parent_of_where_git_points_to(at: Ground) -> None:
     os.rename(f"{at.linked}/store", f"{at.linked}/old")
     os.makedirs(f"{at.linked}/store/repo")
@@ -116,6 +120,7 @@ def move_the_workspace_itself_away(at: Ground) -> None:
 
 
 @attempt("guarded", blocked_by="EBUSY EROFS")
+@pytest.mark.requirement("security.sandbox.renames")
 def move_the_parent_of_a_denied_directory(at: Ground) -> None:
     """The next command would protect the old name only."""
     os.rename(f"{at.work}/deep/er", f"{at.work}/deep/away")
@@ -127,6 +132,7 @@ def move_the_parent_of_the_parent_of_a_denied_directory(at: Ground) -> None:
 
 
 @attempt("guarded", blocked_by="EBUSY EROFS")
+@pytest.mark.requirement("security.sandbox.renames")
 def exchange_the_parent_of_a_denied_directory(at: Ground) -> None:
     os.mkdir(f"{at.work}/mine")
     mine, deep = os.fsencode(f"{at.work}/mine"), os.fsencode(f"{at.work}/deep")

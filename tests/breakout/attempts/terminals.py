@@ -5,11 +5,14 @@ import fcntl
 import os
 import termios
 
+import pytest
+
 from tests.breakout.inside import Ground, reaches
 from tests.breakout.table import attempt
 
 
 @attempt("workspace", "networked", "offline", blocked_by="EPERM", tty=True, kernel="typing by call")
+@pytest.mark.requirement("security.sandbox.calls")
 def type_into_the_terminal(at: Ground) -> None:
     """What is typed there is read by whoever reads it next."""
     del at

@@ -3,11 +3,14 @@
 import os
 import socket
 
+import pytest
+
 from tests.breakout.inside import Ground, send_message, unix_address
 from tests.breakout.table import attempt, unless_landlock
 
 
 @attempt("read-only", "workspace", "offline", "narrow", blocked_by="EPERM ENOENT")
+@pytest.mark.requirement("security.sandbox.no-network")
 def connect_to_a_socket_by_its_path(at: Ground) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.connect(at.outsider["stream"])
@@ -30,6 +33,7 @@ def connect_to_a_socket_of_packets(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EPERM ECONNREFUSED")
+@pytest.mark.requirement("security.sandbox.no-network")
 def connect_to_a_socket_without_a_path(at: Ground) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.connect("\0" + at.outsider["abstract"][1:])
@@ -40,6 +44,7 @@ def connect_to_a_socket_without_a_path(at: Ground) -> None:
     blocked_by="EPERM",
     gap=unless_landlock(6, "with the network, sockets without a path are those of the host"),
 )
+@pytest.mark.requirement("security.sandbox.abstract")
 def connect_to_a_socket_without_a_path_with_the_network(at: Ground) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
         stream.connect("\0" + at.outsider["abstract"][1:])
@@ -50,6 +55,7 @@ def connect_to_a_socket_without_a_path_with_the_network(at: Ground) -> None:
     blocked_by="EPERM",
     gap=unless_landlock(6, "with the network, sockets without a path are those of the host"),
 )
+@pytest.mark.requirement("security.sandbox.abstract")
 def send_a_message_to_a_socket_without_a_path_with_the_network(at: Ground) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         send_message(sender.fileno(), b"x", address=unix_address(at.outsider["abstract_dgram"]))
@@ -65,6 +71,7 @@ def be_handed_a_descriptor_by_a_server(at: Ground) -> None:
 
 
 @attempt("workspace", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.no-network")
 def send_a_datagram_to_a_path(at: Ground) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"x", at.outsider["dgram"])
@@ -99,6 +106,7 @@ def send_a_message_from_a_raw_socket(at: Ground) -> None:
 
 
 @attempt("read-only", "workspace", "offline", "narrow", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.pairs")
 def send_a_message_from_one_of_a_pair(at: Ground) -> None:
     """A pair of datagram sockets is connected, and yet sends wherever it is told to."""
     ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

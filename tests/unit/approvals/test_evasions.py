@@ -104,6 +104,7 @@ def test_another_evasion_gets_through(evasion: Evasion) -> None:
     assert split.unseen is None
 
 
+@pytest.mark.requirement("security.rules.two-readers")
 @pytest.mark.parametrize("evasion", EVASIONS, ids=lambda evasion: evasion.name)
 def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None:
     split = _split(evasion, Path("/opt/programs"))

@@ -64,7 +64,7 @@ def test_a_broken_file_disables_itself_only_and_is_named(home: Path) -> None:
     assert {broken.layer for broken in rules.broken} == {RulesLayer.HOME}
 
 
-@pytest.mark.requirement("rules.layers")
+@pytest.mark.requirement("rules.layers", "security.sandbox.project-rules")
 def test_a_project_can_only_restrict_unless_it_is_trusted(home: Path, project: Path) -> None:
     (home / "rules" / "a.rules").write_text("prefix_rule(['rm'], 'forbidden')")
     (project / ".holdfast/rules/p.rules").write_text(

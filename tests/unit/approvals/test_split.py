@@ -254,6 +254,7 @@ def test_threads_split_at_the_same_time() -> None:
     assert results == [split_command(_bash(script))] * 200
 
 
+@pytest.mark.requirement("security.rules.two-readers")
 def test_simple_commands_are_those_of_the_grammar() -> None:
     chance = random.Random(13)
     words = ["ls", "a-b", "./x", "1", "-f", "a=b", "A=b", "if", "time", "test", "unset", "_x",

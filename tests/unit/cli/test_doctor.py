@@ -45,6 +45,7 @@ def by_name(support: BubblewrapSupport) -> dict[str, Finding]:
     return {finding.name: finding for finding in findings(support, NO_LOCATION)}
 
 
+@pytest.mark.requirement("security.doctor")
 @pytest.mark.usefixtures("home")
 def test_a_machine_with_full_isolation_is_fine_but_for_the_gaps() -> None:
     found = by_name(FULL)
@@ -54,6 +55,7 @@ def test_a_machine_with_full_isolation_is_fine_but_for_the_gaps() -> None:
     assert found["not stopped"].detail == "a gap"
 
 
+@pytest.mark.requirement("security.doctor")
 @pytest.mark.usefixtures("home")
 def test_a_lower_rung_is_a_warning_with_its_reason() -> None:
     found = by_name(NO_PROC)
@@ -61,6 +63,7 @@ def test_a_lower_rung_is_a_warning_with_its_reason() -> None:
     assert found["landlock"].standing == "missing"
 
 
+@pytest.mark.requirement("security.doctor")
 @pytest.mark.usefixtures("home")
 def test_what_to_change_is_said_where_nothing_can_be_enforced() -> None:
     found = by_name(NO_USERS)

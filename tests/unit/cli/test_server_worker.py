@@ -42,10 +42,10 @@ def test_a_log_without_a_name_is_none_to_keep() -> None:
 
 
 def test_files_of_the_options_are_kept(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
-    log.touch()
+    default = tmp_path / "default.toml"
+    default.touch()
     server_worker._keep_settings(
-        argparse.Namespace(config="/x/serve.toml", default_config=None, audit_log=str(log))
+        argparse.Namespace(config="/x/serve.toml", default_config=str(default))
     )
-    assert own_files.own_files({})[1:] == (("/x/serve.toml", str(log)), (str(tmp_path),))
+    assert own_files.own_files({})[1:] == (("/x/serve.toml", str(default)), (str(tmp_path),))
     server_worker._keep_settings(argparse.Namespace())  # an app-server

@@ -212,6 +212,7 @@ async def test_a_plain_websocket_acknowledges_at_once() -> None:
             transport._quick_ack = quick
 
 
+@pytest.mark.requirement("security.token.clear")
 @pytest.mark.parametrize(
     ("url", "fine"),
     [

@@ -12,6 +12,7 @@ from holdfast.drop_in.shell_paths import UnusableShellFolder, find_shell_paths
 from holdfast.linux.syscall_numbers import MACHINES
 
 
+@pytest.mark.requirement("security.shell.private")
 def test_the_launcher_is_in_the_cache_and_the_socket_in_the_runtime_directory(
     tmp_path: Path,
 ) -> None:
@@ -25,12 +26,14 @@ def test_the_launcher_is_in_the_cache_and_the_socket_in_the_runtime_directory(
     assert os.stat(paths.socket.parent).st_mode & 0o777 == 0o700
 
 
+@pytest.mark.requirement("security.shell.private")
 def test_a_runtime_directory_that_others_may_enter_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o755)
     paths = find_shell_paths({"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")})
     assert paths.socket.parent == paths.launcher.parent
 
 
+@pytest.mark.requirement("security.shell.private")
 def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
@@ -40,6 +43,7 @@ def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
         find_shell_paths({"HOLDFAST_SH_HOME": "relative"})
 
 
+@pytest.mark.requirement("security.shell.private")
 def test_a_home_that_cannot_be_used_is_told_with_the_variable_for_another(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     with pytest.raises(UnusableShellFolder, match="name another directory in HOLDFAST_SH_HOME"):
@@ -59,6 +63,7 @@ def test_an_address_that_is_too_long_is_named() -> None:
         make_launcher(platform.machine(), socket_path="/" + "x" * 107, starter=["/bin/true"])
 
 
+@pytest.mark.requirement("security.shell.confines")
 def test_without_a_file_commands_may_write_to_their_folder_only(tmp_path: Path) -> None:
     settings = read_settings({"HOLDFAST_HOME": str(tmp_path)})
     assert settings == ShellSettings()

@@ -89,6 +89,7 @@ def test_without_links_nothing_is_known_of_what_is_behind_one(tmp_path: Path) ->
     assert cached_metadata(str(path), links=False) in (metadata(str(path)), None)
 
 
+@pytest.mark.requirement("security.sandbox.recent")
 def test_a_file_is_read_again_without_the_block_only_if_it_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

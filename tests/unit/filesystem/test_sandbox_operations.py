@@ -225,6 +225,7 @@ def test_what_a_sandbox_changes_is_not_read_as_it_is(
     assert shows_as_is(sandbox_context(named_profile("disabled"), cwd=ws), f"{ws}/a")
 
 
+@pytest.mark.requirement("security.own.settings")
 def test_settings_of_holdfast_are_not_written_and_the_error_says_why(
     ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ async def test_what_is_let_go_of_after_the_end_is_still_done() -> None:
             await asyncio.sleep(0.001)
 
 
+@pytest.mark.requirement("security.others.files")
 async def test_a_share_whose_calls_hang_waits_alone(threads: FileThreads) -> None:
     let_go = threading.Event()
     mine, other = threads.share(), threads.share()

@@ -154,6 +154,7 @@ async def test_a_watch_that_ends_while_another_is_added_is_added_again(
         await second.changed()
 
 
+@pytest.mark.requirement("security.others.watches")
 async def test_one_watch_cannot_use_up_what_the_user_has(
     inotify: Inotify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -362,6 +362,7 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
+@pytest.mark.requirement("security.http.body")
 async def test_a_body_that_is_too_large_is_refused(
     client: LocalHttpClient, server: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,6 +465,7 @@ async def test_a_proxy_is_asked_instead(server: Origin) -> None:
     ]
 
 
+@pytest.mark.requirement("security.http.proxies")
 async def test_a_proxy_that_speaks_no_http_is_not_gone_round(server: Origin) -> None:
     environ = {"ALL_PROXY": "socks5://127.0.0.1:1"}
     with pytest.raises(OperationFailed):
@@ -471,6 +473,7 @@ async def test_a_proxy_that_speaks_no_http_is_not_gone_round(server: Origin) -> 
     assert not server.asked
 
 
+@pytest.mark.requirement("security.http.tls")
 @pytest.mark.parametrize("variable", ["CODEX_CA_CERTIFICATE", "SSL_CERT_FILE"])
 async def test_tls_trusts_whom_the_environment_names(tls: ssl.SSLContext, variable: str) -> None:
     (authority,) = AUTHORITY.values()
@@ -479,6 +482,7 @@ async def test_tls_trusts_whom_the_environment_names(tls: ssl.SSLContext, variab
         assert response.body_base64 == b"ok"
 
 
+@pytest.mark.requirement("security.http.tls")
 async def test_tls_trusts_nobody_else(tls: ssl.SSLContext) -> None:
     async with origin(tls) as server:
         url = f"https://127.0.0.1:{server.port}/"
@@ -488,6 +492,7 @@ async def test_tls_trusts_nobody_else(tls: ssl.SSLContext) -> None:
         assert isinstance(failed.value.__cause__, ssl.SSLCertVerificationError)
 
 
+@pytest.mark.requirement("security.http.tls")
 @pytest.mark.parametrize(
     ("content", "why"), [(None, "No such file or directory (os error 2)"), ("", "it holds none")]
 )

@@ -285,6 +285,7 @@ def test_credentials_of_the_url_go_on_to_the_same_host_only() -> None:
     assert "authorization" not in redirected(302, "http://v:q@h/y").headers
 
 
+@pytest.mark.requirement("security.http.referer")
 def test_a_referer_is_replaced_and_never_leaves_tls() -> None:
     own = headers(("referer", "mine"))
     assert redirected(302, headers=own).headers["referer"] == [b"http://h/x"]

@@ -32,14 +32,26 @@ def test_capitals_come_first() -> None:
     assert found("http://h/", HTTP_PROXY="http://a:1", http_proxy="http://b:2") == "http://a:1"
 
 
+@pytest.mark.requirement("security.http.proxies")
 def test_a_proxy_may_lack_its_scheme_or_make_no_sense() -> None:
     assert found("http://h/", http_proxy="a:1") == "http://a:1"
     assert found("http://h/", HTTP_PROXY=":::bad") is None
 
 
+@pytest.mark.requirement("security.http.proxies")
 def test_in_a_cgi_program_a_header_of_the_caller_is_no_proxy() -> None:
     environ = {"HTTP_PROXY": "http://a:1", "REQUEST_METHOD": "GET"}
     assert found("http://h/", **environ) is None
+
+
+@pytest.mark.requirement("security.http.proxies")
+def test_the_variables_are_read_once() -> None:
+    environ = {"HTTP_PROXY": "http://a:1"}
+    proxies = Proxies(environ)
+    environ["HTTP_PROXY"] = "http://b:2"
+    proxy = proxies.find(Url.parse("http://h/"))
+    assert proxy is not None
+    assert proxy.url.host == "a"
 
 
 def test_credentials_are_for_the_proxy() -> None:

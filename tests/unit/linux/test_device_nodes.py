@@ -23,6 +23,7 @@ needs_privilege = pytest.mark.skipif(
 )
 
 
+@pytest.mark.requirement("security.sandbox.nodes")
 def test_whoever_owns_the_devices_needs_others() -> None:
     assert need_devices() is (os.stat("/dev/null").st_uid == os.geteuid())
     assert not need_devices("/nonexistent")
@@ -52,6 +53,7 @@ def test_only_shared_memory_is_seen_beside_them(path: str, *, hidden: bool) -> N
     assert hidden_by_own_devices(path) is hidden
 
 
+@pytest.mark.requirement("security.sandbox.nodes")
 @needs_privilege
 def test_they_are_the_same_devices_and_belong_to_nobody() -> None:
     devices = OwnDevices()
@@ -80,6 +82,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next() -> None:
     assert not os.path.exists(left)
 
 
+@pytest.mark.requirement("security.sandbox.nodes")
 def test_they_lie_on_top_of_the_machines() -> None:
     policy = policy_for({"/w": None}, special_entry("root", "read"))
     made = list(plan(policy, devices="/dev/ours").argv(()))

@@ -52,6 +52,7 @@ def _mounted(path: str = "self") -> list[str]:
     return [line.split()[4] for line in Path(f"/proc/{path}/mountinfo").read_text().splitlines()]
 
 
+@pytest.mark.requirement("security.sandbox.nodes")
 def test_dev_has_our_nodes_and_the_machine_keeps_its_own(
     devices: OwnDevices, namespace: MountNamespace
 ) -> None:

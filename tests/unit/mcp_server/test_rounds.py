@@ -62,6 +62,7 @@ def test_the_first_round_has_no_state() -> None:
     assert Rounds().open("me", params()) is None
 
 
+@pytest.mark.requirement("security.mcp.rounds")
 def test_changed_arguments_are_noticed() -> None:
     given = Rounds()
     state = sealed(given, question())
@@ -79,6 +80,7 @@ def test_changed_arguments_are_noticed() -> None:
     assert reordered.same_arguments
 
 
+@pytest.mark.requirement("security.mcp.rounds")
 @pytest.mark.parametrize("key", ["you", "", "me "])
 def test_the_state_of_another_client_is_refused(key: str) -> None:
     given = Rounds()
@@ -86,6 +88,7 @@ def test_the_state_of_another_client_is_refused(key: str) -> None:
         given.open(key, params(sealed(given, question())))
 
 
+@pytest.mark.requirement("security.mcp.rounds")
 def test_the_state_of_another_tool_or_server_is_refused() -> None:
     given = Rounds()
     state = sealed(given, question())
@@ -122,6 +125,7 @@ def mutated(state: str, chance: random.Random) -> str:
             return state[:low] + state[high:] + state[low:high]
 
 
+@pytest.mark.requirement("security.mcp.rounds")
 @pytest.mark.parametrize(
     "count", [3_000, pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(300)])]
 )

@@ -8,6 +8,7 @@ from holdfast.testing import FakeEnvironment
 from holdfast.unified_exec import Options, UnifiedExec
 
 
+@pytest.mark.requirement("security.mcp.annotations")
 @pytest.mark.parametrize(
     ("sandbox", "policy", "ruled", "read_only", "open_world"),
     [

@@ -76,7 +76,7 @@ def test_without_a_list_of_mounts_nothing_is_known(monkeypatch: pytest.MonkeyPat
     assert not mounts_may_hang("/no/such/file")
 
 
-@pytest.mark.requirement("process.start.dead-mount")
+@pytest.mark.requirement("process.start.dead-mount", "security.others.starts")
 @pytest.mark.parametrize(
     ("program", "cwd", "path", "tty"),
     [
@@ -99,6 +99,7 @@ async def test_a_file_that_does_not_answer_fails_the_start(
     assert raised.value.program == program
 
 
+@pytest.mark.requirement("security.others.starts")
 async def test_an_owner_whose_calls_hang_waits_alone(
     stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

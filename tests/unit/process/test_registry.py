@@ -159,6 +159,7 @@ async def test_a_nul_in_a_bare_name_is_refused(processes: ProcessRegistry) -> No
         await started(processes, program("x\0"))
 
 
+@pytest.mark.requirement("security.others.descriptors")
 async def test_no_descriptors_left_is_a_refusal_and_not_the_end(
     processes: ProcessRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ async def gone(mark: int) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.requirement("security.limits.daemons")
 @both
 @pytest.mark.parametrize("script", ["(yes) & exit 0", daemon("exec yes")], ids=["job", "daemon"])
 async def test_what_a_command_left_writes_no_more_than_the_command_may(
@@ -75,6 +76,7 @@ async def test_exactly_the_limit_is_not_too_much(processes: ProcessRegistry) -> 
     assert len(output(process)) == 10_000
 
 
+@pytest.mark.requirement("security.limits.daemons")
 async def test_a_daemon_has_the_time_of_its_command(processes: ProcessRegistry) -> None:
     """It has let go of the streams, so nothing more can come of the command."""
     script = daemon("exec sleep 60 >/dev/null 2>&1 </dev/null")
@@ -112,6 +114,7 @@ async def test_a_command_without_limits_has_no_mark(processes: ProcessRegistry) 
     assert now == (b"unlimited" if own == resource.RLIM_INFINITY else str(own).encode())
 
 
+@pytest.mark.requirement("security.limits.daemons")
 def test_only_what_has_the_mark_is_killed() -> None:
     mark, other = new_mark(), new_mark()
     assert mark is not None

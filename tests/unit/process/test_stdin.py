@@ -370,7 +370,7 @@ async def test_few_large_writes_fill_the_queue_too(
     assert pipe.budget.waiting == 0
 
 
-@pytest.mark.requirement("write.bounded")
+@pytest.mark.requirement("write.bounded", "security.others.input")
 async def test_more_than_may_wait_is_refused_and_writes_nothing(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,7 +400,7 @@ async def test_writes_that_wait_for_the_queue_count_too(
     assert count > MAX_QUEUED_WRITES
 
 
-@pytest.mark.requirement("write.bounded")
+@pytest.mark.requirement("write.bounded", "security.others.input")
 async def test_who_fills_the_total_leaves_the_others_their_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

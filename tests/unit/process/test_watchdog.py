@@ -279,6 +279,7 @@ async def test_only_a_failure_that_tells_of_a_limit_that_is_set_is_laid_to_it(
 # -- cgroups
 
 
+@pytest.mark.requirement("security.limits.cgroup")
 async def test_memory_is_refused_where_no_cgroup_can_be_had(processes: ProcessRegistry) -> None:
     params = program("/bin/true", limits=ProcessLimits(memory_bytes=1 << 30))
 
@@ -297,6 +298,7 @@ def test_a_command_needs_some_memory() -> None:
         ProcessLimits(memory_bytes=4 << 10)
 
 
+@pytest.mark.requirement("security.limits.cgroup")
 @both
 async def test_where_a_cgroup_can_be_had_that_counts_the_processes(
     processes: ProcessRegistry, tree: FakeTree, tty: bool

@@ -60,6 +60,7 @@ def test_settings_of_the_kernel_are_read_only_on_top_of_its_proc() -> None:
     assert "/proc/acpi" not in plan(policy, proc=False, settings=("/proc/acpi",)).argv(())
 
 
+@pytest.mark.requirement("security.sandbox.proc")
 def test_where_the_kernels_files_are_ones_own_all_of_proc_is_read_only() -> None:
     made = list(plan(policy_for({WS: None}, ROOT), read_only_proc=True).argv(()))
 

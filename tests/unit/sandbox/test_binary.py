@@ -30,6 +30,7 @@ def fake(folder: Path, version: str = "9.9", options: frozenset[str] = NEEDED) -
     )
 
 
+@pytest.mark.requirement("security.launcher.found")
 def test_one_that_comes_after_the_start_of_a_server_does_not_count(
     tmp_path: Path, only_path: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_relative_folder_is_not_looked_in(
     assert isinstance(find_launcher({"PATH": ".:"}), str)
 
 
+@pytest.mark.requirement("security.sandbox.levels")
 @pytest.mark.usefixtures("only_path")
 def test_one_that_is_too_old_is_not_used(tmp_path: Path) -> None:
     path = fake(tmp_path, version="0.3.1", options=NEEDED - {"--perms"})
@@ -86,6 +88,7 @@ def test_one_that_is_too_old_is_not_used(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.requirement("security.launcher.found")
 @pytest.mark.usefixtures("only_path")
 @pytest.mark.parametrize("mode", [0o775, 0o757])
 def test_one_that_others_could_replace_is_not_used(tmp_path: Path, mode: int) -> None:
@@ -98,6 +101,7 @@ def test_one_that_others_could_replace_is_not_used(tmp_path: Path, mode: int) ->
     assert f"others may write to {tmp_path / 'bin'}" in found
 
 
+@pytest.mark.requirement("security.launcher.found")
 @pytest.mark.usefixtures("only_path")
 def test_one_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path)

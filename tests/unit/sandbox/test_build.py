@@ -176,7 +176,7 @@ def test_a_tmpdir_that_is_not_there_is_ignored(value: str | None) -> None:
     assert resolve(context(ROOT, TMPDIR), facts).writable == ()
 
 
-@pytest.mark.requirement("sandbox.tmpdir")
+@pytest.mark.requirement("sandbox.tmpdir", "security.sandbox.tmpdir")
 def test_a_tmpdir_must_not_hand_out_what_no_entry_names() -> None:
     disk = FakeDisk({WS: None, "/home/me/tmp": None, "/link": "->/srv"})
 
@@ -204,7 +204,7 @@ def test_a_wide_tmpdir_does_no_harm_where_it_adds_nothing() -> None:
         resolve(context(reading), facts)
 
 
-@pytest.mark.requirement("sandbox.tmpdir")
+@pytest.mark.requirement("sandbox.tmpdir", "security.sandbox.tmpdir")
 def test_a_tmpdir_is_where_temporary_files_are_or_in_a_workspace() -> None:
     disk = FakeDisk(
         {
@@ -236,7 +236,7 @@ def test_a_tmpdir_is_where_temporary_files_are_or_in_a_workspace() -> None:
             writable(far, own)
 
 
-@pytest.mark.requirement("sandbox.tmpdir")
+@pytest.mark.requirement("sandbox.tmpdir", "security.sandbox.tmpdir")
 def test_a_tmpdir_opens_nothing_that_the_profile_keeps() -> None:
     disk = FakeDisk(
         {f"{WS}/.git/hooks": None, f"{WS}/law/book": None, f"{WS}/secrets/key": None, "/tmp": None}
@@ -648,6 +648,7 @@ def test_a_matching_link_that_leads_to_a_directory_by_then_denies_nothing() -> N
 # -- sockets
 
 
+@pytest.mark.requirement("security.sandbox.engines")
 def test_sockets_of_engines_are_hidden_once_anyone_can_connect() -> None:
     disk = {"/run/docker.sock": "x", "/var/run": "->/run", WS: None}
     assert policy_for(disk, ROOT, network="enabled").denied == ("/run/docker.sock",)
@@ -710,6 +711,7 @@ def test_as_many_entries_as_there_may_be_take_no_time_to_plan() -> None:
 # -- the rules of a project
 
 
+@pytest.mark.requirement("security.sandbox.project-rules")
 @pytest.mark.parametrize(
     ("there", "access"),
     [({f"{WS}/.holdfast/rules/a.rules": "x"}, "read"), ({}, "write"), ({".": None}, "write")],

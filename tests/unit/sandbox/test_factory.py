@@ -101,6 +101,7 @@ async def test_a_profile_that_isolates_nothing_needs_no_sandbox(
     assert await sandboxes.get(context(profile), cwd="/", env={}) is None
 
 
+@pytest.mark.requirement("security.sandbox.probed", "security.launcher.found")
 async def test_what_can_be_enforced_is_tried_out_once(
     sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,8 +113,9 @@ async def test_what_can_be_enforced_is_tried_out_once(
     assert first.isolation is IsolationLevel.FULL
 
 
+@pytest.mark.requirement("security.sandbox.probed", "security.sandbox.whole")
 async def test_without_a_launcher_a_profile_is_refused(
-    monkeypatch: pytest.MonkeyPatch, ws: Path
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ws: Path
 ) -> None:
     monkeypatch.setattr(launcher_module, "_FIXED_PATHS", ())
     sandboxes = Sandboxes(environ={"PATH": ""})
@@ -122,6 +124,7 @@ async def test_without_a_launcher_a_profile_is_refused(
         await sandboxes.get(managed(writable(ws)), cwd="/", env={})
 
     assert os.listdir(ws) == []
+    assert "no sandbox can be enforced here: bubblewrap is not install" in caplog.text
 
 
 async def test_a_rule_that_cannot_be_kept_is_told(sandboxes: Sandboxes, ws: Path) -> None:
@@ -246,6 +249,7 @@ async def test_a_summary_names_the_sandbox_and_what_it_enforces(processes: Proce
     await closed(process)
 
 
+@pytest.mark.requirement("security.sandbox.network-reported")
 async def test_a_network_attempt_is_in_the_verdict(processes: ProcessRegistry) -> None:
     script = "import socket; socket.socket()"
     params = program("/usr/bin/env", "python3", "-c", script, sandbox=managed())
@@ -562,7 +566,7 @@ async def test_a_name_is_looked_for_where_it_can_be_seen(
 # -- a moment without descriptors
 
 
-@pytest.mark.requirement("process.no-descriptors")
+@pytest.mark.requirement("process.no-descriptors", "security.others.descriptors")
 async def test_a_start_without_descriptors_says_so_and_the_next_one_works(ws: Path) -> None:
     profile = managed(ROOT, FileEntry(path=GlobPath(pattern=f"{ws}/*.key"), access="deny"))
     params = StartParams(
@@ -633,6 +637,7 @@ async def test_a_folder_that_is_not_there_inside_is_not_replaced_by_another(
         await start(processes, shell("pwd", cwd=str(ws), sandbox=sandbox))
 
 
+@pytest.mark.requirement("security.sandbox.first-process")
 async def test_nobody_inside_gets_at_the_first_process(processes: ProcessRegistry) -> None:
     script = (
         "for name in mem environ maps; do (exec 3</proc/1/$name) && echo opened; done;"

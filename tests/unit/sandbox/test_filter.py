@@ -131,6 +131,7 @@ def test_whoever_wants_to_know_is_told_of_attempts_to_reach_the_network(machine:
     assert filter_program("open", machine, notifies=True) == filter_program("open", machine)
 
 
+@pytest.mark.requirement("security.shell.terminal")
 @pytest.mark.parametrize(("kind", "machine"), BOTH)
 def test_nobody_types_into_a_terminal_whatever_the_upper_half_says(
     kind: FilterKind, machine: str
@@ -141,6 +142,7 @@ def test_nobody_types_into_a_terminal_whatever_the_upper_half_says(
     assert call(kind, machine, "ioctl", 0, 0x5413) == ALLOW
 
 
+@pytest.mark.requirement("security.sandbox.pairs")
 @pytest.mark.parametrize("machine", ARCHES)
 @pytest.mark.parametrize("name", ["socket", "socketpair"])
 def test_without_network_only_connected_sockets_of_the_machine_are_made(
@@ -156,6 +158,7 @@ def test_without_network_only_connected_sockets_of_the_machine_are_made(
     assert call("restricted", machine, name, inet, 1) == EPERM
 
 
+@pytest.mark.requirement("security.sandbox.families")
 @pytest.mark.parametrize("machine", ARCHES)
 @pytest.mark.parametrize("name", ["socket", "socketpair"])
 def test_with_the_network_only_its_own_kinds_of_sockets_are_made(machine: str, name: str) -> None:

@@ -31,6 +31,7 @@ def test_each_gap_is_named_only_where_it_applies() -> None:
     assert about(policy_gaps(open_network, SCOPING_ABI)) == ["network"]
 
 
+@pytest.mark.requirement("security.sandbox.old-kernels")
 @pytest.mark.parametrize(
     ("abi", "root", "count"), [(OLDEST_ABI, False, 0), (0, False, 1), (OLDEST_ABI, True, 1)]
 )

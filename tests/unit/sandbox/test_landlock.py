@@ -27,6 +27,7 @@ POLICY = Policy(
 )
 
 
+@pytest.mark.requirement("security.sandbox.fifos")
 def test_only_what_may_be_written_can_be_opened_for_writing() -> None:
     made = ruleset(POLICY, 7)
 
@@ -63,6 +64,7 @@ def test_a_root_directory_that_is_private_can_be_written_to() -> None:
     assert dict(made.rules) == {"/": WRITE | MOVE, "/dev": WRITE | MOVE, "/proc": WRITE}
 
 
+@pytest.mark.requirement("security.sandbox.old-kernels")
 @pytest.mark.parametrize("abi", [0, 1])
 def test_a_kernel_that_is_too_old_is_told_nothing(abi: int) -> None:
     assert ruleset(POLICY, abi) is None

@@ -140,6 +140,7 @@ async def test_a_command_finds_its_environment_and_no_descriptor_more() -> None:
     assert fds.split() == ["0", "1", "2", "3"]  # the last one it reads the folder with
 
 
+@pytest.mark.requirement("security.launcher.data")
 async def test_libraries_of_the_command_do_not_get_into_the_launcher() -> None:
     # With this in its own environment the launcher would complain, or worse.
     status, said = await run("/bin/sh", "-c", "exit 0", env={"LD_PRELOAD": "/nonexistent.so"})
@@ -158,6 +159,7 @@ async def test_variables_with_strange_names_are_what_they_are_without_a_sandbox(
     )
 
 
+@pytest.mark.requirement("security.launcher.data")
 async def test_a_variable_cannot_become_an_option_of_the_launcher() -> None:
     before = owned_pids()
 

@@ -202,6 +202,7 @@ def marks_are_kept(folder: Path) -> bool:
     return True
 
 
+@pytest.mark.requirement("security.sandbox.places")
 def test_a_place_that_a_killed_server_left_is_removed_after_its_next_use(tmp_path: Path) -> None:
     killed, next_one = MountPoints(), MountPoints()
     make(killed, tmp_path / ".git")

@@ -129,6 +129,7 @@ def test_parents_come_first_and_nothing_is_mounted_twice(
         assert not any(earlier.startswith(path + "/") for earlier in paths[:index])
 
 
+@pytest.mark.requirement("security.sandbox.renames")
 @pytest.mark.slow
 @given(_disks, _roots, st.lists(_entries, max_size=6).map(tuple))
 def test_what_is_protected_cannot_be_moved_out_of_the_way(

@@ -46,6 +46,7 @@ def test_no_entry_makes_it_writable() -> None:
         assert made.access(f"{VENV}/bin/python") == "read"
 
 
+@pytest.mark.requirement("security.own.workspace")
 def test_a_workspace_in_an_installation_is_writable_outside_of_its_libraries() -> None:
     own = [OwnPath("/usr", "code", below="named"), OwnPath("/usr/lib", "code")]
     files: dict[str, str | None] = {"/usr/src/app/x": "x", "/usr/lib/app/x": "x"}
@@ -93,6 +94,7 @@ def test_the_directory_of_a_link_is_kept_too() -> None:
     assert made.access(f"{WS}/x") == "write"
 
 
+@pytest.mark.requirement("security.own.links")
 @pytest.mark.parametrize("why", ["code", "settings"])
 def test_a_link_in_the_workspace_itself_is_refused(why: str) -> None:
     link = OwnPath("/opt", why, links=(VENV,))  # type: ignore[arg-type]  # one of two words
@@ -108,6 +110,7 @@ def test_a_link_that_the_user_cannot_replace_is_no_matter() -> None:
     assert made.access("/opt/me") == "read"
 
 
+@pytest.mark.requirement("security.own.settings")
 def test_a_missing_directory_is_made_where_a_command_could_make_it(tmp_path: Path) -> None:
     ws, other = tmp_path / "ws", tmp_path / "other"
     ws.mkdir()
@@ -125,6 +128,7 @@ def test_a_missing_directory_is_made_where_a_command_could_make_it(tmp_path: Pat
     assert not other.exists()
 
 
+@pytest.mark.requirement("security.own.settings")
 @pytest.mark.parametrize("there", ["gone/holdfast", "file/holdfast"])
 def test_a_directory_that_cannot_be_made_is_kept_missing(tmp_path: Path, there: str) -> None:
     """A mount that is not there yet, for example: its mount point is not ours to make."""

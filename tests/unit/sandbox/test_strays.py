@@ -28,6 +28,7 @@ def just_now() -> float:
     return time.time() - 5
 
 
+@pytest.mark.requirement("security.sandbox.strays")
 @pytest.mark.parametrize(
     "says", ["../outside", "/oldroot{}", "../../../../../../../../../../oldroot{}", "chain"]
 )
@@ -87,6 +88,7 @@ def test_it_is_found_by_a_link_that_is_older_than_the_start(work: Path) -> None:
     assert os.listdir(outside) == []
 
 
+@pytest.mark.requirement("security.sandbox.strays")
 def test_it_is_found_by_what_was_mounted(work: Path) -> None:
     led = [(f"{work}/sub", str(work.parent / "outside"))]
     remove_strays(plan(work), just_now(), led)
@@ -102,6 +104,7 @@ def test_what_was_mounted_tells_where_it_is() -> None:
     assert led_elsewhere(planned, inside, host) == [("/home/me/w/sub", "/home/me/out")]
 
 
+@pytest.mark.requirement("security.sandbox.strays")
 def test_nothing_else_is_removed(work: Path) -> None:
     outside = work.parent / "outside"
     (work / "swap").symlink_to(outside)

@@ -33,6 +33,7 @@ def pretend(environ: dict[str, str], trial: str) -> None:
     )
 
 
+@pytest.mark.requirement("security.sandbox.levels")
 def test_the_full_isolation_works_here() -> None:
     support = probe_support()
 
@@ -43,6 +44,18 @@ def test_the_full_isolation_works_here() -> None:
     assert any("root" in gap for gap in support.gaps) is (os.geteuid() == 0)
 
 
+@pytest.mark.requirement("security.sandbox.devices-gap")
+def test_devices_that_root_cannot_make_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.sandbox.bubblewrap.support.need_devices", lambda: True)
+    monkeypatch.setattr("holdfast.sandbox.bubblewrap.support.may_make_devices", lambda: False)
+
+    support = probe_support()
+
+    assert not support.own_devices
+    assert any("/dev/null and alike can be changed" in gap for gap in support.gaps)
+
+
+@pytest.mark.requirement("security.sandbox.levels")
 def test_without_a_launcher_there_is_no_isolation(bwrap: dict[str, str]) -> None:
     support = probe_support(bwrap)
 
@@ -51,6 +64,7 @@ def test_without_a_launcher_there_is_no_isolation(bwrap: dict[str, str]) -> None
     assert "install version 0.5 or newer" in support.problem
 
 
+@pytest.mark.requirement("security.sandbox.levels")
 def test_where_proc_cannot_be_mounted_it_stays_empty(bwrap: dict[str, str]) -> None:
     pretend(
         bwrap,
@@ -77,6 +91,7 @@ def test_where_nothing_works_it_is_told_why(bwrap: dict[str, str]) -> None:
     assert support.problem.startswith("bwrap: No permissions to create new namespace; ")
 
 
+@pytest.mark.requirement("security.sandbox.levels")
 def test_a_machine_without_known_calls_has_no_isolation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "vax")
 
@@ -151,6 +166,7 @@ print(*support.gaps, sep="|")
 """Climbs where something refuses a part of it, as the filter of a container may."""
 
 
+@pytest.mark.requirement("security.sandbox.old-kernels")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("refused", "found", "gap"),

@@ -333,15 +333,23 @@ def test_any_signed_token_is_taken_or_refused(
 # After a reload.
 
 
-@pytest.mark.requirement("auth.revoked")
-def test_a_credential_holds_as_long_as_its_secret_and_its_name(tmp_path: Path) -> None:
+@pytest.mark.requirement("auth.revoked", "security.jwt.open")
+def test_a_credential_holds_as_long_as_its_secret_and_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "secret"
     path.write_text(SECRET)
     options = AuthOptions(mode="signed-bearer-token", shared_secret_file=str(path))
     access = Access(lambda: made(make_check(options)))
-    credential = access(signed(exp=int(time.time()) + 1, sub="alice"))
+    header = signed(exp=int(time.time()) + 1, sub="alice")
+    credential = access(header)
     assert credential.principal == "jwt:alice"
     # Its token may expire: only the key that signed it counts.
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    with pytest.raises(Unauthorized, match="expired"):
+        access(header)
+    access.read()()
     assert access.admits(credential)
     path.write_text(OTHER)
     access.read()()

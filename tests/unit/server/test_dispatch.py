@@ -296,7 +296,7 @@ async def test_replies_come_in_the_order_of_completion(free: Desk) -> None:
     await free.transport.answer(1)
 
 
-@pytest.mark.requirement("dispatch.concurrent")
+@pytest.mark.requirement("dispatch.concurrent", "security.others.requests")
 async def test_no_more_run_at_once_than_the_limit_says(free: Desk) -> None:
     free.ask(*((n, "wait") for n in range(5)))
     await free.settled()
@@ -441,7 +441,7 @@ async def test_every_request_is_recorded_once_with_its_outcome() -> None:
 # -- turns
 
 
-@pytest.mark.requirement("dispatch.turns")
+@pytest.mark.requirement("dispatch.turns", "security.others.turns")
 async def test_who_asks_for_much_at_once_lets_others_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -509,6 +509,7 @@ async def test_what_was_left_for_later_goes_with_its_connection(
         assert desk.answered == [0]
 
 
+@pytest.mark.requirement("security.others.requests")
 async def test_a_client_with_too_many_bytes_waiting_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,5 +1,6 @@
 """Clients that a listener lets in, from the options of a server."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from holdfast.server.entrance import (
     make_entrance,
 )
 from holdfast.server.listen import parse_listen_url
+from holdfast.token_file import new_token
 
+PEM = Path(__file__).parents[1] / "http" / "localhost.pem"
 NO_AUTH = AuthOptions()
 LOOPBACK = "ws://127.0.0.1:0"
 NETWORK = "ws://0.0.0.0:0"
@@ -50,6 +53,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "token").exists()
 
 
+@pytest.mark.requirement("security.token-file.made", "security.token-file.refused")
 def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
     made = tmp_path / "made"
     assert entrance(token_file=str(made)).check is not None
@@ -66,6 +70,7 @@ def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
     assert "the token of `ci` has fewer than 16 letters" in refusal(token_file=str(short))
 
 
+@pytest.mark.requirement("security.token.needed")
 def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
     assert entrance().check is not None
     assert entrance(NETWORK).check is not None
@@ -86,6 +91,7 @@ def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
     assert entrance("unix:///x").warnings == ()
 
 
+@pytest.mark.requirement("security.token.made")
 def test_a_server_of_http_is_no_exception() -> None:
     made = make_entrance(
         EntranceOptions(makes_token=True), AuthOptions(), [parse_listen_url(HTTP, scheme="http")]
@@ -100,12 +106,45 @@ def test_tokens_in_the_clear_on_the_network_are_worth_a_warning() -> None:
     assert "in the clear" in warning
 
 
-def test_each_server_has_a_token_of_its_own() -> None:
-    check = entrance().check
-    assert check is not None
+@pytest.mark.requirement("security.token.made")
+def test_each_server_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens: list[str] = []
+
+    def noted() -> str:
+        tokens.append(new_token())
+        return tokens[-1]
+
+    monkeypatch.setattr("holdfast.server.entrance.new_token", noted)
+    first, second = entrance().check, entrance().check
+    assert [len(bytes.fromhex(token)) for token in tokens] == [32, 32]
+    assert first is not None
+    assert second is not None
+    first(f"Bearer {tokens[0]}")
+    second(f"Bearer {tokens[1]}")
+    for check, token in ((first, tokens[1]), (second, tokens[0])):
+        with pytest.raises(Unauthorized):
+            check(f"Bearer {token}")
+    check = first
     for header in (None, "Bearer x", "Basic x"):
         with pytest.raises(Unauthorized):
             check(header)
+
+
+@pytest.mark.requirement("security.servers.options")
+def test_files_of_secrets_are_named_to_sandboxes(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of 32 letters, at the least")
+    for auth in (
+        AuthOptions(mode="capability-token", token_file=str(secret)),
+        AuthOptions(mode="signed-bearer-token", shared_secret_file=str(secret)),
+    ):
+        assert entrance(auth=auth).hidden.secrets == (str(secret),)
+    tokens = str(tmp_path / "tokens")
+    assert entrance(token_file=tokens).hidden.secrets == (tokens,)
+    key = tmp_path / "key.pem"
+    shutil.copy(PEM, key)
+    key.chmod(0o600)
+    assert entrance(tls_cert=str(PEM), tls_key=str(key)).hidden.secrets == (str(key),)
 
 
 def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -> None:
@@ -119,6 +158,7 @@ def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -
     assert entrance(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
 
 
+@pytest.mark.requirement("security.token-file.names")
 def test_names_of_tokens_are_principals(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.touch(0o600)

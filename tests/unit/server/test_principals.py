@@ -59,6 +59,7 @@ def sleeper(process_id: str) -> StartParams:
     )
 
 
+@pytest.mark.requirement("security.limits.principal")
 @limited(connections=1)
 async def test_connections_are_limited_by_principal(served: LimitedServer) -> None:
     async with await served.connect():
@@ -73,6 +74,7 @@ async def test_connections_are_limited_by_principal(served: LimitedServer) -> No
         pass
 
 
+@pytest.mark.requirement("security.limits.principal")
 @limited(sessions=1)
 async def test_a_session_counts_until_it_has_ended(served: LimitedServer) -> None:
     async with await served.connect(), await served.connect("alice"):
@@ -113,6 +115,7 @@ async def connections(served: LimitedServer, count: int) -> None:
             await asyncio.sleep(0.001)
 
 
+@pytest.mark.requirement("security.limits.principal")
 @limited(processes=2)
 async def test_processes_of_all_connections_count_together(served: LimitedServer) -> None:
     async with AsyncExitStack() as stack:
@@ -152,6 +155,7 @@ async def test_a_start_that_fails_or_is_given_up_frees_its_place(served: Limited
         await client.start(sleeper("p"))
 
 
+@pytest.mark.requirement("security.limits.principal")
 @limited(file_handles=2)
 async def test_open_files_count_together_and_end_with_their_connection(
     served: LimitedServer, tmp_path: Path
@@ -173,6 +177,7 @@ async def test_open_files_count_together_and_end_with_their_connection(
         assert served.server.state.principals["ci"].file_handles == 0
 
 
+@pytest.mark.requirement("security.limits.principal")
 @limited(requests=2)
 async def test_requests_in_flight_count_together(served: LimitedServer) -> None:
     async with await served.connect() as one, await served.connect("alice") as alice:
@@ -192,6 +197,7 @@ async def test_requests_in_flight_count_together(served: LimitedServer) -> None:
                 await asyncio.sleep(0.001)
 
 
+@pytest.mark.requirement("security.session.principal")
 async def test_only_its_own_principal_resumes_a_session(served: LimitedServer) -> None:
     client = await served.connect()
     session, target = client.session_id, Target.of(served.url, bearer_token="token-of-alice")

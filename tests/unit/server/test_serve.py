@@ -15,6 +15,7 @@ from holdfast.transports.base import Credential
 from tests.unit.descriptors import no_descriptors
 
 
+@pytest.mark.requirement("security.sandbox.probed")
 def test_a_look_at_the_machine_that_fails_does_not_end_a_server(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,7 +97,7 @@ def is_there(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-@pytest.mark.requirement("process.no-descriptors")
+@pytest.mark.requirement("process.no-descriptors", "security.others.descriptors")
 async def test_orphans_are_reaped_after_a_moment_without_descriptors(
     children: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

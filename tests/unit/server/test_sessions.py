@@ -339,6 +339,20 @@ async def test_a_session_is_kept_for_80_seconds() -> None:
         sessions.resume(session.id, Owner())
 
 
+@pytest.mark.requirement("security.session.silent")
+@pytest.mark.virtual_time
+async def test_the_session_of_a_silent_client_is_kept_for_300_seconds() -> None:
+    sessions = Sessions(ProcessRegistry)
+    session = sessions.open(Owner())
+    sessions.detach(session, silent=True)
+    await asyncio.sleep(299)
+    assert sessions.resume(session.id, Owner()) is session
+    sessions.detach(session, silent=True)
+    await asyncio.sleep(301)
+    with pytest.raises(InvalidRequest, match="unknown session id"):
+        sessions.resume(session.id, Owner())
+
+
 @pytest.mark.requirement("session.resume.resets-the-clock")
 async def test_a_session_that_was_resumed_does_not_end() -> None:
     sessions = Sessions(ProcessRegistry, expiry=0.01)

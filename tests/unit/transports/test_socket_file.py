@@ -14,6 +14,7 @@ from holdfast.transports.unix import bind_unix
 pytestmark = pytest.mark.both_loops
 
 
+@pytest.mark.requirement("security.unix-socket")
 async def test_a_socket_file_is_only_its_users_and_goes_with_the_server(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     async with Server() as server:

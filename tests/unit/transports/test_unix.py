@@ -33,6 +33,7 @@ async def test_messages_cross_a_unix_socket(path: str) -> None:
     server.close()
 
 
+@pytest.mark.requirement("security.unix-socket")
 async def test_only_the_owner_may_connect(path: str) -> None:
     before = os.umask(0)
     try:

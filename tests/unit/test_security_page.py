@@ -1,0 +1,157 @@
+"""
+docs/security.md: each sentence is backed by an id of the ledger, and its figures are the code's.
+
+A sentence that is new or reworded fails here. Read the tests of its id again, or find an id for
+it, and quote it as `page` in tests/requirements.toml; or list it there as an explanation.
+"""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from holdfast.approvals.dangerous import danger_of
+from holdfast.approvals.split import split_command
+from holdfast.approvals.split.budget import MAX_COMMANDS, MAX_DEPTH, MAX_SECONDS, MAX_TEXT
+from holdfast.approvals.split.wrappers import _MAX_OPTIONS
+from holdfast.filesystem import nowait, threads, watch
+from holdfast.filesystem.handle import MAX_FILE
+from holdfast.http.local import MAX_BODY
+from holdfast.process.io import input_budget, stdin
+from holdfast.process.start_threads import CALL_LIMIT, MAX_CALLS, MAX_THREADS
+from holdfast.protocol.secret_variables import COMMAND_SECRETS, HEADER_SECRETS
+from holdfast.server.auth import _DEFAULT_SKEW, _MIN_SECRET
+from holdfast.server.dispatch import MAX_WAITING_BYTES, TURN
+from holdfast.server.sessions import EXPIRY, SILENT_EXPIRY
+from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
+from holdfast.transports.tls import MAX_HANDSHAKES
+from holdfast.transports.websocket_listener import HEAD_TIMEOUT
+from scripts.checks.markdown import sentences
+from tests.unit.test_requirements import LEDGER, entries
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+REPORTS = {
+    "Tests and comparison",
+    "Where it does not work at once",
+    "Next to the worst client",
+    "Attacks on the server",
+    "Scripts that get through",
+}
+"""Headings above what was measured or found out once, and above what other tests compare."""
+
+
+@pytest.fixture(scope="module")
+def page() -> list[str]:
+    found = sentences(PAGE.read_text())
+    return [sentence for heading, sentence in found if heading not in REPORTS]
+
+
+@pytest.mark.requirement("security.page")
+def test_every_sentence_is_quoted_or_explains(page: list[str]) -> None:
+    ledger = tomllib.loads(LEDGER.read_text())
+    explained = ledger.pop("explanations")["security"]
+    quoted = {quote for _, entry in entries(ledger) for quote in entry.get("page", ())}
+    assert [sentence for sentence in page if sentence not in quoted.union(explained)] == []
+    assert [quote for quote in (*quoted, *explained) if quote not in page] == []
+    assert quoted.intersection(explained) == set()
+
+
+@pytest.mark.requirement(
+    "security.tls.handshakes",
+    "security.sandbox.recent",
+    "security.others.turns",
+    "security.others.files",
+    "security.others.starts",
+    "security.others.input",
+    "security.others.requests",
+    "security.others.watches",
+    "security.http.body",
+)
+def test_the_bounds_are_those_of_the_code(page: list[str]) -> None:
+    mebibyte, milliseconds = 1 << 20, 1000
+    for bound in (
+        f"the event loop | {TURN * milliseconds:.0f} ms for one connection at a time",
+        f"files that do not answer | {threads.SHARE} calls of a connection in progress, further"
+        f" ones wait; {threads.LIMIT} threads in all",
+        f"starts that do not answer | {MAX_CALLS} of a session in progress; each fails after"
+        f" {CALL_LIMIT:.0f} s; {MAX_THREADS} threads in all",
+        f"input that no process reads | {stdin.MAX_QUEUED_BYTES // mebibyte} MiB for a process,"
+        f" {input_budget.MAX_OWNER_BYTES // mebibyte} MiB for a session,"
+        f" {input_budget.MAX_TOTAL_BYTES // mebibyte} MiB in all;"
+        f" each session keeps {input_budget.SHARE_BYTES // mebibyte} MiB",
+        f"requests that wait | {DEFAULT_CONCURRENT_REQUESTS:,} of a connection, and"
+        f" {MAX_WAITING_BYTES // mebibyte} MiB;",
+        f"watches | one inotify instance in all; {watch.MAX_MISSING} paths and"
+        f" {watch.MAX_WATCHED:,} directories for a connection",
+        f"A client has {HEAD_TIMEOUT:.0f} s for the TLS handshake, and {HEAD_TIMEOUT:.0f} s for",
+        f"At most {MAX_HANDSHAKES} handshakes are in progress",
+        f"A session that lost its connection can be resumed for {EXPIRY:.0f} s by",
+        f"as in a debugger, is kept for {SILENT_EXPIRY:.0f} s.",
+        f"The secret has at least {_MIN_SECRET} bytes.",
+        f"`--ws-max-clock-skew-seconds` ({_DEFAULT_SKEW}) are added",
+        f"kernel's memory for {nowait._MOMENT * milliseconds:.0f} ms after that",
+        f"may have up to {MAX_FILE // mebibyte} MiB.",
+        f"may have up to {MAX_BODY // mebibyte} MiB.",
+        f"more than {MAX_TEXT // 1024} KiB, {MAX_COMMANDS:,} commands, {MAX_DEPTH} levels or"
+        f" {MAX_SECONDS} s of processor time",
+        f"more than {_MAX_OPTIONS} options of a wrapper",
+    ):
+        assert any(bound in sentence for sentence in page), bound
+
+
+@pytest.mark.requirement("env.reserved", "http.request.variables.secret")
+@pytest.mark.parametrize(
+    ("start", "variables"),
+    [
+        ("whatever the case of the letters: `CODEX", COMMAND_SECRETS),
+        ("Refused, whatever the case of the letters, are ", HEADER_SECRETS),
+    ],
+)
+def test_the_variables_are_those_of_the_code(
+    page: list[str], start: str, variables: frozenset[str]
+) -> None:
+    (sentence,) = [one for one in page if one.startswith(start)]
+    assert set(sentence.split("`")[1::2]) == variables
+
+
+WRAPPED = {
+    "repeat": "repeat 2 rm -f x",
+    "chroot": "chroot /d rm -f x",
+    "gosu": "gosu user rm -f x",
+    "runuser": "runuser -u user -- rm -f x",
+    "setuidgid": "setuidgid user rm -f x",
+    "sg": "sg group 'rm -f x'",
+    "su": "su -c 'rm -f x'",
+    "su-exec": "su-exec user rm -f x",
+    "chrt": "chrt 1 rm -f x",
+    "flock": "flock /f rm -f x",
+    "script": "script -c 'rm -f x'",
+    "taskset": "taskset 1 rm -f x",
+    "timeout": "timeout 1 rm -f x",
+    "compgen -C": "compgen -C 'rm -f x'",
+    "find -exec": "find . -exec rm -f x ';'",
+    "mapfile -C": "mapfile -C 'rm -f x'",
+    "split --filter": "split --filter='rm -f x'",
+}
+"""Scripts that run `rm -f x` by a wrapper; by default it is the wrapper and these words."""
+
+WRAPPERS = (
+    "of the shell: ",
+    "users and roots: ",
+    "surroundings: ",
+    "tracers and loaders: ",
+    "those that call others: ",
+)
+
+
+@pytest.mark.requirement("approvals.evasions.noticed")
+def test_wrappers_are_looked_through(page: list[str]) -> None:
+    listed = [one for one in page if one.startswith(WRAPPERS)]
+    assert len(listed) == len(WRAPPERS)
+    names = [name for one in listed for name in one.split("`")[1::2]]
+    scripts = [WRAPPED.get(name, f"{name} rm -f x") for name in names]
+    scripts.append("/lib64/ld-linux-x86-64.so.2 /bin/rm -f x")  # the dynamic loader
+    for script in scripts:
+        split = split_command(["bash", "-c", script])
+        assert any(map(danger_of, split.literals)), script
