@@ -1,6 +1,9 @@
 """Breaking out by a rule: each program here writes outside, and only a trusted one may."""
 
+import importlib.util
 import os
+import pprint
+import py_compile
 import shutil
 import stat
 import subprocess
@@ -74,6 +77,19 @@ class Place:
         (self.workspace / "modules" / "sitecustomize.py").write_text(evil)
         self.program(self.programs / "tool", f"#!{sys.executable}\n")
 
+    def load_bytecode(self) -> None:
+        """A trusted Python program finds the bytecode of its modules in the workspace."""
+        source = self.workspace / "evil.py"
+        source.write_text(f"open({str(self.escaped)!r}, 'w')\n")
+        # Of a module of the standard library, whose source is never looked at.
+        wanted = importlib.util.cache_from_source(pprint.__file__).replace("/__pycache__", "")
+        py_compile.compile(
+            str(source),
+            cfile=f"{self.workspace}/bytecode{wanted}",
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        self.program(self.programs / "tool", f"#!{sys.executable}\nimport pprint\n")
+
     def interpret(self) -> None:
         """A trusted script has an interpreter in the workspace."""
         self.program(self.programs / "tool", f"#!{self.program(self.workspace / 'any')}\n")
@@ -114,6 +130,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("HOME", str(made.workspace))
     monkeypatch.setenv("BASH_ENV", str(made.workspace / "bash-env"))
     monkeypatch.setenv("PYTHONPATH", "modules")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(made.workspace / "bytecode"))
     # The base directory of all tests is below it.
     monkeypatch.delenv("TMPDIR", raising=False)
     return made
@@ -189,6 +206,7 @@ async def test_a_program_of_the_workspace_stays_inside(
         Place.link_twice,
         Place.link_hard,
         Place.load_modules,
+        Place.load_bytecode,
         Place.interpret,
         Place.interpret_twice,
         Place.find_interpreter,

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import re
 import resource
 import select
 import shutil
@@ -495,6 +496,23 @@ def test_a_terminal_is_asked(shell: Shell, rules: str, tmp_path: Path, answer: s
     assert (tmp_path / "made").exists() == (answer == "y")
 
 
+def test_one_question_at_a_time_is_open_on_a_terminal(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    numbers = range(6)
+    calls = " ".join(f"{shell.path} -c 'touch made{number}' &" for number in numbers)
+    with terminal("/bin/sh", "-c", f"cd {tmp_path} && {{ {calls} wait; }}", env=env) as screen:
+        for _ in numbers:
+            # The answer is for the question above it, whichever of them is asked next.
+            question = screen.expect("[c]ancel the call: ", limit=LIMIT * 4)
+            assert question.count("Run this command") == 1
+            (asked,) = set(re.findall(r"made(\d)", question))
+            screen.type("y\n" if int(asked) % 2 else "n\n")
+        assert screen.wait() == 0
+    assert sorted(tmp_path.glob("made*")) == [tmp_path / f"made{number}" for number in (1, 3, 5)]
+
+
 def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
     shell: Shell, rules: str, tmp_path: Path
 ) -> None:
@@ -571,6 +589,7 @@ def test_a_rule_lets_only_a_real_program_out(shell: Shell, tmp_path: Path) -> No
         ("HOLDFAST_SH_LIMIT_WALL_TIME", "nan", b"HOLDFAST_SH_LIMIT_\xe2\x80\xa6: limit wall_time"),
         ("HOLDFAST_SH_LIMIT_OUTPUT", "10", b"the limit `output` cannot be kept"),
         ("HOLDFAST_SH_SHELL", "bash", b"shell: `bash` must be a full path"),
+        ("HOLDFAST_SH_SHELL", "LINK", b"/bash` is holdfast-sh itself"),
         ("HOLDFAST_SH_SHELL", "/no/such", b"/no/such: No such file or directory"),
         ("HOLDFAST_SH_SANDBOX", "./mine.toml", b"sandbox: `./mine.toml` must be a full path"),
         ("HOLDFAST_SH_CONFIG", "sh.toml", b"HOLDFAST_SH_CONFIG: `sh.toml` must be a full path"),
@@ -588,6 +607,9 @@ def test_a_setting_that_makes_no_sense_runs_nothing(
     if value == "FIFO":  # whose writer the server must not wait for
         value = str(tmp_path / "fifo")
         os.mkfifo(value)
+    if value == "LINK":  # in `PATH`, as some agents need it
+        value = str(tmp_path / "bash")
+        os.symlink(shell.path, value)
     done = shell.run("-c", "echo ran", cwd=tmp_path, env={name: value})
     assert done.returncode in (126, 127)
     assert done.stdout == b""

@@ -200,6 +200,25 @@ async def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
         writer.close()
 
 
+async def test_clients_without_a_token_keep_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest of those that send no head is given up, and a refused one is not kept."""
+    monkeypatch.setattr("holdfast.mcp_server.http_protocol._MOST_HEADS", 2)
+    async with serving("http", HANDSHAKE, tmp_path, tokens=["one"]) as served, asyncio.timeout(20):
+        slow = [await connected(served) for _ in range(4)]
+        for reader, _ in slow[:2]:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert (await answered(served, {"Authorization": "Bearer one"}))[0] == 200
+        reader, writer = slow[3]
+        writer.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"401"
+        await reader.read()
+        for _, writer in slow:
+            writer.close()
+
+
 @pytest.mark.parametrize(
     ("limit", "sent"),
     [

@@ -161,12 +161,11 @@ async def _folder(environment: Environment, cwd: str | None) -> PathUri:
 
 
 async def _home(environment: Environment) -> PathUri:
-    if not environment.is_remote:
-        return home_here()
-    home = (await environment.info()).user_home_dir
+    home: PathUri | str | None
+    home = (await environment.info()).user_home_dir if environment.is_remote else home_here()
     if home is None:
         raise InvalidPathUri("the home of the environment is not known")
-    return PathUri.parse(home)
+    return home if isinstance(home, PathUri) else PathUri.parse(home)
 
 
 async def _run(

@@ -329,15 +329,23 @@ class TerminalApprover:
 
     required_human_approval = True
 
-    def __init__(self, source: TextIO | None = None, target: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        source: TextIO | None = None,
+        target: TextIO | None = None,
+        *,
+        turn: asyncio.Lock | None = None,
+    ) -> None:
         """
         Args:
             source: Answers are lines of it; standard input unless given.
             target: Questions are written there; standard error unless given.
+            turn: Held while a question is open; shared by all approvers of one terminal, since
+                a person could otherwise not say which question an answer is for.
         """
         self._source = source
         self._target = target
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock() if turn is None else turn
 
     async def ask(self, question: Question) -> Decision:
         """Show a question and return what the person decides; the end of input declines."""

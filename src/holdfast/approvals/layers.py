@@ -58,12 +58,13 @@ def load_rules(
             missing.
         trust_project: Whether rules of the project may loosen anything. Commands in the
             workspace can write these files, so without it only its prompt and forbidden
-            rules count, and neither `host_executable` nor allow rules do.
+            rules count, and neither `host_executable` nor allow rules do. Links out of the
+            project are not followed then.
 
     Raises:
         InvalidConfig: The requirements cannot be used, so a prohibition might be missing.
     """
-    files, broken = _find(home, project, explicit)
+    files, broken = _find(home, project, explicit, trust_project=trust_project)
     for path in (*explicit, *(() if home is None else (home / "rules",))):
         keep_unchanged(path)
     sets = [] if built_in is None else [built_in]
@@ -92,7 +93,11 @@ def find_rules_files(
 
 
 def _find(
-    home: Path | None, project: Path | None, explicit: Sequence[str | Path]
+    home: Path | None,
+    project: Path | None,
+    explicit: Sequence[str | Path],
+    *,
+    trust_project: bool = False,
 ) -> tuple[list[RulesFile], list[BrokenFile]]:
     """Return the files to load, and the directories and files that cannot be used."""
     files: list[RulesFile] = []
@@ -113,7 +118,10 @@ def _find(
             reason = system_text(error)
             broken.append(BrokenFile(path=str(directory), error=reason, layer=layer, unread=True))
             continue
-        files += (RulesFile(str(directory / name), layer) for name in names[:MAX_FILES])
+        within = None
+        if layer is RulesLayer.PROJECT and not trust_project:
+            within = os.path.realpath(base)
+        files += (RulesFile(str(directory / name), layer, within) for name in names[:MAX_FILES])
         broken += _too_many(directory, names[MAX_FILES:], layer)
     files += (RulesFile(str(path), RulesLayer.EXPLICIT) for path in explicit)
     return files, broken

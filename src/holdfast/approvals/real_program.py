@@ -24,9 +24,11 @@ __all__ = ["RealProgram", "StaysInside", "real_program"]
 
 # Variables that make a program or an interpreter load other files, possibly of the workspace.
 _LOADING = (
-    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "BASH_ENV", "ENV"),
-    *("PYTHONPATH", "PYTHONHOME", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT"),
-    *("NODE_PATH", "NODE_OPTIONS"),
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GCONV_PATH", "BASH_ENV", "ENV", "ZDOTDIR"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX", "PYTHONSTARTUP"),
+    *("PERL5LIB", "PERLLIB", "PERL5OPT", "RUBYLIB", "RUBYOPT", "BUNDLE_GEMFILE"),
+    *("NODE_PATH", "NODE_OPTIONS", "LUA_INIT", "LUA_PATH", "LUA_CPATH", "DOTNET_STARTUP_HOOKS"),
+    *("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "PHPRC", "PHP_INI_SCAN_DIR"),
 )
 
 # Bytes in which the kernel looks for a `#!` line (BINPRM_BUF_SIZE), and levels of scripts.

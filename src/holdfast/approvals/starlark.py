@@ -87,6 +87,8 @@ class RulesFile:
     path: str
     """The path as the user gave it, for errors."""
     layer: RulesLayer = RulesLayer.EXPLICIT
+    within: str | None = None
+    """The real path of the directory that the file has to be in; None for any."""
 
 
 class _PrefixCall(msgspec.Struct, tag_field="call", tag="prefix_rule", frozen=True):
@@ -137,7 +139,7 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
     Returns:
         One entry per file, in the same order: its rules, or what is wrong with it.
     """
-    texts = [read_rules_text(file.path) for file in files]
+    texts = [read_rules_text(file.path, within=file.within) for file in files]
     readable = [
         (file.path, text)
         for file, text in zip(files, texts, strict=True)
@@ -168,8 +170,15 @@ def load_files(files: Sequence[RulesFile]) -> list[RuleSet | BrokenFile]:
     return loaded
 
 
-def read_rules_text(path: str) -> str | UnusableFile:
-    """Return the text of a file. Never waits: a FIFO or a device is refused."""
+def read_rules_text(path: str, *, within: str | None = None) -> str | UnusableFile:
+    """
+    Return the text of a file. Never waits: a FIFO or a device is refused.
+
+    Args:
+        path: The file.
+        within: The real path of the directory that it has to be in. A command that may not read
+            a file could put a link to it here, and errors quote what they do not understand.
+    """
     try:
         # O_NONBLOCK, so that opening a FIFO does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -178,6 +187,10 @@ def read_rules_text(path: str) -> str | UnusableFile:
     except ValueError:
         return UnusableFile("the path contains a NUL character", unread=True)
     try:
+        # Of the open file: a link may lead elsewhere a moment later.
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+        if within is not None and not real.startswith(f"{within.rstrip('/')}/"):
+            return UnusableFile("it is a link out of the project", unread=True)
         mode = os.fstat(descriptor).st_mode
         # A directory passes: reading it gives the system's own error.
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):

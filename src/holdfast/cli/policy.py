@@ -15,6 +15,7 @@ from holdfast.approvals.policies import UNTRUSTED, parse_policy
 from holdfast.approvals.real_program import StaysInside
 from holdfast.approvals.requirements import REQUIREMENTS_FILE
 from holdfast.approvals.rules import BrokenFile, RuleMatch, RuleSet, strictest
+from holdfast.approvals.shown_text import shown_lines, visible
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.sandbox import (
     ProfileContext,
@@ -87,7 +88,11 @@ def explain(options: argparse.Namespace) -> int:
         print(json.dumps(explanation_json(request, judgement), ensure_ascii=False, indent=2))
         return 0
     for name, text in explanation(request, judgement):
-        print(f"{name + ':':15}{text}")
+        # Rules of a project, and commands, may be written by an agent.
+        first, *more = shown_lines(text)
+        print(f"{name + ':':15}{first}")
+        for line in more:
+            print(f"{'':15}{line}")
     return 0
 
 
@@ -107,7 +112,7 @@ def _rules(files: Sequence[str]) -> RuleSet:
 def _refusal(broken: BrokenFile) -> str:
     """Return the error of a file in the words and layout of Codex."""
     verb = "read" if broken.unread else "parse"
-    cause = "\n".join(f"    {line}" for line in broken.error.split("\n"))
+    cause = "\n".join(f"    {visible(line)}" for line in broken.error.split("\n"))
     return f"Error: failed to {verb} policy at {broken.path}\n\nCaused by:\n{cause}"
 
 

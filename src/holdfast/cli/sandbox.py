@@ -68,16 +68,15 @@ def _policy(options: argparse.Namespace, cwd: str) -> Policy:
     Raises:
         InvalidParams: There is no such profile, or it is invalid.
     """
-    home = home_here()
     name: str = options.profile
-    place = ProfileContext(folder=PathUri.from_path(cwd), home=home)
+    place = ProfileContext(folder=PathUri.from_path(cwd), home=home_here())
     context = resolve_sandbox(also_writing(name, options.sandbox_write), place)
     if context is None:
         return Policy()
     facts = PolicyInputs(
         cwd=cwd,
         tmpdir=os.environ.get("TMPDIR"),
-        home=home.native,
+        home=os.path.expanduser("~"),
         uid=os.getuid(),
         reachable=reachable(os.environ),
         own=own_paths(os.environ).paths,

@@ -5,6 +5,7 @@ The server reads the terminal only while a question is open. When the caller has
 reading at once, since the next keys are for the shell of the person.
 """
 
+import asyncio
 import os
 import select
 import threading
@@ -73,9 +74,14 @@ class _TypedLines:
 
 
 @contextmanager
-def approver_on(pid: int, number: int) -> Iterator[TerminalApprover]:
+def approver_on(pid: int, number: int, turn: asyncio.Lock) -> Iterator[TerminalApprover]:
     """
     Yield an approver that asks on a terminal, given by a descriptor of another process.
+
+    Args:
+        pid: The process.
+        number: Its descriptor.
+        turn: Held while a question is open on this terminal.
 
     Raises:
         OSError: The terminal cannot be opened.
@@ -86,6 +92,6 @@ def approver_on(pid: int, number: int) -> Iterator[TerminalApprover]:
         with open(
             os.open(path, _FLAGS), "w", encoding="utf-8", errors="backslashreplace"
         ) as target:
-            yield TerminalApprover(cast("TextIO", lines), target)
+            yield TerminalApprover(cast("TextIO", lines), target, turn=turn)
     finally:
         lines.close()

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from holdfast.approvals import (
     UNTRUSTED,
@@ -52,6 +53,8 @@ class Judge:
 
     def __init__(self) -> None:
         self._rules: dict[tuple[object, ...], RuleSet] = {}
+        # By the devices of terminals, on each of which one question is open at a time.
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def admit(
         self, caller: Caller, settings: ShellSettings, sandbox: SandboxContext | None
@@ -101,7 +104,8 @@ class Judge:
                     raise LineRefused(_NO_PERSON)
                 if judgement.ruling is Ruling.PROMPT:
                     raise LineRefused(_NOBODY)
-            return await _asked(caller, request, Approvals(policy=policy, rules=rules))
+            turn = self._turns.setdefault(caller.terminal_device, asyncio.Lock())
+            return await _asked(caller, request, Approvals(policy=policy, rules=rules), turn)
         except CommandRefused as error:
             raise LineRefused(str(error)) from error
         except CallCancelled as error:
@@ -134,12 +138,14 @@ def _version(path: str) -> tuple[str, int, int, int]:
     return path, about.st_mtime_ns, about.st_size, about.st_ino
 
 
-async def _asked(caller: Caller, request: CommandRequest, approvals: Approvals) -> Clearance:
+async def _asked(
+    caller: Caller, request: CommandRequest, approvals: Approvals, turn: asyncio.Lock
+) -> Clearance:
     """Run the approval flow, with the caller's terminal for questions."""
     with ExitStack() as stack:
         approver = None
         if caller.terminal is not None:
-            approver = stack.enter_context(approver_on(caller.pid, caller.terminal))
+            approver = stack.enter_context(approver_on(caller.pid, caller.terminal, turn))
         flow = ApprovalFlow(
             Approvals(
                 policy=approvals.policy,

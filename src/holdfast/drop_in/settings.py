@@ -156,6 +156,9 @@ def _checked(
     for name, value in (("shell", settings.shell), *([("sandbox", settings.sandbox)] * is_file)):
         if not os.path.isabs(value):
             raise InvalidSettings(f"{name}: `{value}` must be a full path")
+    # It would execute itself for ever. Links to it are called `bash`, as in `PATH` for Gemini CLI.
+    if os.path.basename(os.path.realpath(settings.shell)) == "holdfast-sh":
+        raise InvalidSettings(f"shell: `{settings.shell}` is holdfast-sh itself: name another one")
     workspace = settings.workspace
     if workspace is not None and not (os.path.isabs(workspace) and os.path.isdir(workspace)):
         raise InvalidSettings(f"workspace: `{workspace}` must be the full path of a directory")

@@ -259,9 +259,10 @@ def _special(text: str) -> SpecialPath:
     raise InvalidParams(f"unknown special path `{text}`, expected one of {known}")
 
 
-def home_here() -> PathUri:
-    """Return the user's home on this machine."""
-    return PathUri.from_path(os.path.expanduser("~"))
+def home_here() -> PathUri | None:
+    """Return the user's home on this machine, if it is known: a container may have none."""
+    home = os.path.expanduser("~")
+    return PathUri.from_path(home) if os.path.isabs(home) else None
 
 
 def _home(context: ProfileContext) -> str:

@@ -148,6 +148,8 @@ class _Gate:
                     address=":".join(map(str, scope.get("client") or ())),
                 )
             )
+            # Whoever is not let in must not keep the place of a client that is.
+            refusal.headers["Connection"] = "close"
             await refusal(scope, receive, send)
             return
         key = self._key(credential, headers)

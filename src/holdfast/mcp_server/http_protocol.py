@@ -17,9 +17,19 @@ __all__ = ["BoundedHeads"]
 # Seconds for a head, from the connection or from the first byte of a later request.
 _HEAD_TIME: Final = 10.0
 
+# Connections without a complete head, at most: a quarter of all that the server takes.
+_MOST_HEADS: Final = 1_024
+
+# Those connections, the oldest first. One in earnest sends its head at once.
+_incomplete: "dict[BoundedHeads, None]" = {}
+
 
 class BoundedHeads(HttpToolsProtocol):
-    """The protocol of one connection; ends it if a head is too slow or too large."""
+    """
+    The protocol of one connection; ends it if a head is too slow or too large.
+
+    If too many clients are slow, it ends the one that has waited for longest.
+    """
 
     # Runs while the head of a request is not complete.
     _waiting: asyncio.TimerHandle | None = None
@@ -53,8 +63,14 @@ class BoundedHeads(HttpToolsProtocol):
     def _await_head(self) -> None:
         self._head = 0
         self._waiting = self.loop.call_later(_HEAD_TIME, self.transport.abort)
+        _incomplete[self] = None
+        if len(_incomplete) > _MOST_HEADS:
+            oldest = next(iter(_incomplete))
+            oldest._stop_waiting()  # noqa: SLF001 - of this class
+            oldest.transport.abort()
 
     def _stop_waiting(self) -> None:
+        _incomplete.pop(self, None)
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None

@@ -81,6 +81,30 @@ def test_a_project_can_only_restrict_unless_it_is_trusted(home: Path, project: P
     assert rulings(trusted, "/bin/rm") == []
 
 
+@pytest.mark.requirement("rules.layers")
+def test_a_project_cannot_have_other_files_read(home: Path, project: Path) -> None:
+    # What a command may not read itself, an error would quote.
+    secret = home / "token"
+    secret.write_text("mytoken\n")
+    folder = project / ".holdfast/rules"
+    (folder / "a.rules").symlink_to(secret)
+    (folder / "b.rules").symlink_to("../b")
+    (project / ".holdfast/b").write_text("prefix_rule(['rm'], 'forbidden')")
+    rules = load_rules(project=project)
+    assert [broken.summary for broken in rules.broken] == [
+        f"{folder}/a.rules: it is a link out of the project"
+    ]
+    assert rulings(rules, "rm") == ["forbidden"]
+    # All of them, if the directory itself is such a link.
+    folder.rename(project / "rules")
+    folder.symlink_to(home)
+    (home / "token").rename(home / "c.rules")
+    (broken,) = load_rules(project=project).broken
+    assert broken.summary == f"{folder}/c.rules: it is a link out of the project"
+    (trusted,) = load_rules(project=project, trust_project=True).broken
+    assert "mytoken" in trusted.summary
+
+
 def test_a_host_executable_of_a_higher_layer_replaces_the_one_below(
     home: Path, tmp_path: Path
 ) -> None:

@@ -57,6 +57,25 @@ def test_the_same_as_json(rules: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert found["sandbox"] == "none is configured"
 
 
+@pytest.mark.requirement("approvals.explain")
+def test_nothing_in_rules_or_commands_changes_what_is_shown(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules.write_text(
+        "prefix_rule(['rm'], 'forbidden', justification='no\\u001b[2J\\ndecision:      allow')\n"
+    )
+    text = explained(capsys, "-r", str(rules), "rm \x1b[8m\u202e")
+    assert "decision:      forbidden" in text.splitlines()
+    # A line of a text is never the first on its own.
+    assert "decision:      allow" not in text.splitlines()
+    assert not {"\x1b", "\u202e"} & set(text)
+    rules.write_text("prefix_rule(\x1b[2J)\n")
+    assert main(["policy", "check", "-r", str(rules), "--", "ls"]) == 1
+    shown = capsys.readouterr().err
+    assert "\\x1b[2J" in shown
+    assert "\x1b" not in shown
+
+
 def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["policy", "explain", "--json"])

@@ -1,5 +1,6 @@
 """Sandboxes as people ask for them, and what goes over the wire."""
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from holdfast.environments.sandbox import (
     SandboxProfile,
     also_writing,
     as_profile,
+    home_here,
     resolve_sandbox,
 )
 from holdfast.errors import InvalidParams
@@ -138,6 +140,17 @@ def test_a_rule_that_makes_no_sense_is_refused(profile: SandboxProfile, text: st
 def test_a_home_that_is_not_known_is_not_guessed(home: PathUri | None) -> None:
     with pytest.raises(InvalidParams, match="home directory there is not known"):
         rules(SandboxProfile(deny=["~/.ssh"]), ProfileContext(folder=FOLDER, home=home))
+
+
+@pytest.mark.parametrize("home", ["relative", None])
+def test_a_machine_may_have_no_home(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A container whose user has no entry in the user database, and no variable.
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])
+    if home is None:
+        monkeypatch.delenv("HOME", raising=False)
+    else:
+        monkeypatch.setenv("HOME", home)
+    assert home_here() is None
 
 
 def test_rules_come_on_top_of_the_base() -> None:

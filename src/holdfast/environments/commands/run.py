@@ -122,16 +122,8 @@ async def end_process(
 
 async def run_on(work: Coroutine[object, object, None], tasks: OwnedTasks) -> None:
     """Wait for a coroutine that keeps running if the caller is cancelled."""
-    ended = asyncio.Event()
-
-    async def run() -> None:
-        try:
-            await work
-        finally:
-            ended.set()
-
-    tasks.start(run())
-    await ended.wait()
+    # Not by an event that the task sets: one that is cancelled before it begins sets none.
+    await asyncio.wait([tasks.start(work)])
 
 
 class _Follower:

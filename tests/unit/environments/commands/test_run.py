@@ -17,6 +17,7 @@ from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import ConnectionLost, EnvironmentClosed, InvalidParams, SpawnFailed
 from holdfast.events import Reason
 from holdfast.protocol.envelope import Request
+from holdfast.tasks import OwnedTasks
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from tests.e2e.wire import LIMIT, Fifo, readable
 
@@ -306,3 +307,21 @@ async def test_an_end_that_a_slow_callback_did_not_get_to_is_known(
         done = await env.run("cat /dev/zero", timeout=1.0, on_output=stand)
     assert (done.reason, done.exit_code) == (Reason.TIMED_OUT, 137)
     assert "its last output was not taken in time" in str(done)
+
+
+# -- at the end of an environment
+
+
+@pytest.mark.both_loops
+async def test_what_is_cancelled_before_it_begins_is_not_waited_for() -> None:
+    """A command is cancelled, and its environment is closed in the same moment."""
+
+    async def end() -> None:
+        raise AssertionError("it does not begin")
+
+    tasks = OwnedTasks()
+    waiting = asyncio.create_task(run_module.run_on(end(), tasks))
+    await asyncio.sleep(0)
+    await tasks.aclose()
+    async with asyncio.timeout(LIMIT):
+        await waiting
