@@ -233,6 +233,7 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--rules", "absent"], "", "--rules: absent is no file"),
         (["--sandbox", "none"], "", "--sandbox: there is no profile `none`"),
         (["--config", "absent"], "", "there is no file absent"),
+        (["--sandbox-write", "../x"], "", "`../x` is outside of the folder"),
         (FULL[:2], "sandbox-write = ['.git']", "--sandbox-write needs a sandbox"),
         ([], "sandbox-write = '.git'", "Expected `array`, got `str` - at `$.sandbox-write`"),
         ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),

@@ -167,16 +167,14 @@ def _wide(settings: McpSettings, profile: AnySandbox) -> str | None:
         folder = os.path.realpath(os.getcwd() if settings.cwd is None else settings.cwd)
     except FileNotFoundError:
         raise InvalidConfig("the working directory is gone; name one: --cwd DIR") from None
-    said = wide_workspace(folder, os.environ)
-    if said is None:
-        return None
     place = ProfileContext(folder=PathUri.from_path(folder), home=home_here())
     try:
         sandbox = resolve_sandbox(profile, place)
     except InvalidParams as error:
         raise InvalidConfig(f"--sandbox: {error}") from error
+    said = wide_workspace(folder, os.environ)
     # Without a sandbox, the workspace makes no difference.
-    if folder not in (writable_roots(sandbox) or ()):
+    if said is None or folder not in (writable_roots(sandbox) or ()):
         return None
     if settings.cwd is None:
         raise InvalidConfig(unnamed_text(folder, said))
