@@ -111,10 +111,12 @@ def _read_pth(folder: str, changed: int) -> tuple[str, ...]:
     names = sorted(name for name in os.listdir(folder) if name.endswith(".pth"))
     for name in names[:_MOST_PTH]:
         with suppress(OSError, ValueError), open(f"{folder}/{name}", encoding="utf-8") as file:
-            for line in file.read(_LARGEST_PTH).splitlines():
+            found += [
+                os.path.abspath(os.path.join(folder, line.rstrip()))
+                for line in file.read(_LARGEST_PTH).splitlines()
                 # As `site` reads them: comments, and lines that are executed.
-                if line.strip() and not line.startswith(("#", "import ", "import\t")):
-                    found.append(os.path.abspath(os.path.join(folder, line.rstrip())))
+                if line.strip() and not line.startswith(("#", "import ", "import\t"))
+            ]
     return _unique(*found)
 
 

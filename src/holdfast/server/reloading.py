@@ -76,7 +76,9 @@ class Reloading:
             return
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= _MOST_STUCK:
-            self._end([f"{_MOST_STUCK} earlier attempts to read the files of the server hang"], None)
+            self._end(
+                [f"{_MOST_STUCK} earlier attempts to read the files of the server hang"], None
+            )
             return
         tell_service_manager(RELOADING)
         reading = object()
