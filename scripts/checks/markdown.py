@@ -18,7 +18,7 @@ _SHOWN = re.compile(r"\[(?P<text>[^\]]*)\]\([^()\s]+\)")
 _ITEM = re.compile(r"^(?:- |\d+\. )")
 _LABEL = re.compile(r"^\*\*[^*]{1,50}(?:\.\*\*|\*\*[.:]) ")
 _RULE = re.compile(r"^[|:\s-]*-[|:\s-]*$")
-_BETWEEN = re.compile(r"(?<=[.!?])(?<!\.\.)[)*]* +(?=[A-Z`(*])")
+_BETWEEN = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][)*])) +(?=[A-Z`(*])")
 
 
 class Link(NamedTuple):
@@ -95,7 +95,7 @@ def sentences(text: str) -> Iterator[tuple[str, str]]:
         is_row = line.startswith("|")
         if _RULE.match(line):
             block = ""  # the head of a table
-        if found or is_row or not line.strip() or _ITEM.match(line):
+        if found or is_row or not line.strip() or _ITEM.match(line) or block.startswith("|"):
             for sentence in _split(block):
                 yield heading, sentence
             block = ""
@@ -112,5 +112,12 @@ def _split(block: str) -> Iterator[str]:
     if block.startswith("|"):
         yield block.strip("| ")
     else:
-        plain = _SHOWN.sub(r"\g<text>", _LABEL.sub("", _ITEM.sub("", block)))
-        yield from filter(None, _BETWEEN.split(plain.replace("**", "")))
+        plain = _SHOWN.sub(r"\g<text>", _LABEL.sub("", _ITEM.sub("", block))).replace("**", "")
+        # What looks like an end of a sentence in code is none.
+        hidden = _CODE.sub(lambda code: "`".ljust(len(code[0]), "x"), plain)
+        start = 0
+        for between in _BETWEEN.finditer(hidden):
+            yield plain[start : between.start()]
+            start = between.end()
+        if plain:
+            yield plain[start:]

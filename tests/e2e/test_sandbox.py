@@ -220,14 +220,19 @@ async def test_a_launcher_that_fails_is_an_error_of_the_start_and_leaves_nothing
     assert os.listdir(ws) == ["d" * 200]
 
 
-@pytest.mark.requirement("security.sandbox.whole")
+@pytest.mark.requirement("security.sandbox.whole", "security.sandbox.probed")
 async def test_where_nothing_can_be_enforced_a_profile_is_refused_with_what_to_do(
     read_only: dict[str, Any],
 ) -> None:
     # A server inside of a namespace in which no other can be made.
     command = ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--disable-userns"]
     command += ["--die-with-parent", "--"]
-    with serving(command=[*command, *HOLDFAST, "exec-server"]) as server:
+    log = {**os.environ, "HOLDFAST_LOG": "warning"}
+    with serving(command=[*command, *HOLDFAST, "exec-server"], env=log) as server:
+        async with asyncio.timeout(LIMIT):
+            # Logged at the start, before a profile comes.
+            while "no sandbox can be enforced here: " not in server.errors:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
         async with connect(server.url) as client:
             params = start_params("p", ["/bin/true"], sandbox=read_only)
             code, text = await client.refusal("process/start", params)

@@ -165,6 +165,23 @@ async def test_clients_that_never_finish_the_handshake_hold_up_nobody(
             writer.close()
 
 
+@pytest.mark.requirement("security.tls.handshakes")
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_request_that_does_not_come_is_given_up(
+    served: TlsServer, monkeypatch: pytest.MonkeyPatch, encrypted: bool
+) -> None:
+    monkeypatch.setattr(websocket_listener, "HEAD_TIMEOUT", 0.2)
+    url = await served.server.listen("ws://127.0.0.1:0", tls=served.tls if encrypted else None)
+    context = ssl.create_default_context() if encrypted else None
+    port = int(url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+    async with asyncio.timeout(5):
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+
+
 def _client_hello() -> bytes:
     outgoing = ssl.MemoryBIO()
     context = ssl.create_default_context()

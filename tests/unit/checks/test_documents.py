@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.checks.documents import LONGEST_CELL, LONGEST_LINE, problems
-from scripts.checks.markdown import anchors
+from scripts.checks.markdown import anchors, sentences
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,6 +54,42 @@ def test_code_has_neither_links_nor_headings() -> None:
 def test_anchors_are_those_of_the_site() -> None:
     text = "# A `b/c`, d\n## A `b/c`, d\n## See [it](x.md) – now\n## Named {#own}\n"
     assert anchors(text) == {"a-bc-d", "a-bc-d_1", "see-it-now", "own"}
+
+
+def test_a_document_is_read_sentence_by_sentence() -> None:
+    text = """
+# One
+
+**A whole paragraph in bold letters counts, since a name has at most 50 of them.** It goes
+on (as `a. B` does: see [there](b.md#x)). `c` too.
+
+```sh
+Not. This.
+```
+
+## Two
+- **Name.** What it
+  says.
+- **Other**: *Here*, and so on. (In brackets.)
+
+| a | b |
+|---|--:|
+| c | D. E |
+The end.
+"""
+    assert list(sentences(text)) == [
+        (
+            "One",
+            "A whole paragraph in bold letters counts, since a name has at most 50 of them.",
+        ),
+        ("One", "It goes on (as `a. B` does: see there)."),
+        ("One", "`c` too."),
+        ("Two", "What it says."),
+        ("Two", "*Here*, and so on."),
+        ("Two", "(In brackets.)"),
+        ("Two", "c | D. E"),
+        ("Two", "The end."),
+    ]
 
 
 def test_the_architecture_has_every_layer_in_its_order_and_stays_short() -> None:
