@@ -311,7 +311,9 @@ class Server:
             self.state.principals.totals.refusals += 1
         # Others are mistakes of a client, which the log has.
         if status in _REFUSALS and self._audit is not None:
-            self._audit.write(RefusalLine(address=address, status=status.value, reason=reason))
+            self._audit.write_refusal(
+                RefusalLine(address=address, status=status.value, reason=reason)
+            )
 
     def follow(self, reload: Reload) -> None:
         """Apply the settings that were read again, and record what changed."""

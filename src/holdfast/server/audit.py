@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from holdfast.errors import HoldfastError
 from holdfast.log_event import LogEvent, clip
-from holdfast.server.audit_lines import AuditLine, LostLine
+from holdfast.server.audit_lines import AuditLine, LostLine, RefusalLine
 from holdfast.server.line_writer import LineWriter, PartlyWritten, write_all
 from holdfast.server.log_lines import json_line, time_text
 from holdfast.system_text import system_text
@@ -25,6 +25,11 @@ logger = logging.getLogger(__name__)
 
 # Bytes counted for a line, besides texts that can be long.
 _LINE = 512
+
+# Refused clients that get a line each, in a period of so many seconds. They have shown no token,
+# and with more of them would push the lines of others out of the files that are kept.
+_MOST_REFUSALS = 100
+_PERIOD = 60.0
 
 
 class AuditUnusable(HoldfastError):
@@ -180,6 +185,9 @@ class AuditLog:
         self._writer: LineWriter[tuple[float, AuditLine]] = LineWriter(
             "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
         )
+        self._period_ends = 0.0
+        self._refusals = 0
+        self._skipped = 0
 
     @property
     def lost(self) -> int:
@@ -196,6 +204,19 @@ class AuditLog:
             at: When it happened, in seconds since 1970; now by default.
         """
         self._writer.put((time.time() if at is None else at, line), _LINE + size)
+
+    def write_refusal(self, line: RefusalLine) -> None:
+        """Add a line about a client that was not let in; of a flood of them, only the first."""
+        now = time.monotonic()
+        if now >= self._period_ends:
+            self._period_ends = now + _PERIOD
+            self._refusals = 0
+        self._refusals += 1
+        if self._refusals > _MOST_REFUSALS:
+            self._skipped += 1
+            return
+        line.skipped, self._skipped = self._skipped, 0
+        self.write(line)
 
     def flush(self) -> None:
         """Have the lines so far written now, without waiting for that."""

@@ -45,6 +45,8 @@ class RefusalLine(AuditLine, kw_only=True, tag="refused"):
     address: str
     status: int
     reason: str
+    skipped: int = 0
+    """Refusals since the line before, which have none of their own."""
 
 
 class ReloadLine(AuditLine, kw_only=True, tag="reload"):

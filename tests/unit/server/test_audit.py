@@ -13,7 +13,7 @@ import pytest
 from holdfast.client.client import ExecServerClient
 from holdfast.server.app import Server
 from holdfast.server.audit import AuditFile, AuditLog, AuditUnusable
-from holdfast.server.audit_lines import FileLine, bounded
+from holdfast.server.audit_lines import FileLine, RefusalLine, bounded
 from holdfast.server.line_writer import PartlyWritten
 from tests.unit.process.starting import program
 
@@ -261,3 +261,26 @@ def test_the_last_lines_are_written_although_the_event_loop_ends(tmp_path: Path)
     events = [line["event"] for line in lines(path)]
     assert events == ["session", "command", "session", "exit"]
     audit.close()
+
+
+def test_a_flood_of_refused_clients_does_not_push_other_lines_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit"
+    log = AuditLog(audit_file(path))
+    log.write(file_line("/of/a/client"))
+
+    def refuse(count: int) -> None:
+        for _ in range(count):
+            log.write_refusal(RefusalLine(address="10.0.0.9:1", status=401, reason="no"))
+
+    refuse(20_000)
+    now = time.monotonic()
+    monkeypatch.setattr("holdfast.server.audit.time.monotonic", lambda: now + 61)
+    refuse(1)
+    log.close()
+    first, *refused = lines(path)
+    assert first["path"] == "/of/a/client"
+    assert len(refused) == 101
+    assert [one["skipped"] for one in refused if "skipped" in one] == [19_900]
+    assert not path.with_name("audit.1").exists()
