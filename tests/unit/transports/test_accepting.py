@@ -57,8 +57,8 @@ async def test_a_listener_without_descriptors_says_so_now_and_then_and_recovers(
     with caplog.at_level(logging.WARNING):
         begun = asyncio.get_running_loop().time()
         await eventually(lambda: listening.attempts == 3)
-        # Three attempts have two pauses between them.
-        assert asyncio.get_running_loop().time() >= begun + 2 * PAUSE
+        # Three attempts have two pauses between them. The clock of uvloop has milliseconds.
+        assert asyncio.get_running_loop().time() > begun + 2 * PAUSE - 0.002
     # One line each time, and no traceback.
     assert len(caplog.records) == 3
     assert all("Too many open files" in one.getMessage() for one in caplog.records)
@@ -69,7 +69,6 @@ async def test_a_listener_without_descriptors_says_so_now_and_then_and_recovers(
     transport.send(b"one")
     assert await far.count(1) == [b"one"]
     transport.close()
-    # uvloop may hang if it is closed while a transport still reads.
     await far.end()
     server.close()
 
