@@ -340,12 +340,12 @@ async def test_a_program_that_is_not_there_is_named(env: Environment) -> None:
 
 async def test_a_folder_that_is_not_there_is_named(env: Environment, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    with pytest.raises(SpawnFailed, match=f"in `{missing}`: there is no such folder"):
+    with pytest.raises(SpawnFailed, match=f"in `{missing}`: there is no such directory"):
         await env.run("true", cwd="missing")
     (tmp_path / "file").touch()
-    with pytest.raises(SpawnFailed, match="it is not a folder"):
+    with pytest.raises(SpawnFailed, match="it is not a directory"):
         await env.run("true", cwd="file")
-    with pytest.raises(SpawnFailed, match="there is no such folder"):
+    with pytest.raises(SpawnFailed, match="there is no such directory"):
         await env.start("true", cwd="missing", tty=True)
 
 

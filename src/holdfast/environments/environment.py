@@ -9,7 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NoReturn, Self
 
 import msgspec
 
@@ -115,6 +115,19 @@ class Environment(ABC):
 
     def _connection_state(self) -> str:
         return "ready"
+
+    if not TYPE_CHECKING:
+        # The usual slips, which Python would report without the right way; hidden from type
+        # checkers, which find them by the missing methods.
+
+        def __await__(self) -> NoReturn:
+            raise TypeError("do not await an environment: use `async with holdfast.connect(…)`")
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("use `async with`, or `with holdfast.sync.connect(…)`")
+
+        def __exit__(self, *exc: object) -> None:
+            """Only there for `with` to look up `__enter__`."""
 
     async def __aenter__(self) -> Self:
         try:

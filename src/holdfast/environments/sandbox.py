@@ -178,6 +178,11 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
         return sandbox
     if isinstance(sandbox, ManagedProfile | DisabledProfile | ExternalProfile):
         return SandboxProfile(sandbox)
+    if not isinstance(sandbox, str | os.PathLike):
+        raise TypeError(
+            "a sandbox is a profile, its name, or the path of a file with one,"
+            f" not {type(sandbox).__name__}"
+        )
     if not isinstance(sandbox, str) or "/" in sandbox or sandbox.endswith(".toml"):
         return SandboxProfile.load(sandbox)
     try:

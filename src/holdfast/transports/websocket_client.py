@@ -160,7 +160,10 @@ def _refusal(error: WSHandshakeError, *, has_token: bool) -> str:
     text = f"HTTP error: {int(status)}" + (f": {body}" if body else "")
     if status == HTTPStatus.UNAUTHORIZED:
         fault = "the server takes another token" if has_token else "the server wants a token"
-        text += f" ({fault}: give it with --token-file FILE, HOLDFAST_TOKEN or bearer_token=)"
+        text += (
+            f" ({fault}: give it with --token-file FILE, HOLDFAST_TOKEN or bearer_token=,"
+            " or as auth_bearer_token in environments.toml)"
+        )
     elif status in _FOREIGN:
         text += _NO_SERVER
     return text

@@ -85,6 +85,7 @@ class SessionManager:
             raise TypeError(
                 f"{type(self).__name__} needs an Environment or an EnvironmentManager,"
                 f" not {environment!r}"
+                f" of {type(environment).__module__}"
             )
         if not isinstance(options, Options | None):
             raise TypeError(f"options is {options!r}, it must be Options or None")

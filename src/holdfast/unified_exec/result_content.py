@@ -3,18 +3,30 @@
 from typing import assert_never
 
 from holdfast.rpc.base64 import encode_base64
-from holdfast.unified_exec.arguments.schemas import SchemaKind
+from holdfast.unified_exec.arguments.schemas import SchemaKind, check_kind
 
 __all__ = ["data_url", "image_content", "text_content"]
 
 
 def text_content(kind: SchemaKind, text: str) -> dict[str, object]:
-    """Return a text as a part of a result."""
+    """
+    Return a text as a part of a result.
+
+    Raises:
+        ValueError: `kind` is unknown.
+    """
+    check_kind(kind)
     return {"type": "input_text" if kind == "openai" else "text", "text": text}
 
 
 def image_content(kind: SchemaKind, data: bytes, mime_type: str) -> dict[str, object]:
-    """Return an image as a part of a result."""
+    """
+    Return an image as a part of a result.
+
+    Raises:
+        ValueError: `kind` is unknown.
+    """
+    check_kind(kind)
     match kind:
         case "openai":
             url = data_url(data, mime_type)

@@ -171,7 +171,8 @@ async def test_the_words_of_a_refusal_are_passed_on() -> None:
         assert str(caught.value) == (
             f"failed to connect to exec-server websocket `{url}`:"
             " HTTP error: 401: missing websocket bearer token (the server wants a token: give it"
-            " with --token-file FILE, HOLDFAST_TOKEN or bearer_token=)"
+            " with --token-file FILE, HOLDFAST_TOKEN or bearer_token=,"
+            " or as auth_bearer_token in environments.toml)"
         )
         with pytest.raises(ConnectFailed, match=r"the server takes another token: .*--token-file"):
             await ExecServerClient.connect(url, bearer_token="other")

@@ -1,5 +1,6 @@
 """This machine as a environment: always ready, and made of what is in this process."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -23,6 +24,25 @@ def test_nothing_is_made_before_it_is_used() -> None:
     environment = LocalEnvironment()  # there is not even an event loop
     assert (environment.id, environment.is_remote) == ("local", False)
     assert not {"backend", "filesystem", "http"} & vars(environment).keys()
+
+
+def test_a_second_event_loop_is_refused() -> None:
+    """A command that is started there would never be reported as ended."""
+    environment = LocalEnvironment()
+    assert asyncio.run(environment.run("true")).ok
+    with pytest.raises(RuntimeError, match=r"environment `local` was used in another event loop"):
+        asyncio.run(environment.run("true"))
+
+
+async def test_slips_in_opening_it_are_answered_with_the_right_way() -> None:
+    environment = LocalEnvironment()
+    with pytest.raises(TypeError, match=r"use `async with holdfast\.connect"):
+        await environment  # type: ignore[misc]
+    sync = pytest.raises(TypeError, match=r"use `async with`, or `with holdfast\.sync\.connect")
+    with sync, environment:  # type: ignore[attr-defined]
+        pass
+    with pytest.raises(TypeError, match=r"a sandbox is a profile, its name, .*, not bool"):
+        await environment.run("true", sandbox=True)  # type: ignore[arg-type]
 
 
 async def test_each_seam_is_made_once() -> None:

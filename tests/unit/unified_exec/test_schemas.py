@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.unified_exec import ImageResult, ToolError
 from holdfast.unified_exec.arguments.schemas import SchemaKind, schemas
+from holdfast.unified_exec.result_content import text_content
 
 PARAMETERS: dict[SchemaKind, tuple[str, ...]] = {
     "openai": ("parameters",),
@@ -149,3 +150,8 @@ def test_results_in_the_form_of_each_interface() -> None:
     error = ToolError(call_id="c", message="no", cause=ValueError())
     assert error.content("openai") == [{"type": "input_text", "text": "no"}]
     assert error.content("anthropic") == [{"type": "text", "text": "no"}]
+
+
+def test_content_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown kind of schema `claude`"):
+        text_content("claude", "hello")  # type: ignore[arg-type]

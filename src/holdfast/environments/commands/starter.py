@@ -4,6 +4,7 @@ Starting one command in an environment: its parameters, its mark, and errors tha
 `Environment.launch`, `start` and `run` stand on it. It loads little, because `holdfast run` does.
 """
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from errno import E2BIG, EACCES, ENOENT, ENOTDIR
@@ -106,6 +107,7 @@ class CommandStarter:
         # The first command that was marked, if it is on this machine.
         self._first: FirstCommand | None = None
         self._count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(
         self, request: CommandToStart, shown: list[str] | None = None
@@ -120,7 +122,9 @@ class CommandStarter:
         Raises:
             SpawnFailed: It could not be started; the text says why.
             HoldfastError: See `Environment.run`.
+            RuntimeError: Commands were started in another event loop before.
         """
+        self._check_loop()
         argv = shown or request.argv
         folder = await self._environment.uri(request.cwd)
         if request.tty and request.cwd is not None and (fault := await self._folder_fault(folder)):
@@ -132,6 +136,17 @@ class CommandStarter:
         except SpawnFailed as error:
             raise await self._explained(error, params, argv) from error
         return StartedCommand(process, self._end_left_by(process, params))
+
+    def _check_loop(self) -> None:
+        """Refuse a second event loop: the connections and pipes belong to the first."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError(
+                f"environment `{self._environment.id}` was used in another event loop before:"
+                " connect and use it within one `asyncio.run`"
+            )
 
     async def end_left(self) -> None:
         """Kill what commands left behind, daemons too; call it when nothing more is started."""
@@ -228,7 +243,7 @@ async def nothing_left() -> None:
 
 def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:
     shown = _shown(folder)
-    fault = "there is no such folder" if errno == ENOENT else "it is not a folder"
+    fault = "there is no such directory" if errno == ENOENT else "it is not a directory"
     return SpawnFailed(
         f"cannot run `{program}` in `{shown}`: {fault}", errno=errno, path=shown, program=program
     )

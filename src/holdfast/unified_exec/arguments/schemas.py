@@ -9,11 +9,24 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Literal, TypeAlias, assert_never
 
-__all__ = ["SchemaKind", "schemas"]
+__all__ = ["SchemaKind", "check_kind", "schemas"]
 
 SchemaKind: TypeAlias = Literal["openai", "anthropic", "langchain", "mcp"]
 
 _Schema: TypeAlias = "dict[str, object]"
+
+
+def check_kind(kind: str) -> None:
+    """
+    Check the name of an interface.
+
+    Raises:
+        ValueError: It is unknown.
+    """
+    if kind not in ("openai", "anthropic", "langchain", "mcp"):
+        raise ValueError(
+            f"unknown kind of schema `{kind}`, expected `openai`, `anthropic`, `langchain` or `mcp`"
+        )
 
 
 def schemas(
@@ -49,10 +62,7 @@ def schemas(
     Raises:
         ValueError: `kind` is none of these.
     """
-    if kind not in ("openai", "anthropic", "langchain", "mcp"):
-        raise ValueError(
-            f"unknown kind of schema `{kind}`, expected `openai`, `anthropic`, `langchain` or `mcp`"
-        )
+    check_kind(kind)
     exec_command = _exec_command(
         environments=environments,
         login=login,
