@@ -411,7 +411,8 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     """
     Return what sandboxes have to hide or to report: our own paths, and those of listed servers.
 
-    Files in which users write tokens down are among them, such as `environments.toml`. Links to secret files are followed at each call: they may lead elsewhere after a renewal.
+    Files in which users write tokens down are among them, such as `environments.toml`. Links to
+    secret files are followed at each call: they may lead elsewhere after a renewal.
 
     Args:
         environ: Variables of this process.
