@@ -40,7 +40,7 @@ _BATCH_LIMIT = 20.0
 _ONE_LIMIT = 5.0
 """Seconds for one script alone."""
 
-_OUTPUT = re.compile(r"(\$\(|`) *(print|printf|echo|cat|tee|<<<)[^$`()|;&]*[)`]")
+_OUTPUT = re.compile(r"(?:\$\(|`)([^$`()]*)[)`]")
 _RUNS_TEXT = re.compile(r"\b(eval|source|(ba|da|z)?sh)\b|\.(?= )")
 
 _LINKED = ("cat", "tee", "env", "nohup", "nice", "timeout", "sh", "dash", "bash", "zsh")
@@ -133,9 +133,11 @@ def _found(ground: "_Ground", shell: str, script: str, figures: Figures, *, shor
 
 def _runs_output(ground: "_Ground", shell: str, script: str, short: str) -> bool:
     """Return True if it is output that runs as a command: that is known not to be noticed."""
-    # A command there would be noticed, and without the output none runs.
-    named = split_command([shell, "-c", _OUTPUT.sub("hostname", short)])
-    if not _is_noticed(named) or ground.runs(shell, _OUTPUT.sub(":", short)):
+    # A command there would be noticed.
+    if not _is_noticed(split_command([shell, "-c", _OUTPUT.sub("hostname", short)])):
+        return False
+    # Neither what makes the output runs one, nor what is around it.
+    if any(ground.runs(shell, text) for text in (*_OUTPUT.findall(short), _OUTPUT.sub(":", short))):
         return False
     # What a shell or `eval` runs must be noticed, and may have been cut down to this.
     joined = script.replace("\\\n", "")
