@@ -102,7 +102,7 @@ def escalated(script: str = "touch x", **members: Any) -> CommandRequest:
     return request(script, permissions="require_escalated", **members)
 
 
-@pytest.mark.parametrize("script", ["rm -rf x", "ask me", "echo '", "make x"])
+@pytest.mark.parametrize("script", ["rm -rf x", "ask me", "echo ${ ls; }", "make x"])
 @pytest.mark.requirement("approvals.explain")
 async def test_a_question_has_the_sentence_of_an_explanation(script: str) -> None:
     rules = RuleSet([PrefixRule(pattern=(("ask",),), ruling=Ruling.PROMPT, source="a.rules")])
