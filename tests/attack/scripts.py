@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from holdfast.approvals.dangerous import danger_of
 from holdfast.approvals.split import Split, split_command
@@ -39,8 +40,8 @@ _BATCH_LIMIT = 20.0
 _ONE_LIMIT = 5.0
 """Seconds for one script alone."""
 
-_OUTPUT_AS_COMMAND = re.compile(r"(\$\(|`)[^|;&]*?\b(print|printf|echo|cat|tee)\b[^)`]*")
-_RUNS_TEXT = re.compile(r"eval +[^&]|sh\b(?! +-c)|source|\. ")
+_OUTPUT = re.compile(r"(?:\$\(|`)([^$`()]*)[)`]")
+_RUNS_TEXT = re.compile(r"\b(eval|source|(ba|da|z)?sh)\b|\.(?= )")
 
 _LINKED = ("cat", "tee", "env", "nohup", "nice", "timeout", "sh", "dash", "bash", "zsh")
 
@@ -69,6 +70,8 @@ class Figures:
     """Scripts that a shell ran, because the reader saw no forbidden command in them."""
     hidden: list[tuple[str, str]] = field(default_factory=list)
     """Shells and scripts that ran a forbidden command unnoticed, cut short."""
+    known: int = 0
+    """Those that ran one unnoticed as the output of another command, which no rule can see."""
     parsed: list[tuple[str, str]] = field(default_factory=list)
     """Shells and scripts that were called unparsable, and are not."""
 
@@ -121,11 +124,26 @@ def _found(ground: "_Ground", shell: str, script: str, figures: Figures, *, shor
     # A subshell may differ from a shell for itself.
     if not ground.hides(shell, script):
         return
-    script = _shortened(ground, shell, script) if shorten else script
-    # Output as a command is known not to be noticed.
-    rest = _OUTPUT_AS_COMMAND.sub("", script)
-    if rest == script or _RUNS_TEXT.search(rest) is not None:
-        figures.hidden.append((shell, script))
+    short = _shortened(ground, shell, script)
+    if _runs_output(ground, shell, script, short):
+        figures.known += 1
+    else:
+        figures.hidden.append((shell, short if shorten else script))
+
+
+def _runs_output(ground: "_Ground", shell: str, script: str, short: str) -> bool:
+    """Return True if it is output that runs as a command: that is known not to be noticed."""
+    # A command there would be noticed.
+    if not _is_noticed(split_command([shell, "-c", _OUTPUT.sub("hostname", short)])):
+        return False
+    # Neither what makes the output runs one, nor what is around it.
+    if any(ground.runs(shell, text) for text in (*_OUTPUT.findall(short), _OUTPUT.sub(":", short))):
+        return False
+    # What a shell or `eval` runs must be noticed, and may have been cut down to this.
+    joined = script.replace("\\\n", "")
+    if len(_RUNS_TEXT.findall(joined)) > len(_RUNS_TEXT.findall(script)):
+        script = joined
+    return ground.runs(shell, _RUNS_TEXT.sub(":", script))
 
 
 def _is_noticed(split: Split) -> bool:
@@ -164,7 +182,7 @@ class _Ground:
         self._command = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
         self._command += ["--tmpfs", "/tmp"]
         self._command += ["--bind", os.fspath(folder), os.fspath(folder), "--unshare-all"]
-        self._command += ["--die-with-parent", "--new-session"]
+        self._command += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         for name in _NOTED:
             note = programs / name
             note.write_text(_NOTE.replace("CALLS", shlex.quote(str(self._calls))))
@@ -196,17 +214,38 @@ class _Ground:
         split = split_command([shell, "-c", script])
         if split.unseen is not None or _is_noticed(split):
             return False
+        return self.runs(shell, script)
+
+    def runs(self, shell: str, script: str) -> bool:
+        """Return True if a script runs a forbidden command."""
         self._clean(1)
         self._run([shell, "-c", script], _ONE_LIMIT, self._cwd / "0")
         return bool(self._take_forbidden())
 
     def parses(self, shell: str, script: str) -> bool:
         """Return True if a shell can parse a script."""
-        command = [shell, "-n", "-c", script]
-        run = subprocess.run(command, env=self._env, stderr=subprocess.PIPE, check=False)
+        self._clean(1)
+        said = self._folder / "said"
+        with said.open("wb") as errors:
+            status = self._run([shell, "-n", "-c", script], _ONE_LIMIT, self._cwd / "0", errors)
         # For some errors in a test, bash has the status 0.
-        said = run.stderr.splitlines()
-        return run.returncode == 0 and all(b"warning:" in line for line in said)
+        lines = said.read_bytes().splitlines()
+        return status == 0 and all(b"warning:" in line for line in lines)
+
+    def check(self) -> None:
+        """
+        Raise if scripts do not run here, or can do something elsewhere.
+
+        Without the first, nothing would ever be found; without the second, something might be lost.
+        """
+        with tempfile.TemporaryDirectory() as elsewhere:
+            file = Path(elsewhere) / "file"
+            script = f"X=rm; $X -f x; : > {shlex.quote(str(file))}"
+            for shell in self.shells:
+                if not self.runs(shell, script):
+                    raise RuntimeError(f"bwrap: cannot run {shell}")
+                if file.exists():
+                    raise RuntimeError("bwrap: scripts are not confined")
 
     def _clean(self, count: int) -> None:
         """Make as many directories, each with a file `f` that stays empty."""
@@ -215,14 +254,16 @@ class _Ground:
             (self._cwd / str(number)).mkdir(parents=True)
             (self._cwd / str(number) / "f").symlink_to(os.devnull)
 
-    def _run(self, argv: list[str], limit: float, cwd: Path) -> int:
+    def _run(
+        self, argv: list[str], limit: float, cwd: Path, errors: IO[bytes] | None = None
+    ) -> int:
         """Run a shell; nothing that it starts is left."""
         process = subprocess.Popen(
             [*self._command, "--chdir", os.fspath(cwd), "--", *argv],
             env=self._env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=errors or subprocess.DEVNULL,
         )
         try:
             return process.wait(limit)
@@ -246,7 +287,9 @@ class _Ground:
 @contextmanager
 def _ground() -> Iterator[_Ground]:
     with tempfile.TemporaryDirectory() as folder:
-        yield _Ground(Path(folder))
+        ground = _Ground(Path(folder))
+        ground.check()
+        yield ground
 
 
 def _shortened(ground: _Ground, shell: str, script: str) -> str:
@@ -272,7 +315,8 @@ def _main() -> None:
     figures = attack_scripts(options.count, options.seed)
     lines = [
         f"{figures.scripts} scripts: {figures.noticed} noticed, {figures.unseen} unseen"
-        f" ({figures.unparsable} with a syntax error), {figures.run} run"
+        f" ({figures.unparsable} with a syntax error), {figures.run} run,"
+        f" {figures.known} with output as a command"
     ]
     lines += [f"hidden: {shell} {script!r}" for shell, script in figures.hidden]
     lines += [f"parsed: {shell} {script!r}" for shell, script in figures.parsed]

@@ -1,10 +1,12 @@
 """Attacks in their short forms; the modules beside this one tell how to run the long ones."""
 
 import hmac
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +96,23 @@ def test_no_script_hides_a_forbidden_command() -> None:
     # Neither is all of it noticed at once, nor is all of it given up.
     assert figures.noticed > 200
     assert figures.run > 200
+
+
+@pytest.mark.parametrize(
+    ("launcher", "why"),
+    [
+        ('until [ "$1" = --chdir ]; do shift; done; cd "$2"; shift 3; exec "$@"', "not confined"),
+        ("exit 1", "cannot run"),
+    ],
+)
+def test_scripts_run_in_confinement_or_not_at_all(
+    launcher: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{launcher}\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(RuntimeError, match=why):
+        attack_scripts(count=1, seed=2026)
 
 
 @pytest.mark.timeout(120)

@@ -271,6 +271,8 @@ _NOTICED = {
     "input behind a start file": "bash -rcfile f <<< 'rm -f x'",
     "shell with a plus sign": "sh +c 'rm -f x'",
     "input behind a plus sign": "bash + <<< 'rm -f x'",
+    "assigned default in quotes": "${NOTHING:='rm -f x'}",
+    "assigned default with a backslash": "${nothing[0]=rm\\ -f} x",
     "index of a default": ": ${a[$(rm -f x)]:-b}",
     "alias without the option": "shopt -s expand_aliases\nalias q=rm\nq -f x",
     "alias of a word after an alias": "shopt -s expand_aliases\nalias q='rm ' o=-f\nq o x",

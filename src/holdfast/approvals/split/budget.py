@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 __all__ = [
     "MAX_COMMANDS",
@@ -15,6 +17,7 @@ __all__ = [
     "ScriptSyntaxError",
     "TooCostlyError",
     "UnreadableError",
+    "part_of_script",
 ]
 
 MAX_TEXT = 256 * 1024
@@ -65,6 +68,17 @@ class ScriptSyntaxError(UnreadableError):
 
 class TooCostlyError(UnreadableError):
     """The budget of the whole argument list is spent: nothing more of it is read."""
+
+
+@contextmanager
+def part_of_script() -> Iterator[None]:
+    """Make each error ambiguous: what a shell reads apart may fail, and the script goes on."""
+    try:
+        yield
+    except (TooCostlyError, AmbiguousError):
+        raise
+    except UnreadableError as error:
+        raise AmbiguousError(str(error)) from error
 
 
 class Budget:

@@ -18,12 +18,12 @@ from holdfast.approvals.split.budget import (
     ScriptSyntaxError,
     TooCostlyError,
     UnreadableError,
+    part_of_script,
 )
 from holdfast.approvals.split.read_command import Document, ReadCommand
-from holdfast.approvals.split.words import Word, WordPart, decode_ansi_c
+from holdfast.approvals.split.words import Word, WordPart, decode_ansi_c, refuse_doubtful_quote
 
 __all__ = ["Lexer"]
-
 
 # Reads commands from a lexer up to a closing sign, so many levels deep.
 ReadCommands = Callable[["Lexer", str | None, int], None]
@@ -315,7 +315,8 @@ class Lexer:
         if "\\\n" in text and "'" in text:
             raise AmbiguousError("shells disagree about a joined line in backticks")
         self._budget.spend_text(len(text))
-        self._read_commands(self._nested(text), None, depth + 1)
+        with part_of_script():
+            self._read_commands(self._nested(text), None, depth + 1)
         pieces.append(WordPart("", unknown=True))
 
     def _read_parameter(self, depth: int, *, quoted: bool) -> list[WordPart]:
@@ -337,8 +338,9 @@ class Lexer:
         if operator is not None:
             self._refuse_joined(signs.JOINED)
             word = self._read_default(depth, quoted=quoted)
-            if self._text.startswith(("=", "~=", "^="), named):
-                # zsh splits it at its blanks, also in quotes.
+            assigned = operator[-1] == "=" and not quoted
+            if assigned or self._text.startswith(("=", "~=", "^="), named):
+                # Split at its blanks, also in quotes: a value has none, and zsh has signs for it.
                 word = [replace(piece, quoted=False) for piece in word]
         else:
             if signs.NAMED.match(self._text, named) is None:
@@ -375,7 +377,7 @@ class Lexer:
                 self._read_double_quoted(pieces, depth + 1)
             elif char == "'":
                 text = self._until_quote()
-                self._refuse_doubtful_quote(text, single_quotes=not quoted)
+                refuse_doubtful_quote(text, single_quotes=not quoted)
                 pieces.append(WordPart(f"'{text}'" if quoted else text, quoted=True))
             elif char == "\\":
                 following = self._text[self._at + 1 : self._at + 2]
@@ -406,11 +408,6 @@ class Lexer:
         self._at += 2
         self._read_nested(")", depth)
         return True
-
-    def _refuse_doubtful_quote(self, text: str, *, single_quotes: bool) -> None:
-        """Raise if what a single quote means matters: a letter for some shells, in quotes."""
-        if not single_quotes and set('}"$`\\') & set(text):
-            raise AmbiguousError("shells disagree about a quote in an expansion")
 
     def _skip_balanced(
         self, closer: str, depth: int, *, single_quotes: bool = True, refused: str = ""
@@ -449,7 +446,7 @@ class Lexer:
             elif char == "\\":
                 self._at += 2
             elif char == "'":
-                self._refuse_doubtful_quote(self._until_quote(), single_quotes=single_quotes)
+                refuse_doubtful_quote(self._until_quote(), single_quotes=single_quotes)
             elif char == '"':
                 if pairs and self._posix:
                     raise AmbiguousError("shells disagree about a quote in arithmetic")
@@ -541,6 +538,7 @@ class Lexer:
     def read_document(self, document: Document, depth: int, *, nested: bool) -> None:
         """Read the lines of a here-document that begins here; `nested`: in a substitution."""
         self.waiting -= 1
+        begin = self._at
         lines = []
         while self._at < len(self._text):
             start = self._at
@@ -561,8 +559,9 @@ class Lexer:
         if document.quoted:
             document.command.input_texts.append(text)
         else:
-            self._budget.spend_text(len(text))
-            document.command.add_input(self._nested(text).read_expanded(depth))
+            if self._posix and signs.JOINED_IN_DOCUMENT.search(self._text, begin, self._at):
+                raise AmbiguousError("shells disagree about a joined line in a here-document")
+            document.command.add_input(self.expand_again(text, depth))
 
     def _take_line(self, *, joined: bool) -> str:
         """Read one line; with `joined`, also those that a backslash joins to it."""
@@ -578,11 +577,12 @@ class Lexer:
                 return "".join(parts)
             parts.append(line[:-1])
 
-    def expand_again(self, text: str, depth: int) -> None:
-        """Read the substitutions of a text that was quoted; it may have none."""
+    def expand_again(self, text: str, depth: int) -> Word:
+        """Return a text that was taken out as it is expanded, and read its substitutions."""
         self._budget.check_depth(depth + 1)
         self._budget.spend_text(len(text))
-        self._nested(text).read_expanded(depth + 1)
+        with part_of_script():
+            return self._nested(text).read_expanded(depth + 1)
 
     def read_expanded(self, depth: int) -> Word:
         """Return a whole text as a here-document expands it, and read its substitutions."""

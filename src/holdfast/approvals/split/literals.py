@@ -49,6 +49,8 @@ class Literals:
         # may get there through a pipe, from a group around it, or as a substitution.
         self._inputs: dict[str, int] = {}
         self._printed: dict[str, int] = {}
+        # A command prints a text that only the shell will know.
+        self._prints_unknown = False
         self._use = _TextUse.NONE
         self._aliases: dict[str, str] = {}
         self.unseen: str | None = None
@@ -104,6 +106,8 @@ class Literals:
         """Queue the texts that commands run as scripts; return True if there are some."""
         if self._use is _TextUse.NONE:
             return False
+        if self._prints_unknown:
+            self._unseen(AmbiguousError("only zsh knows a text that is printed and run"))
         for texts, guess in ((self._inputs, self._use is _TextUse.POSSIBLE), (self._printed, True)):
             for text, depth in texts.items():
                 self._pending.append((Inner(script=text, posix=True, guess=guess), depth + 1))
@@ -191,7 +195,10 @@ class Literals:
         self._budget.spend_command()
         self._use = max(self._use, _text_use(words))
         for text in printed_texts(words):
-            self._printed.setdefault(text, depth)
+            if text is None:
+                self._prints_unknown = True
+            else:
+                self._printed.setdefault(text, depth)
         self._note_alias(words)
         self._replace_alias(words, depth, aliases)
         for spelling in _paths(words):

@@ -18,13 +18,21 @@ _MAX_OPTIONS = 4
 _MAX_ROUNDS = 64
 
 _ESCAPED_QUOTE = re.compile(r"\\(['\"])")
+# Escapes that only print of zsh has, among them a backslash that it drops, and a prompt.
+_OF_ZSH = re.compile(r"\\[^abcefnrtvxuUE0-7\\'\"\n]|^-[A-Za-z]*P")
 _DIRECTIVE = re.compile(r"%(?:%|[-+ #0-9.*']*(?:\([^)]*\))?[A-Za-z])")
 
 
-def printed_texts(words: Sequence[str]) -> Iterator[str]:
-    """Yield each text that a command may print, if it is one that prints its arguments."""
+def printed_texts(words: Sequence[str]) -> Iterator[str | None]:
+    """
+    Yield each text that a command may print, if it is one that prints its arguments.
+
+    None stands for a text that only the shell will know.
+    """
     if base_name(words[0]) not in _PRINTERS:
         return
+    if base_name(words[0]) == "print" and any(map(_OF_ZSH.search, words[1:])):
+        yield None
     for start in range(1, min(len(words), _MAX_OPTIONS + 1)):
         yield from _decoded(" ".join(words[start:]))
         if base_name(words[0]) in _FORMATTING and "%" in words[start]:

@@ -244,7 +244,11 @@ class _CommandListReader:
         self._started = True
         lexer.skip_blanks()
         start = lexer.position
+        doubtful = lexer.doubtful
+        # Not every shell takes a sign in a delimiter for one.
+        lexer.doubtful = doubtful or sign in ("<<", "<<-")
         target = lexer.read_word(self._level)
+        lexer.doubtful = doubtful
         if target.bare == "!":
             raise AmbiguousError("shells disagree about a redirection to !")
         if "&" in sign and any(p.quoted and set("$`<>") & set(p.text) for p in target.pieces):
@@ -257,6 +261,8 @@ class _CommandListReader:
             # The delimiter is taken as it is written: nothing in it is expanded.
             if set("$`") & set(lexer.text_since(start)):
                 raise AmbiguousError("the delimiter of a here-document has an expansion")
+            if "\n" in target.text:
+                raise AmbiguousError("shells disagree about a delimiter of several lines")
             quoted = target.quoted or any(piece.quoted for piece in target.pieces)
             document = Document(target.text, quoted, sign == "<<-", self._command)
             self._command.awaits_input = True
@@ -393,13 +399,17 @@ class _CommandListReader:
         """Read up to the `]]` that ends a test; its operators separate no commands."""
         lexer = self._lexer
         start = lexer.position - len("[[")
+        empty = True
         while True:
             lexer.skip_blanks()
             char = lexer.char
             before = lexer.position
             word = lexer.read_word(self._level)
             if word.bare == "]]":
+                # At an empty test bash gives up without an error.
+                lexer.doubtful = lexer.doubtful or empty
                 return
+            empty = False
             if MEMBER.search(word.text) is not None:
                 # Its index is expanded once more, whatever quotes it is in.
                 lexer.expand_again(word.text, self._level)

@@ -19,6 +19,7 @@ __all__ = [
     "IN_NO_ARITHMETIC",
     "IN_QUOTES",
     "JOINED",
+    "JOINED_IN_DOCUMENT",
     "JOINED_NAME",
     "JOINED_OPERATOR",
     "JOINED_PARAMETER",
@@ -41,6 +42,8 @@ BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
 ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
 # Lines joined by a backslash, and what comes after them.
 JOINED = re.compile(r"(?:\\\n)+(.?)")
+# A joined line of a here-document that may be in a comment or in quotes of a substitution.
+JOINED_IN_DOCUMENT = re.compile(r"(?:\$\(|`)[^#']*[#'].*?\\\n", re.DOTALL)
 JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
 # A joined line before or behind the name in ${name}, or between the signs that follow it.
 JOINED_OPERATOR = re.compile(r":*\\\n")

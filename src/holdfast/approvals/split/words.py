@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from holdfast.approvals.split.budget import AmbiguousError
 
-__all__ = ["UNKNOWN", "Word", "WordPart", "decode_ansi_c", "expand_braces"]
+__all__ = [
+    "UNKNOWN",
+    "Word",
+    "WordPart",
+    "decode_ansi_c",
+    "expand_braces",
+    "refuse_doubtful_quote",
+]
 
 UNKNOWN = "\0"
 """Stands in a word of `Split.literals` for a part that only the shell will know.
@@ -191,6 +198,12 @@ def decode_ansi_c(text: str, *, printed: bool = False) -> str:
     whole = b"".join(parts)
     kept = whole.replace(b"\0", b"") if printed else whole.partition(b"\0")[0]
     return kept.decode("utf-8", "surrogateescape")
+
+
+def refuse_doubtful_quote(text: str, *, single_quotes: bool) -> None:
+    """Raise if what a single quote means matters: a letter for some shells, in quotes."""
+    if not single_quotes and set('}"$`\\') & set(text):
+        raise AmbiguousError("shells disagree about a quote in an expansion")
 
 
 def _encoded(code: int) -> bytes:
