@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -862,7 +863,7 @@ def test_tokens_of_the_callers_servers_are_hidden(shell: Shell, tmp_path: Path) 
 
 @pytest.mark.requirement("security.shell.users")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_another_user_gets_no_answer(tmp_path: Path) -> None:
+def test_another_user_gets_no_answer() -> None:
     script = (
         "import socket, sys\n"
         "line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
@@ -872,13 +873,14 @@ def test_another_user_gets_no_answer(tmp_path: Path) -> None:
         "except PermissionError:\n"
         "    print('no way')\n"
     )
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(folder.stat().st_mode | 0o011)
-    shell = Shell(tmp_path / "sh")
+    # Not below the directory of pytest, which only its user can enter.
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o711)
+    shell = Shell(folder / "sh")
     path = shell.paths.socket
     line = ["/usr/bin/python3", "-I", "-c", script, str(path)]
     try:
-        assert shell.run("-c", "true", cwd=tmp_path).returncode == 0  # the server is there
+        assert shell.run("-c", "true", cwd=folder).returncode == 0  # the server is there
         assert path.stat().st_mode & 0o777 == 0o600
         for said in (b"no way\n", b"b''\n"):
             done = subprocess.run(
@@ -896,6 +898,7 @@ def test_another_user_gets_no_answer(tmp_path: Path) -> None:
             path.chmod(0o666)
     finally:
         shell.close()
+        shutil.rmtree(folder)
 
 
 @pytest.mark.requirement("security.shell.answers")

@@ -8,7 +8,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -124,11 +125,11 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-def runtime(tmp_path: Path) -> Path:
+def runtime() -> Iterator[Path]:
     """A runtime directory; the folders of servers are in it."""
-    folder = tmp_path / "run"
-    folder.mkdir(mode=0o700)
-    return folder
+    # Not below the directory of pytest: another run may close that to other users at any time.
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import (
     Awaitable,
+    Callable,
     Iterable,
     Mapping,
     Sequence,
@@ -56,7 +57,12 @@ from holdfast.process.process import LocalProcess
 from holdfast.process.process_table import MakeLog, ProcessTable, TableSettings, plain_log
 from holdfast.process.pty import DEFAULT_SIZE
 from holdfast.process.reachable import call_after_stat, can_start_without_waiting, paths_to_check
-from holdfast.process.sandbox import CommandSandbox, SandboxSource, default_source
+from holdfast.process.sandbox import (
+    CommandSandbox,
+    SandboxOutdated,
+    SandboxSource,
+    default_source,
+)
 from holdfast.process.spawn import needs_descriptor_limit
 from holdfast.process.start_threads import StartThreads
 from holdfast.protocol.process import (
@@ -78,6 +84,9 @@ else:
 __all__ = ["ProcessRegistry"]
 
 logger = logging.getLogger(__name__)
+
+# Plans after the first one for a sandbox whose files changed while it was built.
+_SANDBOX_RETRIES = 3
 
 
 class ProcessRegistry(ProcessTable[LocalProcess]):
@@ -381,14 +390,22 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         log = self._make_log(params)
         start.preparation = "sandbox"
         self._observers.prepared(start)
-        try:
-            child = await sandbox.start(
+
+        def begin(inside: CommandSandbox) -> Awaitable[Child]:
+            return inside.start(
                 Launch(argv[0], [name, *argv[1:]], cwd),
                 env,
                 terminal=terminal,
                 pipe_stdin=params.pipe_stdin,
                 limits=params.limits,
             )
+
+        held = sandbox.enforcement
+        try:
+            try:
+                child = await begin(sandbox)
+            except SandboxOutdated as error:
+                child, held = await self._begin_again(params, env, begin, error)
         except SpawnFailed as error:
             if error.path == cwd:
                 # The cwd is at fault, so the error is about the command, not the launcher.
@@ -400,9 +417,35 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
                 system_text(error), errno=error.errno or None, program=argv[0]
             ) from error
         await _check_pending(pending, child)
-        held = sandbox.enforcement
         logger.debug("process %s is in a sandbox, isolation %s", params.process_id, held.isolation)
         return self._adopt(start, child, log, held)
+
+    async def _begin_again(
+        self,
+        params: StartParams,
+        env: Mapping[str, str],
+        begin: Callable[[CommandSandbox], Awaitable[Child]],
+        error: SandboxOutdated,
+    ) -> tuple[Child, Enforcement]:
+        """
+        Start a command in a sandbox that is planned anew.
+
+        Files that a sandbox hides or keeps come and go with other servers of the user.
+
+        Raises:
+            SpawnFailed: It cannot be built again and again.
+        """
+        for _ in range(_SANDBOX_RETRIES):
+            sandbox = await self._sandbox(params, env)
+            if sandbox is None or isinstance(sandbox, CannotEnforce):
+                break
+            try:
+                return await begin(sandbox), sandbox.enforcement
+            except SandboxOutdated as again:
+                error = again
+            finally:
+                sandbox.close()
+        raise error
 
     def end(self, reason: Reason) -> None:
         # Nobody will read them: without this, their output would stay for 80 seconds.

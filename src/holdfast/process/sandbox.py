@@ -9,19 +9,23 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Protocol
 
-from holdfast.errors import CannotEnforce
+from holdfast.errors import CannotEnforce, SpawnFailed
 from holdfast.process.child import Child
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.start_threads import StartThreads
 from holdfast.protocol.process import Enforcement, ProcessLimits
 from holdfast.protocol.sandbox import SandboxContext
 
-__all__ = ["CommandSandbox", "SandboxSource", "default_source"]
+__all__ = ["CommandSandbox", "SandboxOutdated", "SandboxSource", "default_source"]
 
 # The module whose `shared_sandboxes` is the source of every registry without one of its own. By
 # name: it is above this package, and most servers never sandbox anything and start sooner
 # without it.
 _DEFAULT = "holdfast.sandbox.factory"
+
+
+class SandboxOutdated(SpawnFailed):
+    """A sandbox could not be built, perhaps because files changed since it was planned."""
 
 
 class CommandSandbox(Protocol):
@@ -54,7 +58,8 @@ class CommandSandbox(Protocol):
                 caller enforces the others.
 
         Raises:
-            SpawnFailed: The sandbox could not be built; nothing is left of it.
+            SpawnFailed: The sandbox could not be built; nothing is left of it. With
+                `SandboxOutdated`, another sandbox for the same profile may be built.
             OSError: No descriptor is left to start it with.
         """
 

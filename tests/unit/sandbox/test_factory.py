@@ -12,6 +12,7 @@ import tempfile
 import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from holdfast.errors import CannotEnforce, InvalidParams, SpawnFailed
 from holdfast.events import DenialKind, Reason
 from holdfast.linux.mount_namespace import MountNamespace
 from holdfast.linux.syscall_numbers import MACHINES
+from holdfast.local_servers import Reachable, hide
 from holdfast.process.child import owned_pids
 from holdfast.process.process import LocalProcess
 from holdfast.process.registry import ProcessRegistry
@@ -624,6 +626,28 @@ async def test_a_folder_that_is_denied_is_not_replaced_by_another(
         with pytest.raises(SpawnFailed, match="Permission denied") as caught:
             await start(processes, shell("pwd", cwd=str(cwd), env=env, sandbox=sandbox, tty=tty))
         assert (caught.value.errno, caught.value.path) == (errno.EACCES, str(cwd))
+
+
+async def test_a_sandbox_is_planned_anew_if_a_hidden_file_is_gone(
+    processes: ProcessRegistry, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Token files of other servers of the user come and go."""
+    tokens = ws.parent / "tokens"
+    starts: list[str] = []
+    begin = BubblewrapSandbox.start
+
+    async def begin_later(self: BubblewrapSandbox, *args: Any, **options: Any) -> Any:
+        starts.append("start")
+        tokens.unlink(missing_ok=True)
+        return await begin(self, *args, **options)
+
+    monkeypatch.setattr(BubblewrapSandbox, "start", begin_later)
+    tokens.write_text("secret")
+    with hide(Reachable(secrets=(str(tokens),))):
+        process = await start(processes, shell("echo here", sandbox=managed()))
+        assert (await closed(process)).exit_code == 0
+    assert output(process) == b"here\n"
+    assert starts == ["start", "start"]
 
 
 async def test_a_folder_that_is_not_there_inside_is_not_replaced_by_another(

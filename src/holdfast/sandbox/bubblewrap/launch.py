@@ -23,6 +23,7 @@ from holdfast.linux.memory_files import data_file
 from holdfast.process.executable_lookup import Launch
 from holdfast.process.limits.cgroup import CommandCgroup
 from holdfast.process.limits.rlimits import PreparedLimits, prepare_limits
+from holdfast.process.sandbox import SandboxOutdated
 from holdfast.process.spawn import Caller
 from holdfast.process.start_threads import call_in_daemon
 from holdfast.protocol.process import ProcessLimits
@@ -200,7 +201,7 @@ async def _start(
             channel, to_verify, prepared.cgroup, since=since, kill=child.kill_unbuilt
         )
         if not await built:
-            raise SpawnFailed(await _launcher_error(child))
+            raise SandboxOutdated(await _launcher_error(child))
         _attach(child, channel, info)
         undo.pop_all()
     return child
@@ -440,7 +441,8 @@ def _verify(
     # An empty table means that the process has exited, which `ready` reports.
     if path is not None and inside:
         led += led_elsewhere(planned, inside, host)
-        raise SpawnFailed(f"{path} was changed while the sandbox was built: try again", path=path)
+        text = f"{path} was changed while the sandbox was built: try again"
+        raise SandboxOutdated(text, path=path)
 
 
 def _mounts(process: int | str) -> str:
