@@ -213,11 +213,12 @@ def test_a_syntax_error_has_a_position_and_the_shell_finds_it_too(script: str) -
         # Not a mistake, but not understood either.
         ("bash", "-c", "echo ${ ls; }"),
         ("bash", "-c", "a" * 1_000_000 + "'"),
-        # Shells accept these, and run nothing of the first.
+        # Shells accept these, and run nothing of the first two.
         ("bash", "-c", "[[ ]]\n'"),
+        ("bash", "-c", "[[ \n ]]\n'"),
         ("sh", "-c", "cat <<E`\n"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_what_a_shell_may_run_is_no_syntax_error(argv: tuple[str, ...]) -> None:
     split = split_command(argv)

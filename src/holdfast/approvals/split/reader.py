@@ -409,7 +409,7 @@ class _CommandListReader:
                 # At an empty test bash gives up without an error.
                 lexer.doubtful = lexer.doubtful or empty
                 return
-            empty = False
+            empty = empty and char == "\n"
             if MEMBER.search(word.text) is not None:
                 # Its index is expanded once more, whatever quotes it is in.
                 lexer.expand_again(word.text, self._level)
