@@ -242,6 +242,14 @@ def test_hostile_scripts_are_given_up_in_time(unit: str) -> None:
     assert split.segments[0][0] == "/bin/bash"
 
 
+@pytest.mark.slow
+@pytest.mark.requirement("approvals.split.bounded")
+@pytest.mark.parametrize("unit", ["`", "$(", "'", "\\\n"])
+def test_hostile_documents_are_given_up_in_time(unit: str) -> None:
+    script = "cat <<E\n" + unit * MAX_TEXT
+    assert not split_command(["/bin/sh", "-c", script[: MAX_TEXT - 1]]).plain
+
+
 def test_threads_split_at_the_same_time() -> None:
     script = "echo 'a b' && ls -l"
     results: list[object] = []

@@ -559,7 +559,7 @@ class Lexer:
         if document.quoted:
             document.command.input_texts.append(text)
         else:
-            if self._posix and signs.JOINED_IN_DOCUMENT.search(self._text, begin, self._at):
+            if self._posix and signs.joins_in_substitution(self._text[begin : self._at]):
                 raise AmbiguousError("shells disagree about a joined line in a here-document")
             document.command.add_input(self.expand_again(text, depth))
 

@@ -19,7 +19,6 @@ __all__ = [
     "IN_NO_ARITHMETIC",
     "IN_QUOTES",
     "JOINED",
-    "JOINED_IN_DOCUMENT",
     "JOINED_NAME",
     "JOINED_OPERATOR",
     "JOINED_PARAMETER",
@@ -32,6 +31,7 @@ __all__ = [
     "QUOTE",
     "ZSH_SIGN",
     "ZSH_SIGN_IN_QUOTES",
+    "joins_in_substitution",
     "known_value",
 ]
 
@@ -42,8 +42,6 @@ BLANKS = re.compile(r"(?:[ \t]|\\\n)+")
 ALL_ARGUMENTS = re.compile(r'"\$(?:@|\{[^}]*@\})"')
 # Lines joined by a backslash, and what comes after them.
 JOINED = re.compile(r"(?:\\\n)+(.?)")
-# A joined line of a here-document that may be in a comment or in quotes of a substitution.
-JOINED_IN_DOCUMENT = re.compile(r"(?:\$\(|`)[^#']*[#'].*?\\\n", re.DOTALL)
 JOINED_NAME = re.compile(r"(?:\\\n)+[A-Za-z0-9_]")
 # A joined line before or behind the name in ${name}, or between the signs that follow it.
 JOINED_OPERATOR = re.compile(r":*\\\n")
@@ -110,3 +108,14 @@ def known_value(name: str, *, quoted: bool) -> str:
     """Return what a variable stands for if nothing sets it: nothing, for most."""
     # A blank in quotes separates no words.
     return "" if quoted and name == "IFS" else _KNOWN_VARIABLES.get(name, "")
+
+
+def joins_in_substitution(document: str) -> bool:
+    """Return True if a line may be joined in a comment or in quotes of a substitution."""
+    # Not one regular expression, which would try each start anew.
+    for wanted in (("$(", "`"), ("#", "'"), ("\\\n",)):
+        found = [at for at in map(document.find, wanted) if at >= 0]
+        if not found:
+            return False
+        document = document[min(found) :]
+    return True
