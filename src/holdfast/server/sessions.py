@@ -33,6 +33,9 @@ __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds that killed processes may take to end; the kernel rarely needs more than 10 ms.
+_KILL_LIMIT = 2.0
+
 # Seconds a session is kept without a connection.
 EXPIRY = 80.0
 
@@ -84,6 +87,10 @@ class Session(ProcessObserver):
     def has_marks(self) -> bool:
         """True if marked commands were started, which may have left daemons."""
         return bool(self._marks)
+
+    async def wait_closed(self) -> None:
+        """Wait until all processes are closed that were killed, for a while at most."""
+        await self.processes.wait_all_closed(_KILL_LIMIT)
 
     def attach(self, owner: Owner) -> None:
         """Send new events to this connection from now on."""
@@ -298,6 +305,9 @@ class Sessions:
         if self._audit is not None:
             self._audit.write(line)
         session.processes.end(reason)
+        if line.killed:
+            # So that `end_all` also waits for the processes of a session that has just ended.
+            self._tasks.start(session.wait_closed())
         # In a task: the search through all processes takes a while, and daemons can wait.
         if session.has_marks:
             self._tasks.start(session.end_all_marked())
