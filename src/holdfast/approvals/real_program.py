@@ -18,7 +18,7 @@ from holdfast.linux.search_path import candidates
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.sandbox.bubblewrap.mount_check import MountTable, read_table
 from holdfast.sandbox.policy.build import PLATFORM_DIRECTORIES
-from holdfast.sandbox.policy.policy import parent_of
+from holdfast.sandbox.policy.policy import covers, parent_of
 
 __all__ = ["RealProgram", "StaysInside", "real_program"]
 
@@ -113,16 +113,16 @@ class _Writable:
         real = tuple(os.path.realpath(root) for root in roots if root.startswith("/"))
         mounts = _mounts()
         # A mount below a writable directory is writable, too.
-        below = (point for point in mounts if any(_covers(root, point) for root in real))
+        below = (point for point in mounts if any(covers(root, point) for root in real))
         places = frozenset(_place(path, mounts) for path in (*real, *below))
         return cls(real, mounts, places)
 
     def covers(self, path: str) -> bool:
         """Return True if a real path can be changed."""
-        if any(_covers(root, path) for root in self.roots):
+        if any(covers(root, path) for root in self.roots):
             return True
         device, place = _place(path, self.mounts)
-        return any(device == other and _covers(root, place) for other, root in self.places)
+        return any(device == other and covers(root, place) for other, root in self.places)
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class _ProgramSearch:
             # Its other name may be in the workspace, as package managers link files. Programs of
             # the system have several names, too, but all of them in such directories.
             linked = about.st_nlink > 1 and os.access(real, os.W_OK)
-            if linked and not any(_covers(folder, real) for folder in PLATFORM_DIRECTORIES):
+            if linked and not any(covers(folder, real) for folder in PLATFORM_DIRECTORIES):
                 raise StaysInside(f"{real} has other names, by which it may be written")
             with open(real, "rb") as file:
                 beginning = file.read(_BEGINNING)
@@ -221,7 +221,3 @@ def _place(path: str, mounts: MountTable) -> tuple[str, str]:
         return "", path
     below = path.removeprefix(point).lstrip("/")
     return mount.device, posixpath.join(mount.root, below).rstrip("/") or "/"
-
-
-def _covers(folder: str, path: str) -> bool:
-    return folder == "/" or path == folder or path.startswith(f"{folder}/")
