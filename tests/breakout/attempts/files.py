@@ -1,12 +1,13 @@
 """Changing what lies outside the workspace, by every call that changes files."""
 
+import errno
 import fcntl
 import os
 import struct
 
 import pytest
 
-from tests.breakout.inside import Ground, append, make, may_write, open_for_writing
+from tests.breakout.inside import Ground, append, make, may_write, open_for_writing, reaches
 from tests.breakout.table import attempt, unless_landlock
 
 
@@ -167,3 +168,21 @@ def change_a_program_of_the_system(at: Ground) -> None:
 @attempt("read-only", "workspace", "guarded", "narrow", blocked_by="ENOENT")
 def write_to_the_shared_memory_of_the_host(at: Ground) -> None:
     open_for_writing(at.outsider["shared"])
+
+
+@attempt("read-only", "workspace", "networked", "offline", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.leases")
+def hold_up_all_who_open_a_file_outside(at: Ground) -> None:
+    """A lease takes no right to write; the kernel gives it 45 seconds against each open."""
+    fd = os.open(at.file, os.O_RDONLY)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+
+
+@attempt("read-only", "workspace", "networked", "offline", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.snapshots")
+def make_a_snapshot_of_what_is_denied(at: Ground) -> None:
+    """On btrfs it would have the denied files; other file systems do not know the call."""
+    fd = os.open(at.work, os.O_RDONLY | os.O_DIRECTORY)
+    # `struct btrfs_ioctl_vol_args_v2` with a source that is no descriptor.
+    arguments = bytearray(struct.pack("=q4088x", -1))
+    reaches(lambda: fcntl.ioctl(fd, 0x50009417, arguments), errno.ENOTTY, errno.EBADF, errno.EINVAL)

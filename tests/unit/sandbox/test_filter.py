@@ -142,6 +142,29 @@ def test_nobody_types_into_a_terminal_whatever_the_upper_half_says(
     assert call(kind, machine, "ioctl", 0, 0x5413) == ALLOW
 
 
+@pytest.mark.requirement("security.sandbox.leases")
+@pytest.mark.parametrize(("kind", "machine"), BOTH)
+def test_leases_are_refused_and_locks_are_not(kind: FilterKind, machine: str) -> None:
+    set_lease, get_lease, set_delegation, set_lock = 1024, 1025, 1040, 6
+
+    assert call(kind, machine, "fcntl", 3, set_lease) == EPERM
+    assert call(kind, machine, "fcntl", 3, 1 << 32 | set_lease) == EPERM
+    assert call(kind, machine, "fcntl", 3, set_delegation) == EPERM
+    assert call(kind, machine, "fcntl", 3, get_lease) == ALLOW
+    assert call(kind, machine, "fcntl", 3, set_lock) == ALLOW
+
+
+@pytest.mark.requirement("security.sandbox.snapshots")
+@pytest.mark.parametrize(("kind", "machine"), BOTH)
+def test_snapshots_are_refused_and_clones_of_files_are_not(kind: FilterKind, machine: str) -> None:
+    snapshot, snapshot_v2, remove_v2, clone = 0x50009401, 0x50009417, 0x5000943F, 0x40049409
+
+    assert call(kind, machine, "ioctl", 3, snapshot) == EPERM
+    assert call(kind, machine, "ioctl", 3, snapshot_v2) == EPERM
+    assert call(kind, machine, "ioctl", 3, remove_v2) == EPERM
+    assert call(kind, machine, "ioctl", 3, clone) == ALLOW
+
+
 @pytest.mark.requirement("security.sandbox.pairs")
 @pytest.mark.parametrize("machine", ARCHES)
 @pytest.mark.parametrize("name", ["socket", "socketpair"])

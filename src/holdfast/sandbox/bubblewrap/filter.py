@@ -79,6 +79,25 @@ _NEW_TIME_NAMESPACE = 0x80
 _TIOCSTI = 0x5412
 # Pastes the selection into a virtual console, to the same effect.
 _TIOCLINUX = 0x541C
+# Make a snapshot of a btrfs subvolume, in both forms. Snapshots go by the file system and not by
+# the mounts, so one in a writable directory would have the denied files without their masks.
+_BTRFS_SNAPSHOT = 0x50009401
+_BTRFS_SNAPSHOT_V2 = 0x50009417
+# Removes a subvolume by its number, wherever it is.
+_BTRFS_REMOVE_V2 = 0x5000943F
+
+# Set a lease on a file or a delegation on a directory, which takes no more than a descriptor for
+# reading. Other programs that open it are then held up for 45 seconds at a time.
+_F_SETLEASE = 1024
+_F_SETDELEG = 1040
+
+_REFUSED_CONTROLS = (
+    _TIOCSTI,
+    _TIOCLINUX,
+    _BTRFS_SNAPSHOT,
+    _BTRFS_SNAPSHOT_V2,
+    _BTRFS_REMOVE_V2,
+)
 
 _AF_UNIX = 1
 _AF_INET = 2
@@ -152,7 +171,8 @@ def filter_program(
     code += _when(number["clone3"], [_op(_RETURN, _UNKNOWN_CALL)])
     code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
     code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
-    code += _when(number["ioctl"], _refuse_values(1, _TIOCSTI, _TIOCLINUX))
+    code += _when(number["ioctl"], _refuse_values(1, *_REFUSED_CONTROLS))
+    code += _when(number["fcntl"], _refuse_values(1, _F_SETLEASE, _F_SETDELEG))
     # The leader of the group is outside of the pid namespace, so `kill(0)` is the only way to
     # name the group.
     if shares_group:
