@@ -657,6 +657,27 @@ def test_sockets_of_engines_are_hidden_once_anyone_can_connect() -> None:
     assert policy_for(disk, ROOT, asked, network="enabled").denied == ()
 
 
+@pytest.mark.requirement("security.sandbox.engines")
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_sockets_that_type_into_terminals_and_those_of_root_are_hidden(uid: int) -> None:
+    terminals = {f"/tmp/tmux-{uid}", "/run/screen", "/run/systemd/private"}
+    bus = "/run/dbus/system_bus_socket"
+    disk = FakeDisk({WS: None, bus: "x", **{f"{path}/x": "x" for path in terminals}})
+    facts = PolicyInputs(cwd=WS, uid=uid, disk=disk)
+    found = resolve(context(ROOT, network="enabled"), facts)
+    # Others than root ask the bus for what they may do.
+    assert set(found.denied) == terminals | ({bus} if uid == 0 else set())
+    assert resolve(context(ROOT), facts).denied == ()
+
+
+@pytest.mark.requirement("security.sandbox.engines")
+@pytest.mark.parametrize("name", ["tmux", "codex-daemon"])
+def test_a_link_in_place_of_such_a_directory_denies_nothing_else(name: str) -> None:
+    """A command may have made it, to take its programs from the next one."""
+    disk = {"/usr/bin/true": "x", f"/tmp/{name}-0": "->/usr", WS: None}
+    assert policy_for(disk, ROOT, network="enabled").denied == ()
+
+
 # -- again
 
 

@@ -74,8 +74,18 @@ _ENGINE_SOCKETS: Final = (
     "/run/user/{uid}/docker.sock",
     "/run/user/{uid}/podman/podman.sock",
     "/run/user/{uid}/systemd/private",
+    "/run/user/{uid}/systemd/io.systemd.Manager",
+    "/run/systemd/private",
+    "/run/systemd/io.systemd.Manager",
     "/tmp/codex-daemon-{uid}",  # noqa: S108 (not ours)
+    # Terminals of this user: a client opens a window and types a command.
+    "/tmp/tmux-{uid}",  # noqa: S108
+    "/run/tmux/{uid}",
+    "/run/screen",
 )
+
+# To others than root, its services say no to what would run programs.
+_ROOT_SOCKETS: Final = ("/run/dbus/system_bus_socket",)
 
 # Of two entries for one path, the one with the higher number wins.
 _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
@@ -280,8 +290,9 @@ class _PolicyBuilder:
             for path in expand(resolved, self._disk, limit=MAX_MATCHES, deadline=deadline):
                 self._deny_match(path)
         if sockets:
-            for path in _ENGINE_SOCKETS:
-                self._hide_socket(path.format(uid=self._facts.uid))
+            uid = self._facts.uid
+            for path in (*_ENGINE_SOCKETS, *(() if uid else _ROOT_SOCKETS)):
+                self._hide_socket(path.format(uid=uid))
             for path in self._facts.reachable.sockets:
                 self._hide_from_all(path)
         for path in self._facts.reachable.secrets:
@@ -397,6 +408,9 @@ class _PolicyBuilder:
 
     def _hide_socket(self, path: str) -> None:
         found = trace(path, self._disk)
+        # A command may have made a link in `/tmp`, to have the next one without its programs.
+        if found.links and (found.kind != "other" or _is_private(found.path)):
+            return
         # An entry that names the socket shows it on purpose.
         if found.kind is not None and found.path not in self.rules:
             self.rules[found.path] = Rule(found.path, "deny", found.kind, "socket")
