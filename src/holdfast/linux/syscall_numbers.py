@@ -40,6 +40,7 @@ _COMMON = {
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
+    "fchmodat2": 452,
 }
 
 MACHINES = {
@@ -76,6 +77,8 @@ MACHINES = {
             "execve": 59,
             "kill": 62,
             "fcntl": 72,
+            "chmod": 90,
+            "fchmod": 91,
             "ptrace": 101,
             "setsid": 112,
             "pivot_root": 155,
@@ -91,6 +94,7 @@ MACHINES = {
             "keyctl": 250,
             "openat": 257,
             "unlinkat": 263,
+            "fchmodat": 268,
             "pselect6": 270,
             "ppoll": 271,
             "unshare": 272,
@@ -124,6 +128,8 @@ MACHINES = {
             "umount2": 39,
             "mount": 40,
             "pivot_root": 41,
+            "fchmod": 52,
+            "fchmodat": 53,
             "openat": 56,
             "close": 57,
             "read": 63,

@@ -105,3 +105,30 @@ def run_a_program_that_is_only_in_memory(at: Ground) -> None:
     os.write(fd, f"#!/bin/sh\necho x >> '{at.file}'\n".encode())
     if run(f"/proc/{os.getpid()}/fd/{fd}") != 0:
         raise Blocked("the script failed")
+
+
+@attempt("workspace", "networked", "offline", "root-but", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.set-user-id")
+def leave_a_program_that_others_run_as_this_user(at: Ground) -> None:
+    """Whoever can get to the workspace could start it, and be root by it."""
+    try:
+        os.chmod(f"{at.work}/notes", 0o4755)
+        if not os.stat(f"{at.work}/notes").st_mode & 0o4000:
+            raise Blocked("the bit is gone")
+    finally:
+        os.chmod(f"{at.work}/notes", 0o644)
+
+
+@attempt(
+    "workspace", "networked", "offline", "root-but", blocked_by="the bit is gone", needs="root"
+)
+@pytest.mark.requirement("security.sandbox.set-user-id")
+def create_such_a_program(at: Ground) -> None:
+    """Without a sandbox, root may write to the new file, which keeps the bit."""
+    fd = os.open(f"{at.work}/program", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o4755)
+    try:
+        os.write(fd, b"x")
+        if not os.fstat(fd).st_mode & 0o4000:
+            raise Blocked("the bit is gone")
+    finally:
+        os.unlink(f"{at.work}/program")

@@ -165,6 +165,21 @@ def test_snapshots_are_refused_and_clones_of_files_are_not(kind: FilterKind, mac
     assert call(kind, machine, "ioctl", 3, clone) == ALLOW
 
 
+@pytest.mark.requirement("security.sandbox.set-user-id")
+@pytest.mark.parametrize(("kind", "machine"), BOTH)
+@pytest.mark.parametrize("name", ["chmod", "fchmod", "fchmodat", "fchmodat2"])
+def test_no_program_is_made_to_run_as_its_owner(kind: FilterKind, machine: str, name: str) -> None:
+    if name not in MACHINES[machine].numbers:
+        pytest.skip(f"{machine} has no such call")
+    before = (3, 0) if "at" in name else (3,)
+
+    assert call(kind, machine, name, *before, 0o4755) == EPERM
+    assert call(kind, machine, name, *before, 1 << 32 | 0o106755) == EPERM
+    # Directories of a group, and temporary ones.
+    assert call(kind, machine, name, *before, 0o2775) == ALLOW
+    assert call(kind, machine, name, *before, 0o1777) == ALLOW
+
+
 @pytest.mark.requirement("security.sandbox.pairs")
 @pytest.mark.parametrize("machine", ARCHES)
 @pytest.mark.parametrize("name", ["socket", "socketpair"])

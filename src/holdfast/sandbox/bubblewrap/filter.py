@@ -91,6 +91,12 @@ _BTRFS_REMOVE_V2 = 0x5000943F
 _F_SETLEASE = 1024
 _F_SETDELEG = 1040
 
+# S_ISUID. In a workspace that others can enter, they would run a program as the server's user. A
+# new file can have it, too, but loses it with the first write.
+_SET_USER_ID = 0o4000
+# Calls that set the mode of a file, with the number of that argument. `chmod` is not on aarch64.
+_MODE_CALLS = (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2))
+
 _REFUSED_CONTROLS = (
     _TIOCSTI,
     _TIOCLINUX,
@@ -169,8 +175,11 @@ def filter_program(
     # The flags of `clone3` are in memory, which a filter cannot read. ENOSYS makes the C
     # library fall back to `clone`.
     code += _when(number["clone3"], [_op(_RETURN, _UNKNOWN_CALL)])
-    code += _when(number["clone"], _refuse_flags(_NEW_NAMESPACES))
-    code += _when(number["unshare"], _refuse_flags(_NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
+    code += _when(number["clone"], _refuse_flags(0, _NEW_NAMESPACES))
+    code += _when(number["unshare"], _refuse_flags(0, _NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
+    for name, mode in _MODE_CALLS:
+        if name in number:
+            code += _when(number[name], _refuse_flags(mode, _SET_USER_ID))
     code += _when(number["ioctl"], _refuse_values(1, *_REFUSED_CONTROLS))
     code += _when(number["fcntl"], _refuse_values(1, _F_SETLEASE, _F_SETDELEG))
     # The leader of the group is outside of the pid namespace, so `kill(0)` is the only way to
@@ -208,9 +217,10 @@ def _when(number: int, block: list[bytes]) -> list[bytes]:
     return [_op(_JUMP_EQUAL, number, 0, len(block)), *block]
 
 
-def _refuse_flags(flags: int) -> list[bytes]:
+def _refuse_flags(index: int, flags: int) -> list[bytes]:
+    """Return a block that refuses a call if an argument has any of these bits."""
     return [
-        _argument(0),
+        _argument(index),
         _op(_JUMP_SET, flags, 0, 1),
         _op(_RETURN, _REFUSE),
         _op(_RETURN, _ALLOW),
