@@ -61,6 +61,10 @@ def make_ground(folder: Path, mine: int) -> None:
         allowed.write_text("content")
         os.chown(allowed, OTHER, GROUP)
         set_acl(allowed, mine)
+        # Systems with `fs.protected_symlinks` do not follow it in a directory like `/tmp`.
+        link = inner / "link-of-other"
+        link.symlink_to("../mine-755/mine-666")
+        os.chown(link, OTHER, GROUP, follow_symlinks=False)
         inner.chmod(mode)
         os.chown(inner, owners[owner], GROUP)
     folder.chmod(0o755)
@@ -137,6 +141,10 @@ def attempts() -> list[tuple[str, str, str]]:
     for verb in ("stat", "read", "open", "copy"):
         for folder, name in itertools.product(folders, names):
             made.append((verb, f"{folder}/{name}", f"mine-755/copy-{folder}-{name}"))
+    made += [
+        (verb, f"{folder}/link-of-other", "")
+        for verb, folder in itertools.product(("stat", "read", "open", "write"), folders)
+    ]
     made += [("make", f"{folder}/new", "") for folder in folders]
     made += [("mkdir", f"{folder}/made", "") for folder in folders]
     for verb in ("write", "remove"):

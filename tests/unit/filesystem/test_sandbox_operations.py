@@ -1,5 +1,6 @@
 """Operations for a context: made once for as long as the disk says the same, and not longer."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from holdfast import own_files
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.operations import DIRECT
-from holdfast.filesystem.sandboxed import sandbox_operations
+from holdfast.filesystem.sandboxed import resolve, sandbox_operations
 from holdfast.filesystem.sandboxed.sandbox_operations import (
     operations,
     reading_operations,
@@ -58,6 +59,32 @@ def test_equal_contexts_share_their_operations(ws: Path) -> None:
     assert operations(writing(ws)) is not operations(writing(ws / "secret"))
     assert operations(None) is DIRECT
     assert operations(sandbox_context(named_profile("disabled"), cwd=ws)) is DIRECT
+
+
+@pytest.mark.requirement("fs.sandbox.protected-links")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links of other users")
+@pytest.mark.parametrize("setting", [True, False])
+def test_links_of_others_in_shared_directories_are_followed_as_by_the_kernel(
+    ws: Path, monkeypatch: pytest.MonkeyPatch, setting: bool
+) -> None:
+    monkeypatch.setattr(resolve, "_links_are_protected", lambda: setting)
+    shared = ws / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    theirs, mine = shared / "theirs", shared / "mine"
+    for link in (theirs, mine):
+        link.symlink_to("../a")
+    os.chown(theirs, 4321, 4321, follow_symlinks=False)
+
+    write(ws, "shared/mine")
+    if setting:
+        with pytest.raises(PermissionError):
+            write(ws, "shared/theirs")
+    else:
+        write(ws, "shared/theirs")
+    # Its owner vouches for a directory that only the owner can write to.
+    shared.chmod(0o755)
+    write(ws, "shared/theirs")
 
 
 def _pointer(ws: Path) -> None:
