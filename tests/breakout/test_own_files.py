@@ -306,3 +306,22 @@ async def test_a_key_behind_a_link_stays_hidden_when_the_link_changes(
         lead_to(keys[2])
         assert await read() == ""
     assert await read() == "the key" * 3
+
+
+# -- what stays behind
+
+
+@pytest.mark.requirement("security.sandbox.places")
+def test_nothing_stays_in_a_workspace_that_a_command_has_closed(project: Project) -> None:
+    """Its mount points can be made there, but neither opened nor mounted on."""
+    closed = project.home / "closed"
+    closed.mkdir()
+    project.give(closed)
+    closed.chmod(0o600)
+    options = ("--sandbox", "workspace-write", "--sandbox-write", closed)
+    done = project.call(project.python, "-m", "holdfast", "run", *options, "--", "/bin/true")
+    if project.user is not None:
+        # The text names what is at fault, which is not the shell.
+        assert (done.returncode, f"{closed}/.agents" in done.stderr) == (125, True), done
+    assert os.listdir(closed) == []
+

@@ -363,6 +363,9 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
             fault = errno.ETIMEDOUT
             text = f"the paths of the sandbox's profile do not answer: {system_text(fault)}"
             raise SpawnFailed(text, errno=fault, program=params.argv[0]) from None
+        except SpawnFailed:
+            # It names the path at fault, which is not the program.
+            raise
         except OSError as error:
             # No descriptor is left to look with.
             raise SpawnFailed(

@@ -72,9 +72,21 @@ class _MountPoint:
         try:
             self._make_sure(kind)
         except OSError as error:
+            if self._ours and self.fd is None:
+                self._unmake()
             self._close()
             raise OSError(error.errno, error.strerror, path) from error
         self._mark()
+
+    def _unmake(self) -> None:
+        """Remove the file that was created but cannot be opened: its directory is closed."""
+
+        def remove() -> None:
+            there = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
+            _remove(self._folder, self._name, there)
+
+        with suppress(OSError):
+            _as_owner(self._folder, remove)
 
     def _make_sure(self, kind: Literal["directory", "file"]) -> None:
         """Create the file if it is missing, and take a shared lock on it."""
