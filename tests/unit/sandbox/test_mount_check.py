@@ -75,6 +75,17 @@ def test_a_mount_that_is_not_as_planned_is_found(
     assert found(INSIDE.replace(row, row.replace(was, became))) == path
 
 
+@pytest.mark.requirement("sandbox.verified")
+def test_what_is_read_only_outside_is_so_inside() -> None:
+    """As the disk of a container, and a workspace on it."""
+    closed = HOST.replace("/srv rw", "/srv ro")
+    inside = INSIDE.replace("/srv/ws rw", "/srv/ws ro").replace("/srv/ws/sub rw", "/srv/ws/sub ro")
+    assert found(inside, host=closed) is None
+    assert found(inside.replace("/@data/ws/sub ", "/@data/out "), host=closed) == "/srv/ws/sub"
+    # It cannot be writable, so this is something else.
+    assert found(INSIDE, host=closed) == "/srv/ws"
+
+
 def test_a_mount_of_the_host_below_a_writable_one_is_fine() -> None:
     row = "25 24 8:9 / /srv/ws/volume rw - ext4 /dev/volume rw\n"
     assert found(INSIDE + row.replace("25 24", "90 86"), host=HOST + row) is None

@@ -76,11 +76,13 @@ def first_mismatch(
     # First what the plan asks for, then any writable mount that it does not ask for.
     writable: list[str] = []
     for path, what in plan:
-        mount = inside.get(path)
-        if mount is None or mount.writable is not (what == "write"):
+        mount, outside = inside.get(path), _expected(path, host)
+        # What is read-only outside, as the disk of some containers, is so inside.
+        writes = what == "write" and (outside is None or outside.writable)
+        if mount is None or mount.writable is not writes:
             return path
         # A mask must be something else than the host's file; all others must be that file.
-        if (mount[:2] == _expected(path, host)) is (what == "mask"):
+        if _is_same(mount, outside) is (what == "mask"):
             return path
         if what == "write":
             writable.append(path)
@@ -91,7 +93,7 @@ def first_mismatch(
             continue
         # A bind mount is recursive: it brings along the host's mounts below its path.
         granted = any(covers(root, path) for root in writable)
-        if mount[:2] != _expected(path, host) or not (granted or hidden(path)):
+        if not _is_same(mount, _expected(path, host)) or not (granted or hidden(path)):
             return path
     return None
 
@@ -103,7 +105,7 @@ def led_elsewhere(
     found: list[tuple[str, str]] = []
     for path, what in plan:
         mount = inside.get(path)
-        if what == "mask" or mount is None or mount[:2] == _expected(path, host):
+        if what == "mask" or mount is None or _is_same(mount, _expected(path, host)):
             continue
         # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
@@ -113,14 +115,19 @@ def led_elsewhere(
     return found
 
 
-def _expected(path: str, host: MountTable) -> tuple[str, str] | None:
-    """Return the device and the directory on it that a path of the host has, or None."""
+def _is_same(mount: Mount, other: Mount | None) -> bool:
+    """Return True if both show the same directory of one file system."""
+    return other is not None and mount[:2] == other[:2]
+
+
+def _expected(path: str, host: MountTable) -> Mount | None:
+    """Return a mount of what the host has at a path, or None."""
     # The nearest mount point above decides which device a path is on.
     above, rest = path, ""
     while True:
         mount = host.get(above)
         if mount is not None:
-            return mount.device, (mount.root.rstrip("/") + rest) or "/"
+            return mount._replace(root=(mount.root.rstrip("/") + rest) or "/")
         if above == "/":
             return None
         above, _, name = above.rpartition("/")
