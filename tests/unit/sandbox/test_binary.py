@@ -138,3 +138,10 @@ def test_one_that_cannot_be_run_is_not_used(tmp_path: Path) -> None:
 
     assert isinstance(found, str)
     assert "cannot be run" in found
+
+
+@pytest.mark.usefixtures("only_path")
+def test_one_that_prints_no_help_is_not_taken_for_an_old_one(tmp_path: Path) -> None:
+    path = script(tmp_path, "echo 'bwrap: no /proc'; exit 1")
+
+    assert find_launcher({"PATH": str(tmp_path)}) == f"{path} cannot be run: bwrap: no /proc"

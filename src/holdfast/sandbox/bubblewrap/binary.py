@@ -123,6 +123,9 @@ def _ask(path: str) -> Launcher | str:
         return f"cannot be run: {error}"
     # By the help text and not by the version: it lists the options of this very build.
     options = frozenset(word for word in help_text.split() if word.startswith("--"))
+    if not options:
+        # As in a container without a `/proc`, where it ends before it reads its options.
+        return f"cannot be run: {help_text.strip() or 'it prints no help'}"
     missing = sorted(NEEDED - options)
     if missing:
         return f"{version} is too old: install 0.5 or newer (it lacks {', '.join(missing)})"
