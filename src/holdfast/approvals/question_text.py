@@ -26,6 +26,11 @@ _ATTEMPTS = 20
 # Characters of the prefix that a rule would allow.
 _PREFIX = 200
 
+_GIVES_EVERYTHING = (
+    "That lets the agent do anything, if the program takes settings or code from the directory that"
+    " it works in, as git, make, npm and cargo do."
+)
+
 _HEADINGS = {
     QuestionKind.WRITE_STDIN: "Send this input to a program outside the sandbox?",
     QuestionKind.PERMISSIONS: "Give the following commands more permissions?",
@@ -61,7 +66,21 @@ def question_text(question: Question) -> tuple[str, list[str]]:
         output = question.denied.output
         label = "Output" if len(output) <= _OUTPUT else f"Last {_OUTPUT} characters of its output"
         details += _labelled(label, output[-_OUTPUT:])
+    if question.is_amendable:
+        details += _lasting(question)
     return heading, details
+
+
+def _lasting(question: Question) -> list[str]:
+    """Return the lines about the rule that a person may have stored."""
+    where = " outside its sandbox" if question.amendment_leaves_sandbox else ""
+    lines = [
+        f"If always: every command that begins with `{prefix_text(question)}` runs{where} without a"
+        " question from now on."
+    ]
+    if question.amendment_leaves_sandbox:
+        lines.append(_GIVES_EVERYTHING)
+    return lines
 
 
 def prefix_text(question: Question) -> str:

@@ -371,8 +371,11 @@ def test_an_empty_file_revokes_all(
     secret_file: str, mode: str, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     signs = mode == "signed-bearer-token"
-    file = {"shared_secret_file" if signs else "token_file": secret_file}
-    options = AuthOptions(mode=mode, **file)
+    options = AuthOptions(
+        mode=mode,
+        shared_secret_file=secret_file if signs else None,
+        token_file=None if signs else secret_file,
+    )
     access = Access(lambda: made(make_check(options)))
     header = signed(exp=soon()) if signs else f"Bearer {SECRET}"
     credential = access(header)
