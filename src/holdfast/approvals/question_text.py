@@ -55,7 +55,7 @@ def question_text(question: Question) -> tuple[str, list[str]]:
     if question.explanation is not None:
         details += _labelled("Asked because", question.explanation)
     if question.reason:
-        details += _labelled("Reason", question.reason)
+        details += _labelled("Reason", question.reason, prose=True)
     if question.denied is not None:
         details += _labelled("Denied", question.denied.what)
         attempts = question.denied.network_attempts
@@ -65,7 +65,7 @@ def question_text(question: Question) -> tuple[str, list[str]]:
             details.append(f"and {len(attempts) - _ATTEMPTS} more calls of the network")
         output = question.denied.output
         label = "Output" if len(output) <= _OUTPUT else f"Last {_OUTPUT} characters of its output"
-        details += _labelled(label, output[-_OUTPUT:])
+        details += _labelled(label, output[-_OUTPUT:], prose=True)
     if question.is_amendable:
         details += _lasting(question)
     return heading, details
@@ -109,13 +109,13 @@ def _files(files: Iterable[PatchedFile]) -> list[str]:
         if lines and not fits(lines + more):
             break
         # The first one is shown in any case, as far as it fits.
-        lines += more if fits(more) else [*more[:1], *shown_lines(file.hunks)]
+        lines += more if fits(more) else [*more[:1], *shown_lines(file.hunks, prose=True)]
         if file.cut:
             lines.append(f"… {file.cut} characters are not shown")
         del inside[0]
     return [*lines, f"and {len(inside)} more inside"] if inside else lines
 
 
-def _labelled(label: str, text: str, *, most: int = _REASON) -> list[str]:
-    lines = shown_lines(text, most=most)
+def _labelled(label: str, text: str, *, most: int = _REASON, prose: bool = False) -> list[str]:
+    lines = shown_lines(text, most=most, prose=prose)
     return [f"{label}: {lines[0]}"] if len(lines) == 1 else [f"{label}:", *lines]
