@@ -20,6 +20,7 @@ __all__ = [
     "DEFAULT_PRINCIPAL",
     "BadTokenFile",
     "NamedToken",
+    "NoToken",
     "bad_token_file",
     "check_size",
     "make_token_file",
@@ -48,6 +49,10 @@ class BadTokenFile(HoldfastError):
     """A file with tokens cannot be used; the text names it and says why."""
 
 
+class NoToken(BadTokenFile):
+    """A file for tokens has none in it."""
+
+
 class NamedToken(NamedTuple):
     """A token and the name of its principal."""
 
@@ -65,7 +70,8 @@ def read_tokens(path: str) -> list[NamedToken]:
     Read the tokens in a file that only its user can read.
 
     Raises:
-        BadTokenFile: It is missing or a link, others can read it, or there is no token in it.
+        NoToken: There is no token in it.
+        BadTokenFile: It is missing or a link, or others can read it.
     """
     return parse_tokens(read_private(path), path)
 
@@ -118,7 +124,8 @@ def parse_tokens(text: str, path: str) -> list[NamedToken]:
         path: Its name, for errors.
 
     Raises:
-        BadTokenFile: A line makes no sense, or there is no token.
+        NoToken: There is no token in it.
+        BadTokenFile: A line makes no sense.
     """
     found: list[NamedToken] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -136,7 +143,7 @@ def parse_tokens(text: str, path: str) -> list[NamedToken]:
             raise bad_token_file(path, f"the token in line {number} cannot be sent in a header")
         found.append(NamedToken(name, words[-1]))
     if not found:
-        raise bad_token_file(path, "there is no token in it")
+        raise NoToken(f"cannot use the token file {path}: there is no token in it", path=path)
     return found
 
 

@@ -457,6 +457,9 @@ async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
             assert "max-processes is unlimited now, it was 2\n" in said
             async with env.start(["sleep", "600"]):
                 assert (await env.run("true")).ok
+            # What has no effect is logged at the usual level, too.
+            config.write_text(f'audit-log = "{audit}.new"\n')
+            await reloaded(server, "audit-log changed, which needs a restart\n")
             config.write_text('log-level = "debug"\n')
             await reloaded(server, "log-level is debug now, it was error")
         assert server.stop() == 0
@@ -465,7 +468,8 @@ async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
         ["max-processes is 2 now, it was 1"],
         [],
         ["log-level is error now, it was info", "max-processes is unlimited now, it was 2"],
+        [],
         ["log-level is debug now, it was error"],
     ]
     assert [line["restart"] for line in lines[:2]] == [["drain", "idle-exit"], []]
-    assert [len(line["problems"]) for line in lines] == [0, 1, 0, 0]
+    assert [len(line["problems"]) for line in lines] == [0, 1, 0, 0, 0]

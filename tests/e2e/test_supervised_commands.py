@@ -20,7 +20,7 @@ from holdfast.client.target import CommandTarget
 from holdfast.errors import ConnectFailed, ConnectionLost, SpawnFailed
 from holdfast.process.spawn import spawn
 from holdfast.supervision import child_supervisor
-from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive, readable
+from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive, readable, stopped
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +134,22 @@ async def test_a_command_is_asked_to_end_and_what_is_left_then_is_killed(
         await command.aclose()
     assert note.exists()
     await all_gone(pids)
+
+
+async def test_a_stopped_command_is_asked_to_end_as_well(
+    fifo: Fifo, watched: AsyncExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised_command, "GRACE", 60.0)
+    note = tmp_path / "note"
+    script = f"trap ': >{note}; exit' TERM; echo $$ >{fifo.path}; kill -STOP $$"
+    command = await ServingCommand.start(["/bin/sh", "-c", script])
+    try:
+        (pid,) = await hear(fifo, watched, count=1)
+        await stopped(pid)
+    finally:
+        async with asyncio.timeout(LIMIT):
+            await command.aclose()
+    assert note.exists()
 
 
 @pytest.mark.requirement("client.stdio")

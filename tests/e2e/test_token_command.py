@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client import ExecServerClient
 from holdfast.token_file import read_tokens
-from tests.e2e.wire import HOLDFAST, UPGRADE, http, serving
+from tests.e2e.wire import HOLDFAST, UPGRADE, ServerProcess, http, serving
 
 
 def token(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -65,7 +66,6 @@ def test_comments_and_the_owner_of_a_file_stay(file: Path) -> None:
     [
         (["add", "two words"], "the name 'two words' is not one of at most 64 letters"),
         (["add", "local"], "the name 'local' is one of local, anonymous, which need no token"),
-        (["remove", "ci"], "without its last token the server would keep the old ones"),
         (["remove", "laptop"], "there is no token of `laptop` in "),
         (["remove", "ci", "--fingerprint", "00"], "there is no token of `ci` with the fingerprint"),
     ],
@@ -91,6 +91,19 @@ def test_a_removed_token_leaves_a_comment_of_its_length(file: Path) -> None:
     assert file.read_text() == "# removed          \n#\nlaptop 0123456789abcdef"
     assert token("add", "ci", "--token-file", file).returncode == 0
     assert [one.name for one in read_tokens(str(file))] == ["laptop", "ci"]
+
+
+def test_the_last_token_can_be_removed(file: Path) -> None:
+    file.write_text("ci 0123456789abcdef\n")
+    file.chmod(0o600)
+    done = token("remove", "ci", "--token-file", file)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no token is left: it then refuses every client" in done.stderr
+    assert json.loads(token("list", "--json", "--token-file", file).stdout) == []
+    again = token("remove", "ci", "--token-file", file)
+    assert (again.returncode, "there is no token of `ci`" in again.stderr) == (1, True)
+    assert token("add", "ci", "--token-file", file).returncode == 0
+    assert [one.name for one in read_tokens(str(file))] == ["ci"]
 
 
 def test_a_file_does_not_grow_beyond_what_can_be_read(file: Path) -> None:
@@ -122,6 +135,21 @@ def test_of_several_at_once_none_is_lost(file: Path) -> None:
     assert sorted(one.name for one in read_tokens(str(file))) == names
 
 
+async def answer(server: ServerProcess, token: str) -> int:
+    """Return the status with which a server answers a client."""
+    headers = {**UPGRADE, "Authorization": f"Bearer {token}"}
+    return (await http(server.url, headers=headers)).status
+
+
+def reload(server: ServerProcess, text: str = "were read again") -> str:
+    """Send SIGHUP, and return what the server logs, up to a text."""
+    seen = len(server.errors)
+    server.process.send_signal(signal.SIGHUP)
+    while text not in server.errors[seen:]:
+        os.sched_yield()
+    return server.errors[seen:]
+
+
 async def test_a_server_follows_at_sighup(file: Path) -> None:
     first = token("add", "first", "--token-file", file).stdout.strip()
     with serving(
@@ -130,12 +158,34 @@ async def test_a_server_follows_at_sighup(file: Path) -> None:
     ) as server:
         second = token("add", "second", "--token-file", file).stdout.strip()
         assert token("remove", "first", "--token-file", file).returncode == 0
-        server.process.send_signal(signal.SIGHUP)
-        while "were read again" not in server.errors:
-            os.sched_yield()
-        answers = []
-        for one in (first, second):
-            headers = {**UPGRADE, "Authorization": f"Bearer {one}"}
-            answers.append((await http(server.url, headers=headers)).status)
-        assert answers == [401, 101]
+        reload(server)
+        assert [await answer(server, one) for one in (first, second)] == [401, 101]
         assert server.warns_of_root is (os.geteuid() == 0)
+
+
+@pytest.mark.requirement("auth.revoked.last")
+async def test_the_last_token_of_a_file_is_revoked_at_sighup(file: Path) -> None:
+    only = token("add", "ci", "--token-file", file).stdout.strip()
+    command = (*HOLDFAST, "serve", "--config", "/dev/null", "--log-level", "info")
+    with serving("--token-file", str(file), command=command) as server:
+        async with await ExecServerClient.connect(server.url, bearer_token=only):
+            assert token("remove", "ci", "--token-file", file).returncode == 0
+            said = reload(server)
+        assert f"cannot use the token file {file}: there is no token in it: every client" in said
+        assert "token revoked principal=ci connections=1 sessions=1" in said
+        assert await answer(server, only) == 401
+        another = token("add", "ci", "--token-file", file).stdout.strip()
+        reload(server)
+        assert [await answer(server, one) for one in (only, another)] == [401, 101]
+        # A file that is missing is more likely a mistake.
+        os.unlink(file)
+        assert "what was read before stays in use" in reload(server, "stays in use")
+        assert await answer(server, another) == 101
+
+
+@pytest.mark.requirement("auth.revoked.last")
+def test_no_server_starts_without_a_token_in_its_file(file: Path) -> None:
+    file.touch(0o600)
+    command = [*HOLDFAST, "serve", "--config", "/dev/null", "--token-file", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, "there is no token in it" in done.stderr) == (1, True)

@@ -368,7 +368,8 @@ class TerminalApprover:
         if question.is_amendable:
             amendment = question.proposed_amendment
             choices["a"] = Decision(DecisionKind.ACCEPT_WITH_AMENDMENT, amendment=amendment)
-            words.append(f"[a]lways for `{prefix_text(question)}`")
+            outside = ", outside its sandbox" if question.amendment_leaves_sandbox else ""
+            words.append(f"[a]lways for `{prefix_text(question)}`{outside}")
         words += ["[n]o", "[c]ancel the call"]
         heading, details = question_text(question)
         shown = "".join(f"  {line}\n" for line in details)

@@ -452,6 +452,8 @@ class ApprovalFlow:
             script=request.script,
             proposed_amendment=judgement.amendment,
             leaves_sandbox=leaves_sandbox,
+            amendment_leaves_sandbox=leaves_sandbox
+            or (self.approvals.rules_leave_sandbox and is_restricted(clearance.sandbox)),
             permissions=request.added or NO_PERMISSIONS,
         )
 

@@ -158,6 +158,8 @@ class Question:
     """The prefix that a stored rule would allow."""
     leaves_sandbox: bool = False
     """True if the command would run outside of its sandbox."""
+    amendment_leaves_sandbox: bool = False
+    """True if the stored rule would let commands run outside of their sandbox."""
     permissions: AddedPermissions = NO_PERMISSIONS
     """Permissions that the command, or later ones, would get beyond the sandbox."""
     network_context: tuple[str, str] | None = None

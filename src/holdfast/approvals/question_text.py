@@ -26,6 +26,11 @@ _ATTEMPTS = 20
 # Characters of the prefix that a rule would allow.
 _PREFIX = 200
 
+_GIVES_EVERYTHING = (
+    "That lets the agent do anything, if the program takes settings or code from the directory that"
+    " it works in, as git, make, npm and cargo do."
+)
+
 _HEADINGS = {
     QuestionKind.WRITE_STDIN: "Send this input to a program outside the sandbox?",
     QuestionKind.PERMISSIONS: "Give the following commands more permissions?",
@@ -50,7 +55,7 @@ def question_text(question: Question) -> tuple[str, list[str]]:
     if question.explanation is not None:
         details += _labelled("Asked because", question.explanation)
     if question.reason:
-        details += _labelled("Reason", question.reason)
+        details += _labelled("Reason", question.reason, prose=True)
     if question.denied is not None:
         details += _labelled("Denied", question.denied.what)
         attempts = question.denied.network_attempts
@@ -60,8 +65,22 @@ def question_text(question: Question) -> tuple[str, list[str]]:
             details.append(f"and {len(attempts) - _ATTEMPTS} more calls of the network")
         output = question.denied.output
         label = "Output" if len(output) <= _OUTPUT else f"Last {_OUTPUT} characters of its output"
-        details += _labelled(label, output[-_OUTPUT:])
+        details += _labelled(label, output[-_OUTPUT:], prose=True)
+    if question.is_amendable:
+        details += _lasting(question)
     return heading, details
+
+
+def _lasting(question: Question) -> list[str]:
+    """Return the lines about the rule that a person may have stored."""
+    where = " outside its sandbox" if question.amendment_leaves_sandbox else ""
+    lines = [
+        f"If always: every command that begins with `{prefix_text(question)}` runs{where} without a"
+        " question from now on."
+    ]
+    if question.amendment_leaves_sandbox:
+        lines.append(_GIVES_EVERYTHING)
+    return lines
 
 
 def prefix_text(question: Question) -> str:
@@ -90,13 +109,13 @@ def _files(files: Iterable[PatchedFile]) -> list[str]:
         if lines and not fits(lines + more):
             break
         # The first one is shown in any case, as far as it fits.
-        lines += more if fits(more) else [*more[:1], *shown_lines(file.hunks)]
+        lines += more if fits(more) else [*more[:1], *shown_lines(file.hunks, prose=True)]
         if file.cut:
             lines.append(f"… {file.cut} characters are not shown")
         del inside[0]
     return [*lines, f"and {len(inside)} more inside"] if inside else lines
 
 
-def _labelled(label: str, text: str, *, most: int = _REASON) -> list[str]:
-    lines = shown_lines(text, most=most)
+def _labelled(label: str, text: str, *, most: int = _REASON, prose: bool = False) -> list[str]:
+    lines = shown_lines(text, most=most, prose=prose)
     return [f"{label}: {lines[0]}"] if len(lines) == 1 else [f"{label}:", *lines]

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from holdfast.approvals.write_access import writable_roots
 from holdfast.errors import HoldfastError
+from holdfast.linux.mounts import MountTable, Place, mount_table
 from holdfast.linux.search_path import candidates
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.sandbox.bubblewrap.mount_check import MountTable, read_table
 from holdfast.sandbox.policy.build import PLATFORM_DIRECTORIES
-from holdfast.sandbox.policy.policy import covers, parent_of
+from holdfast.sandbox.policy.policy import covers
 
 __all__ = ["RealProgram", "StaysInside", "real_program"]
 
@@ -105,24 +105,25 @@ class _Writable:
     roots: tuple[str, ...]
     """Real paths."""
     mounts: MountTable
-    places: frozenset[tuple[str, str]]
-    """Devices and directories on them: a directory may be mounted at several paths."""
+    places: frozenset[Place]
+    """Places of the roots: a directory may be mounted at several paths."""
 
     @classmethod
     def of(cls, roots: Sequence[str]) -> "_Writable":
         real = tuple(os.path.realpath(root) for root in roots if root.startswith("/"))
-        mounts = _mounts()
-        # A mount below a writable directory is writable, too.
-        below = (point for point in mounts if any(covers(root, point) for root in real))
-        places = frozenset(_place(path, mounts) for path in (*real, *below))
+        mounts = mount_table()
+        places = frozenset(place for root in real for place in mounts.places_below(root))
         return cls(real, mounts, places)
 
     def covers(self, path: str) -> bool:
         """Return True if a real path can be changed."""
         if any(covers(root, path) for root in self.roots):
             return True
-        device, place = _place(path, self.mounts)
-        return any(device == other and covers(root, place) for other, root in self.places)
+        return any(
+            device == other and covers(root, place)
+            for device, place in self.mounts.places(path)
+            for other, root in self.places
+        )
 
 
 @dataclass(slots=True)
@@ -204,20 +205,3 @@ class _ProgramSearch:
         if not words or words[0].startswith("-") or "=" in words[0]:
             raise StaysInside(f"{script} leaves its interpreter to `{line}`")
         yield self.find(words[0], self.trusted_path)
-
-
-def _mounts() -> MountTable:
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        return read_table(file.read())
-
-
-def _place(path: str, mounts: MountTable) -> tuple[str, str]:
-    """Return the device of a real path, and its path on that."""
-    point = path
-    while point not in mounts and point != "/":
-        point = parent_of(point)
-    mount = mounts.get(point)
-    if mount is None:
-        return "", path
-    below = path.removeprefix(point).lstrip("/")
-    return mount.device, posixpath.join(mount.root, below).rstrip("/") or "/"

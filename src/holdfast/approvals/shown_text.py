@@ -3,6 +3,11 @@ Renders text of a model or a command for a person who approves it, in forms and 
 
 Nothing in the text can hide a part of it: each line of several begins with `| `, what cannot be
 seen is escaped, and a line that begins with `…` says what was left out.
+
+Nor can a command or a path be drawn in another order than it has. A display draws letters of
+Hebrew, Arabic and other scripts from right to left, with all that stands between them: of
+`a X && Y`, with such letters for X and Y, it makes `a Y && X`. Where that could happen in a line,
+these letters are escaped. Prose is left as it is: its order is that of its language.
 """
 
 import re
@@ -33,6 +38,14 @@ _UNSEEN = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 
+# Bidirectional classes of letters and digits that are drawn from right to left, or among such.
+_FROM_RIGHT = frozenset(("R", "AL", "AN"))
+
+# The blocks that have them.
+_MAYBE_FROM_RIGHT = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+
 # Lines of a longer text from its beginning and its end; a run may take one more.
 _HEAD_LINES = SHOWN_LINES * 2 // 3 - 2
 _TAIL_LINES = SHOWN_LINES // 3
@@ -51,10 +64,21 @@ _FEW_EQUAL = 2
 _Run: TypeAlias = tuple[str, int]
 
 
-def visible(text: str) -> str:
-    """Return a text on one line, with escapes for what could change or hide a part of it."""
+def visible(text: str, *, prose: bool = False) -> str:
+    """
+    Return a text on one line, with escapes for what could change or hide a part of it.
+
+    Args:
+        text: The text.
+        prose: True to leave the order of the letters to their script.
+    """
     if text.isascii() and text.isprintable():
         return text
+    return _seen(text if prose else _in_order(text))
+
+
+def _seen(text: str) -> str:
+    """Return a text with escapes for what is not seen as a letter in its place."""
     shown = []
     marks = 0
     for letter in text:
@@ -62,8 +86,56 @@ def visible(text: str) -> str:
         if letter.isprintable() and marks <= _MARKS and not _UNSEEN.match(letter):
             shown.append(letter)
         else:
-            shown.append(letter.encode("unicode_escape").decode())
+            shown.append(_escape(letter))
     return "".join(shown)
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
+def _in_order(line: str) -> str:
+    """Return a line with escapes for letters that could be drawn out of order."""
+    if not _MAYBE_FROM_RIGHT.search(line) or _keeps_order(line):
+        return line
+    return _without_right(line)
+
+
+def _without_right(text: str) -> str:
+    return _MAYBE_FROM_RIGHT.sub(_escape_from_right, text)
+
+
+def _escape_from_right(found: re.Match[str]) -> str:
+    letter = found[0]
+    return _escape(letter) if unicodedata.bidirectional(letter) in _FROM_RIGHT else letter
+
+
+def _keeps_order(line: str) -> bool:
+    """
+    Return True if a line is drawn from left to right but for single words.
+
+    It has to begin with a letter from the left, by which many displays tell the direction. After
+    a word from the right, there has to be such a letter before the next one, and before a number.
+    """
+    begun = in_word = after_word = False
+    for letter in line:
+        match unicodedata.bidirectional(letter):
+            case "L":
+                begun, in_word, after_word = True, False, False
+            case "R" | "AL":
+                if not begun or after_word:
+                    return False
+                in_word = True
+            case "AN":
+                return False
+            case "EN":
+                if in_word:
+                    return False
+            case "NSM":
+                pass
+            case _:
+                after_word = in_word
+    return True
 
 
 def shortened(text: str, most: int) -> str:
@@ -74,14 +146,19 @@ def shortened(text: str, most: int) -> str:
     return f"{shown[:most]} … and {len(shown) - most} more characters"
 
 
-def shown_lines(text: str, *, most: int = SHOWN_CHARACTERS) -> list[str]:
+def shown_lines(text: str, *, most: int = SHOWN_CHARACTERS, prose: bool = False) -> list[str]:
     """
     Return the lines to show of a text: one as it is, several of them marked.
 
     Args:
         text: The text.
         most: Characters to show; of a longer text, the middle is left out.
+        prose: True to leave the order of the letters to their script.
     """
+    if not prose and not text.isascii():
+        # A line that is cut may lose the letters that keep its order.
+        keep = _in_order if len(text) <= most else _without_right
+        text = "\n".join(map(keep, text.split("\n")))
     if "\n" not in text and len(text) <= most and len(line := _escaped(text)) <= most:
         return [line]
     runs = _runs(text)
@@ -100,7 +177,7 @@ def shown_lines(text: str, *, most: int = SHOWN_CHARACTERS) -> list[str]:
 
 
 def marked(text: str) -> list[str]:
-    """Return all lines of a text, each marked, however many they are; see `fits`."""
+    """Return all lines of a prose, each marked, however many they are; see `fits`."""
     return [line for run in _runs(text) for line in _shown_run(*run)]
 
 
@@ -141,7 +218,7 @@ def _fitting(line: str, room: int) -> int:
     used = 0
     # Each takes one at least, so no more than these are looked at.
     for index, letter in enumerate(line[: max(room, 0) + 1]):
-        used += len(visible(letter))
+        used += len(_seen(letter))
         if used > room:
             return index
     return len(line)
@@ -158,4 +235,4 @@ def _shown_run(line: str, equal: int) -> list[str]:
 
 
 def _escaped(line: str) -> str:
-    return _BLANKS.sub(lambda found: f" <{len(found[0])} blanks> ", visible(line))
+    return _BLANKS.sub(lambda found: f" <{len(found[0])} blanks> ", _seen(line))

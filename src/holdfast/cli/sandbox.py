@@ -13,6 +13,7 @@ from holdfast.environments.sandbox import (
     resolve_sandbox,
 )
 from holdfast.errors import InvalidParams
+from holdfast.linux.mounts import mount_table
 from holdfast.local_servers import reachable
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.bubblewrap.gaps import policy_gaps
@@ -80,6 +81,7 @@ def _policy(options: argparse.Namespace, cwd: str) -> Policy:
         uid=os.getuid(),
         reachable=reachable(os.environ),
         own=own_paths(os.environ).paths,
+        mounts=mount_table(),
     )
     return resolve(context, facts)
 

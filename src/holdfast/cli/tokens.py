@@ -7,13 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 
 from holdfast.cli.table import aligned
 from holdfast.token_file import (
     DEFAULT_PRINCIPAL,
     BadTokenFile,
+    NoToken,
     bad_token_file,
     check_size,
     name_fault,
@@ -61,7 +62,11 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    found = [(one.name, _fingerprint(one.token)) for one in read_tokens(options.token_file)]
+    try:
+        tokens = read_tokens(options.token_file)
+    except NoToken:
+        tokens = []
+    found = [(one.name, _fingerprint(one.token)) for one in tokens]
     if options.json:
         print(json.dumps([{"name": name, "fingerprint": mark} for name, mark in found]))
     else:
@@ -73,22 +78,16 @@ def _remove(options: argparse.Namespace) -> int:
     path, name, mark = options.token_file, options.name, options.fingerprint
     with _editing(path):
         text = read_private(path)
-        # A file without a token has its own error.
-        parse_tokens(text, path)
         lines = text.splitlines(keepends=True)
         kept = [_blanked(line) if _holds(line, name, mark) else line for line in lines]
-        if kept != lines and not any(map(words_of, kept)):
-            raise bad_token_file(
-                path,
-                "without its last token the server would keep the old ones; add another first, or"
-                " stop the server",
-            )
         _overwrite(path, text, "".join(kept))
     if kept == lines:
         which = "" if mark is None else f" with the fingerprint {mark}"
         print(f"holdfast: there is no token of `{name}`{which} in {path}", file=sys.stderr)
         return 1
     _say_reload()
+    if not any(map(words_of, kept)):
+        print("holdfast: no token is left: it then refuses every client", file=sys.stderr)
     return 0
 
 
@@ -151,7 +150,8 @@ def _overwrite(path: str, old: str, new: str) -> None:
     """
     data = new.encode()
     check_size(path, len(data))
-    parse_tokens(new, path)
+    with suppress(NoToken):
+        parse_tokens(new, path)
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.pwrite(file, data, 0) < len(data):

@@ -12,11 +12,11 @@ Python's `os` has neither call, so ctypes makes them.
 import ctypes
 import errno
 import os
-import select
 import struct
 from time import monotonic
 from typing import NamedTuple
 
+from holdfast.linux.mounts import mount_changes
 from holdfast.linux.openat2 import (
     AT_FDCWD,
     OPEN_HOW_BYTES,
@@ -180,41 +180,24 @@ class _MountTable:
     # changes. Mounts of other namespaces, reached through `/proc`, are not in it.
     def __init__(self) -> None:
         self._local: dict[int, bool] = {}
-        self._changes: select.epoll | None = None
+        self._changes: int | None = None
         self._looked = -_FRESH
 
     def is_local(self, mount: int) -> bool:
         now = monotonic()
         if now - self._looked >= _FRESH:
-            if self._changes is None and not self._open():
+            changes = mount_changes()
+            if changes is None:
                 return False
-            # `_open` has returned True.
-            assert self._changes is not None
             self._looked = now
-            # The kernel signals EPOLLPRI on mountinfo after each mount and unmount.
-            if self._changes.poll(0):
+            if changes != self._changes:
                 self._local.clear()
+                self._changes = changes
         known = self._local.get(mount)
         # Looked up once per mount and table.
         if known is None:
             known = self._local[mount] = _is_local(mount)
         return known
-
-    def _open(self) -> bool:
-        try:
-            # Both stay open as long as this process lives.
-            mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            # No descriptor is left, or there is no `/proc`.
-            return False
-        try:
-            changes = select.epoll()
-            changes.register(mounts, select.EPOLLPRI)
-        except OSError:
-            os.close(mounts)
-            return False
-        self._changes = changes
-        return True
 
 
 _table = _MountTable()

@@ -50,7 +50,7 @@ class _LastLine:
         lines = self._tail.decode(errors="replace").split("\n")
         # Behind a newline the last line is empty, and says nothing.
         line = next((each.strip() for each in reversed(lines) if each.strip()), "")
-        return visible(line[-_LINE:])
+        return visible(line[-_LINE:], prose=True)
 
 
 async def report_progress(find: Callable[[], CommandSession | None], send: Send) -> None:

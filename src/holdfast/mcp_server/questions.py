@@ -83,8 +83,7 @@ def elicitation(question: Question) -> ElicitRequest:
     """Return the request that puts a question to a person."""
     choices = _choices(question)
     prefix = prefix_text(question)
-    # The rule is for runs outside the sandbox, if this one is.
-    where = ", outside the sandbox" if question.leaves_sandbox else ""
+    where = ", outside the sandbox" if question.amendment_leaves_sandbox else ""
     schema = {
         "type": "object",
         "properties": {

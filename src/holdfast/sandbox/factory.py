@@ -14,6 +14,7 @@ from functools import cache, partial
 
 from holdfast.errors import CannotEnforce, InvalidParams
 from holdfast.late_import import distrust
+from holdfast.linux.mounts import mount_table
 from holdfast.local_servers import make_runtime_folders, reachable, runtime_folder
 from holdfast.own_files import OwnFiles
 from holdfast.process.sandbox import CommandSandbox
@@ -117,6 +118,7 @@ class Sandboxes:
         # A caller with other variables may have servers of its own, as for `holdfast-sh`.
         servers = reachable(self._environ, env)
         own = own_paths(self._environ)
+        mounts = mount_table()
         facts = PolicyInputs(
             cwd=cwd,
             tmpdir=env.get("TMPDIR"),
@@ -125,6 +127,7 @@ class Sandboxes:
             uid=os.getuid(),
             reachable=servers,
             own=own.paths if settings is None else (*own.paths, *settings_at(settings)),
+            mounts=mounts,
             makes=True,
         )
         policy = resolve(context, facts)
@@ -132,7 +135,11 @@ class Sandboxes:
         reached = () if policy.network == "restricted" else servers.open_urls
         gaps = tuple(map(_open_server_gap, reached))
         if policy.isolates:
-            writable = [one for one in own.searched if policy.access(one[0]) == "write"]
+            writable = [
+                (path, entry)
+                for path, entry in own.searched
+                if any(policy.access(name) == "write" for name in (path, *mounts.names(path)))
+            ]
             if writable:
                 # What this program imports from now on must not be what a command wrote there.
                 distrust(entry for _, entry in writable)

@@ -26,6 +26,7 @@ __all__ = [
     "AuthOptions",
     "BadAuthOptions",
     "Check",
+    "NoSecret",
     "SecretCheck",
     "Unauthorized",
     "check_tokens",
@@ -56,6 +57,10 @@ _MAX_SUBJECT = 128
 
 class BadAuthOptions(HoldfastError):
     """The options contradict each other, or name a secret that cannot be used."""
+
+
+class NoSecret(BadAuthOptions):
+    """The file of tokens, or of the secret of tokens, is empty."""
 
 
 class Unauthorized(HoldfastError):
@@ -110,12 +115,21 @@ class Access:
         """
         Read the secrets again, in any thread; the function that is returned puts them to use.
 
+        If a file has none in it, no token is valid: the last one of a file can be revoked.
         Ending the clients of revoked ones is up to the caller.
 
         Raises:
             BadAuthOptions: The secrets cannot be used; the previous ones stay valid.
         """
-        return partial(setattr, self, "_check", self._make())
+        try:
+            return partial(self._use, self._make())
+        except NoSecret as error:
+            return partial(self._use, _TokenCheck(()), error)
+
+    def _use(self, check: SecretCheck, empty: NoSecret | None = None) -> None:
+        self._check = check
+        if empty is not None:
+            logger.error("%s: every client is refused", empty)
 
 
 class AuthOptions:
@@ -363,5 +377,5 @@ def _read_secret(path: str) -> str:
             path=path,
         ) from error
     if not secret:
-        raise BadAuthOptions(f"websocket auth secret {path} must not be empty", path=path)
+        raise NoSecret(f"websocket auth secret {path} must not be empty", path=path)
     return secret

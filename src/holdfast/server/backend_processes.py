@@ -226,6 +226,8 @@ class BackendProcess(ServedProcess):
         if self.running and self._killed is None:
             self._killed = reason
         await self.signal(signals.SIGTERM)
+        # A stopped process takes the signal only when it goes on.
+        await self.signal(signals.SIGCONT)
 
     async def terminate(self, *, tree: bool, left: bool, streams: StreamsAtEnd) -> bool:
         """Kill it; see `ExecProcess.terminate`."""

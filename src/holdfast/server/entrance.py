@@ -14,6 +14,7 @@ from holdfast.server.auth import (
     AuthOptions,
     BadAuthOptions,
     Check,
+    NoSecret,
     SecretCheck,
     check_tokens,
     make_check,
@@ -23,6 +24,7 @@ from holdfast.token_file import (
     DEFAULT_PRINCIPAL,
     BadTokenFile,
     NamedToken,
+    NoToken,
     make_token_file,
     new_token,
     read_tokens,
@@ -220,6 +222,8 @@ def _with_token_file(
     def read() -> SecretCheck:
         try:
             tokens = read_tokens(path)
+        except NoToken as error:
+            raise NoSecret(str(error), path=path) from error
         except BadTokenFile as error:
             raise BadAuthOptions(str(error), errno=error.errno, path=path) from error
         for token in tokens:

@@ -159,12 +159,14 @@ class Reloading:
         # Set if a file is read again.
         assert self._settings is not None
         changed = list(changes(self._settings, found.settings))
-        lines = [*changed, *(f"{name} changed, which needs a restart" for name in found.restart)]
         # Before or after, so that the log has the change of its own level.
         if not logger.isEnabledFor(logging.INFO):
             set_level(found.settings.log_level)
-        for line in lines:
+        for line in changed:
             logger.info("SIGHUP: %s", line)
+        # Shown at the usual level: a token that was to be revoked may still be valid.
+        for name in found.restart:
+            logger.error("SIGHUP: %s changed, which needs a restart", name)
         set_level(found.settings.log_level)
         self._settings = found.settings
         return Reload(

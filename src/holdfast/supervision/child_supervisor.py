@@ -108,6 +108,8 @@ def main(argv: list[str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     if first != ended:
         _signal_group(command, signal.SIGTERM)
+        # A stopped process takes the signal only when it goes on.
+        _signal_group(command, signal.SIGCONT)
         _wait(ended, signals=signals, limit=float(grace))
     # `kill_all_children` reaps by itself; the handler would compete with it.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

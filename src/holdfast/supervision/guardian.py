@@ -229,6 +229,8 @@ def _guard(
             os.kill(worker, number)
         elif held is None:
             os.kill(worker, signal.SIGTERM)
+            # A stopped worker takes the signal only when it goes on.
+            os.kill(worker, signal.SIGCONT)
             deadline = time.monotonic() + stop_limit
         else:
             try:  # noqa: SIM105 - contextlib would be one import more

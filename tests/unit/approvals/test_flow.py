@@ -127,6 +127,29 @@ async def test_only_accept_for_session_is_remembered() -> None:
     assert len(person.asked) == 4
 
 
+@pytest.mark.requirement("approvals.question.always")
+@pytest.mark.parametrize(
+    ("asked", "codex", "leaves"),
+    [
+        (request(), False, False),
+        (escalated(), False, True),
+        # An allow rule lets commands out then, whatever it says.
+        (request(), True, True),
+        (request(sandbox=None), True, False),
+    ],
+)
+async def test_a_question_knows_whether_its_rule_lets_commands_out(
+    asked: CommandRequest, codex: bool, leaves: bool
+) -> None:
+    flow, person = made(
+        amend("touch", "x"), say("accept"), policy=UNTRUSTED, rules_leave_sandbox=codex
+    )
+    await flow.admit(asked)
+    assert person.asked[0].amendment_leaves_sandbox is leaves
+    later = await flow.admit(replace(asked, permissions="use_default"))
+    assert later.left_sandbox is leaves
+
+
 @pytest.mark.requirement("approvals.amendments.accepted")
 async def test_an_accepted_amendment_counts_from_now_on(tmp_path: Path) -> None:
     flow, person = made(amend("touch"), say("decline"), home=tmp_path)

@@ -1,6 +1,7 @@
 """What a person is shown: nothing in a command or a patch hides a part of it."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
@@ -143,6 +144,45 @@ def test_a_prefix_that_would_be_allowed_is_quoted_and_bounded() -> None:
     assert prefix_text(question("ls", proposed_amendment=("git", "a b\n"))) == "git 'a b\\n'"
     long = prefix_text(question("ls", proposed_amendment=("x" * 500,)))
     assert long.endswith(" … and 300 more characters")
+
+
+ALWAYS = "If always: every command that begins with `git fetch` runs"
+EVERYTHING = (
+    "That lets the agent do anything, if the program takes settings or code from the directory that"
+    " it works in, as git, make, npm and cargo do."
+)
+
+
+@pytest.mark.requirement("approvals.question.always")
+def test_what_a_stored_rule_means_is_said_before_it_is_chosen() -> None:
+    asked = question("git", "fetch", "x", proposed_amendment=("git", "fetch"))
+    assert details(asked)[-1] == f"{ALWAYS} without a question from now on."
+    outside = replace(asked, leaves_sandbox=True, amendment_leaves_sandbox=True)
+    assert details(outside)[-2:] == [
+        f"{ALWAYS} outside its sandbox without a question from now on.",
+        EVERYTHING,
+    ]
+    # Only what is offered is explained.
+    for other in (
+        replace(outside, proposed_amendment=None),
+        replace(outside, permissions=AddedPermissions(network=True)),
+        replace(outside, kind=QuestionKind.HUMAN_COMMAND),
+    ):
+        assert not [line for line in details(other) if "lways" in line or line == EVERYTHING]
+
+
+@pytest.mark.requirement("approvals.question.always")
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_terminal_says_the_same(leaves: bool) -> None:
+    shown = io.StringIO()
+    asked = question(
+        *("git", "fetch"), proposed_amendment=("git", "fetch"), amendment_leaves_sandbox=leaves
+    )
+    await TerminalApprover(io.StringIO("n\n"), shown).ask(asked)
+    before, _, choices = shown.getvalue().rpartition("\n")
+    assert f"  {ALWAYS}" in before
+    assert (f"  {EVERYTHING}" in before) is leaves
+    assert ("[a]lways for `git fetch`, outside its sandbox" in choices) is leaves
 
 
 async def test_a_terminal_marks_the_same_lines() -> None:

@@ -19,6 +19,7 @@ QUESTION = Question(
     reason="may I?",
     proposed_amendment=("touch",),
     leaves_sandbox=True,
+    amendment_leaves_sandbox=True,
 )
 
 
@@ -47,7 +48,8 @@ def test_a_rule_for_runs_outside_the_sandbox_is_offered_as_one() -> None:
 
     always = "Yes, and always commands beginning with `touch`"
     assert titles(QUESTION)[2] == f"{always}, outside the sandbox"
-    assert titles(replace(QUESTION, leaves_sandbox=False))[2] == always
+    inside = replace(QUESTION, leaves_sandbox=False, amendment_leaves_sandbox=False)
+    assert titles(inside)[2] == always
 
 
 def test_nothing_in_a_command_can_hide_a_part_of_it() -> None:

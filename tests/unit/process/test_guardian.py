@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,13 @@ def assert_gone(pid: int) -> None:
         assert select.select([watched], [], [], LIMIT)[0], f"{pid} is left behind"
     finally:
         os.close(watched)
+
+
+def wait_until_stopped(pid: int) -> None:
+    deadline = time.monotonic() + LIMIT
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+        assert time.monotonic() < deadline, f"{pid} goes on"
+        time.sleep(0.001)
 
 
 SPAWN = "subprocess = __import__('subprocess'); pid = subprocess.Popen(['sleep', '1000']).pid"
@@ -112,6 +121,21 @@ def test_a_signal_asks_the_worker_to_stop(name: str) -> None:
     with guarded(work) as process:
         assert line(process) == "ready"
         process.send_signal(signal.Signals[name])
+        assert process.wait(LIMIT) == 5
+
+
+def test_a_stopped_worker_is_continued_to_stop_for_good() -> None:
+    work = """
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+        say(os.getpid())
+        while True:
+            time.sleep(0.01)
+    """
+    with guarded(work) as process:
+        worker = int(line(process))
+        os.kill(worker, signal.SIGSTOP)
+        wait_until_stopped(worker)
+        process.terminate()
         assert process.wait(LIMIT) == 5
 
 

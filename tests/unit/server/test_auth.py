@@ -364,6 +364,37 @@ def test_a_credential_holds_as_long_as_its_secret_and_its_name(
 
 
 @pytest.mark.requirement("auth.revoked")
+@pytest.mark.requirement("auth.revoked.last")
+@pytest.mark.parametrize("content", ["", "\n"])
+@pytest.mark.parametrize("mode", ["capability-token", "signed-bearer-token"])
+def test_an_empty_file_revokes_all(
+    secret_file: str, mode: str, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    signs = mode == "signed-bearer-token"
+    options = AuthOptions(
+        mode=mode,
+        shared_secret_file=secret_file if signs else None,
+        token_file=None if signs else secret_file,
+    )
+    access = Access(lambda: made(make_check(options)))
+    header = signed(exp=soon()) if signs else f"Bearer {SECRET}"
+    credential = access(header)
+    Path(secret_file).write_text(content)
+    access.read()()
+    assert not access.admits(credential)
+    with pytest.raises(Unauthorized):
+        access(header)
+    (said,) = caplog.messages
+    assert said == f"websocket auth secret {secret_file} must not be empty: every client is refused"
+    Path(secret_file).write_text(SECRET)
+    access.read()()
+    assert access.admits(access(header))
+    # A server that starts has no clients to refuse.
+    Path(secret_file).write_text(content)
+    with pytest.raises(BadAuthOptions, match="must not be empty"):
+        Access(lambda: made(make_check(options)))
+
+
 def test_a_token_with_two_names_has_the_first_one() -> None:
     tokens = [NamedToken("ci", "t"), NamedToken("ops", "t")]
     before = check_tokens(tokens)("Bearer t")

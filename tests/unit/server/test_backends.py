@@ -388,7 +388,9 @@ async def test_every_process_is_asked_to_end_whatever_the_others_do() -> None:
         for process_id in ("hangs", "fails", "last"):
             await client.start("x", process_id=process_id)
         await server.drain(0.05)
-        assert [process.signals for process in backend.processes] == [["SIGTERM"]] * 3
+        sent = [process.signals for process in backend.processes]
+        # A stopped process takes a signal only when it goes on.
+        assert sent == [["SIGTERM"], ["SIGTERM"], ["SIGTERM", "SIGCONT"]]
         client.hang_up()
 
 
@@ -423,9 +425,9 @@ async def test_what_starts_while_a_server_drains_is_asked_to_end_and_waited_for(
         await eventually(lambda: "late" in backend.starts)
         draining = asyncio.ensure_future(server.drain(60))
         first, late = backend.starts.values()
-        await eventually(lambda: first.signals == ["SIGTERM"])
+        await eventually(lambda: "SIGTERM" in first.signals)
         backend.started.set()
-        await eventually(lambda: late.signals == ["SIGTERM"])
+        await eventually(lambda: "SIGTERM" in late.signals)
         first.end()
         await client.hears("process/closed")
         assert not draining.done()

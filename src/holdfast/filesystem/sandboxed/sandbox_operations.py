@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.linux.capabilities import WITHOUT_CAPABILITIES
+from holdfast.linux.mounts import MountTable, mount_changes, mount_table
 from holdfast.local_servers import Reachable, reachable
 from holdfast.protocol.codes import NO_MXC
 from holdfast.protocol.sandbox import (
@@ -120,7 +121,7 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
         return DIRECT
     try:
         if entries.reads_everything(sandbox):
-            return _reading_all(_hidden().reachable.secrets)
+            return _reading_all(_hidden().secrets)
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     return operations(sandbox)
@@ -139,11 +140,16 @@ class _Hidden(NamedTuple):
     """Paths that every sandbox hides or keeps read-only, valid until a time."""
 
     until: float
+    changes: int | None
+    """Number of changes of the mounts; another one ends the validity, too."""
     reachable: Reachable
+    secrets: tuple[str, ...]
+    """All paths of its secrets: they may be mounted several times."""
     below: tuple[str, ...]
     """The secrets with a slash behind them, as the paths below them begin."""
     own: tuple[OwnPath, ...]
     """Code and settings of Holdfast."""
+    mounts: MountTable
 
 
 _known: _Hidden | None = None
@@ -157,11 +163,18 @@ def _hidden() -> _Hidden:
     global _known
     # Listing the servers of a user takes several system calls, and this runs for each look-up.
     now = time.monotonic()
+    changes = mount_changes()
     known = _known
-    if known is None or now >= known.until:
+    if known is None or now >= known.until or known.changes != changes:
         found = reachable(os.environ)
-        below = tuple(f"{path}/" for path in found.secrets)
-        known = _known = _Hidden(now + _FRESH, found, below, own_paths(os.environ).paths)
+        mounts = mount_table()
+        aliases = map(mounts.aliases, found.secrets)
+        more = (path for each in aliases for path in (*each.whole, *each.parts))
+        secrets = tuple(dict.fromkeys((*found.secrets, *more)))
+        below = tuple(f"{path}/" for path in secrets)
+        own = own_paths(os.environ).paths
+        known = _Hidden(now + _FRESH, changes, found, secrets, below, own, mounts)
+        _known = known
     return known
 
 
@@ -231,6 +244,7 @@ def _facts() -> PolicyInputs:
         uid=os.getuid(),
         reachable=hidden.reachable,
         own=hidden.own,
+        mounts=hidden.mounts,
         makes=True,
         disk=_DISK,
     )

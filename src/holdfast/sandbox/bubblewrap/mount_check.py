@@ -10,19 +10,16 @@ is done here: the mounts are the text of `/proc/PID/mountinfo`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from holdfast.linux.mounts import parse_mounts
 from holdfast.sandbox.policy.policy import covers
 
 __all__ = ["Mount", "MountTable", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
 
 # Below these, bubblewrap makes mounts that are in no plan.
 _OWN: Final = ("/dev/", "/proc/")
-
-# mountinfo writes spaces, tabs, line ends and backslashes in octal.
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 class Planned(NamedTuple):
@@ -48,12 +45,7 @@ MountTable: TypeAlias = Mapping[str, Mount]
 
 def read_table(text: str) -> MountTable:
     """Parse the text of a `mountinfo`."""
-    table: dict[str, Mount] = {}
-    # Fields: mount id, parent id, device, root, mount point, options, and the rest.
-    for line in text.splitlines():
-        _, _, device, root, path, options, _ = line.split(" ", 6)
-        table[_plain(path)] = Mount(device, _plain(root), options.startswith("rw"))
-    return table
+    return {one.point: Mount(one.device, one.root, one.writable) for one in parse_mounts(text)}
 
 
 def first_mismatch(
@@ -132,10 +124,3 @@ def _expected(path: str, host: MountTable) -> Mount | None:
             return None
         above, _, name = above.rpartition("/")
         above, rest = above or "/", f"/{name}{rest}"
-
-
-def _plain(text: str) -> str:
-    """Return a path of mountinfo without its octal escapes."""
-    if "\\" not in text:
-        return text
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

@@ -4,20 +4,21 @@ Builds the policy of a profile for the files that are on disk now [sandbox.*].
 A path in a profile may be missing on disk and may lead through symbolic links. A policy has
 real paths only, each with its access. Some rules come from no entry. They protect names such as
 `.git`, keep missing paths missing, and hide sockets of container engines. They keep code and
-settings of Holdfast read-only. And they keep the names of directories with a rule below them (13,
-rule 2).
+settings of Holdfast read-only. They repeat what a rule forbids at the other paths of the same
+files. And they keep the names of directories with a rule below them (13, rule 2).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from time import monotonic
-from typing import Final
+from typing import Final, Literal
 
 from holdfast.errors import CannotEnforce, InvalidParams
+from holdfast.linux.mounts import NO_MOUNTS, MountTable
 from holdfast.local_servers import Reachable
 from holdfast.protocol.sandbox import (
     DisabledProfile,
@@ -29,7 +30,7 @@ from holdfast.protocol.sandbox import (
 from holdfast.protocol.sandbox_folders import check_folders
 from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
 from holdfast.sandbox.policy.own_paths import OwnPath
-from holdfast.sandbox.policy.own_rules import keep_own, keep_own_links
+from holdfast.sandbox.policy.own_rules import at_all_paths, keep_own, keep_own_links
 from holdfast.sandbox.policy.policy import (
     GIT_NAMES,
     KEPT_NAMES,
@@ -115,6 +116,8 @@ class PolicyInputs:
     """Sockets and token files of this user's Holdfast servers."""
     own: tuple[OwnPath, ...] = ()
     """Code and settings of Holdfast, which no command may write."""
+    mounts: MountTable = NO_MOUNTS
+    """Mounts of this machine, by which a file may have several paths."""
     makes: bool = False
     """True to create missing directories of settings that a command could create."""
     disk: Disk = HOST
@@ -170,6 +173,7 @@ def _make(
         rules=builder.rules,
         globs=tuple(builder.globs),
         links=tuple(dict.fromkeys(builder.links)),
+        mounts=facts.mounts if builder.globs else NO_MOUNTS,
         legacy_landlock=context.use_legacy_landlock,
     )
 
@@ -195,7 +199,9 @@ def _all_writing(context: SandboxContext, network: Network, facts: PolicyInputs)
 def _keep(
     key: tuple[SandboxContext, PolicyInputs], policy: Policy, memory: RememberedDisk
 ) -> Policy:
-    if len(_policies) >= _MAX_POLICIES:
+    # The policies of other mounts are outdated.
+    outdated = any(facts.mounts is not key[1].mounts for _, facts in islice(_policies, 1))
+    if outdated or len(_policies) >= _MAX_POLICIES:
         _policies.clear()
     _policies[key] = (policy, memory)
     return policy
@@ -226,6 +232,8 @@ class _PolicyBuilder:
         self._profile = profile
         self._facts = facts
         self._disk = disk
+        # Paths that entries make readable or writable.
+        self._granted: set[str] = set()
         # Missing paths that an entry makes writable: a protected name among them is not kept.
         self._lifted: set[str] = set()
         # Entries with symbolic links in their paths, to be judged once all rules are known.
@@ -238,6 +246,8 @@ class _PolicyBuilder:
             found = trace(request.path, self._disk)
             if request.access == "deny":
                 self.denies = True
+            else:
+                self._granted.add(found.path)
             # A missing path cannot be mounted, so it gets no rule. A command may create it if
             # a directory above is writable.
             if request.access == "write" and found.kind is None:
@@ -297,13 +307,16 @@ class _PolicyBuilder:
                 self._hide_from_all(path)
         for path in self._facts.reachable.secrets:
             self._hide_from_all(path)
+        self._repeat_at_aliases("deny")
         # After all denials are known, and before read-only rules are added on purpose.
         self._drop_reading_below_denied()
-        keep_own(self.rules, self._facts.own, self._disk, makes=self._facts.makes)
-        keep_own_links(self.rules, self._facts.own, self._disk)
+        own = list(at_all_paths(self._facts.own, self._facts.mounts))
+        keep_own(self.rules, own, self._disk, makes=self._facts.makes)
+        keep_own_links(self.rules, own, self._disk)
         if names:
             for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
                 self._protect(rule)
+        self._repeat_at_aliases("read")
         # Last: every rule inside of a writable root needs directories that keep their names.
         for rule in list(self.rules.values()):
             self._cover_or_pin(rule)
@@ -399,12 +412,12 @@ class _PolicyBuilder:
         point since the search.
         """
         found = trace(path, self._disk)
-        over = self._above(found.path)
-        if over is None or over.access == "deny" or found.kind in (None, "directory"):
+        if found.kind in (None, "directory") or (found.links and _is_private(found.path)):
             return
-        if found.links and _is_private(found.path):
-            return
-        self.rules[found.path] = Rule(found.path, "deny", found.kind, "glob")
+        for name in (found.path, *self._facts.mounts.names(found.path)):
+            over = self._above(name)
+            if over is not None and over.access != "deny":
+                self.rules[name] = Rule(name, "deny", found.kind, "glob")
 
     def _hide_socket(self, path: str) -> None:
         found = trace(path, self._disk)
@@ -412,11 +425,20 @@ class _PolicyBuilder:
         if found.links and (found.kind != "other" or _is_private(found.path)):
             return
         # An entry that names the socket shows it on purpose.
-        if found.kind is not None and found.path not in self.rules:
-            self.rules[found.path] = Rule(found.path, "deny", found.kind, "socket")
+        if found.kind is None or found.path in self.rules:
+            return
+        for name in (found.path, *self._facts.mounts.names(found.path)):
+            self.rules.setdefault(name, Rule(name, "deny", found.kind, "socket"))
 
     def _hide_from_all(self, path: str) -> None:
-        """Deny a path of a Holdfast server, and drop all rules at or below it."""
+        """Deny a path of a Holdfast server under all its names."""
+        path = trace(path, self._disk).path
+        aliases = self._facts.mounts.aliases(path)
+        for name in (path, *aliases.whole, *aliases.parts):
+            self._hide(name)
+
+    def _hide(self, path: str) -> None:
+        """Deny a path if it exists, and drop all rules at or below it."""
         found = trace(path, self._disk)
         if found.kind is None:
             return
@@ -427,6 +449,32 @@ class _PolicyBuilder:
             # No rule shows a directory above, so the path does not exist inside.
             return
         self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")
+
+    def _repeat_at_aliases(self, access: Literal["read", "deny"]) -> None:
+        """
+        Repeat rules of an access at the other paths of their files.
+
+        Of readable rules, these are the exceptions in writable directories. A path that an entry
+        names, or a directory above it, keeps its access: the entry shows the file on purpose.
+        """
+        mounts = self._facts.mounts
+        if not mounts.has_aliases:
+            return
+        for rule in [rule for rule in self.rules.values() if rule.access == access]:
+            if rule.why in _AT_ALL_PATHS or (access == "read" and not self._is_in_writable(rule)):
+                continue
+            aliases = mounts.aliases(rule.path)
+            for path in (*aliases.whole, *aliases.parts):
+                over = self._above(path)
+                if over is None or over.access not in ("write", *_LESS[access]):
+                    continue
+                if not any(covers(path, granted) for granted in self._granted):
+                    kind = trace(path, self._disk).kind
+                    self.rules.setdefault(path, Rule(path, access, kind, rule.why))
+
+    def _is_in_writable(self, rule: Rule) -> bool:
+        over = self._above(rule.path)
+        return over is not None and over.access == "write"
 
     def _drop_reading_below_denied(self) -> None:
         """Drop readable rules below a denied one: only writing reopens it, as in Codex."""
@@ -517,7 +565,7 @@ class _PolicyBuilder:
                 return
             empty = kind is not None and self._disk.is_empty(path)
             self.rules.setdefault(path, Rule(path, "read", kind, "cover", empty))
-        elif rule.why in ("entry", "gitdir", "code", "settings") and self._disk.is_empty(path):
+        elif rule.why in _MAY_BE_EMPTY and self._disk.is_empty(path):
             self.rules[path] = rule._replace(empty=True)
         # All directories between the rule and its writable root become mount points, which the
         # kernel does not let anybody rename.
@@ -567,6 +615,15 @@ def _refuse_impossible(path: str) -> None:
             f" the {PATH_MAX - 1:,} of a path"
         )
 
+
+# Reasons of rules that cover all paths of their files already.
+_AT_ALL_PATHS: Final = frozenset({"glob", "socket", "server", "code", "settings"})
+
+# Accesses beside writing that an access takes something away from.
+_LESS: Final[Mapping[str, tuple[str, ...]]] = {"deny": ("read",), "read": ()}
+
+# Reasons of rules for files and directories that may be mount points of another command.
+_MAY_BE_EMPTY: Final = frozenset({"entry", "protected", "gitdir", "code", "settings"})
 
 _WORDS: Final = {"read": "read-only", "write": "writable", "deny": "deny-read"}
 

@@ -20,7 +20,7 @@ from holdfast.own_code import CodePaths, code_paths, programs
 from holdfast.own_files import OwnFiles, own_files
 from holdfast.sandbox.policy.disk import HOST, trace
 
-__all__ = ["OwnPath", "OwnPaths", "own_paths", "settings_at"]
+__all__ = ["Below", "OwnPath", "OwnPaths", "own_paths", "settings_at"]
 
 Below = Literal["nothing", "named", "named or itself"]
 """

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from holdfast.linux.mounts import NO_MOUNTS, MountTable
 from holdfast.protocol.sandbox import Network
 from holdfast.sandbox.profile.globs import Glob
 
@@ -141,6 +142,8 @@ class Policy:
     """Patterns of denied files, for files that appear later than the policy."""
     links: tuple[tuple[str, str], ...] = ()
     """Links on the way to readable or writable paths: the path of each, and its target."""
+    mounts: MountTable = NO_MOUNTS
+    """Mounts of this machine: a pattern denies a file under each of its paths."""
     legacy_landlock: bool = False
     """True if the client asks for Landlock without mounts, which is refused."""
 
@@ -199,9 +202,12 @@ class Policy:
             return "deny"
         # For a command, files that match at its start have rules of their own. This is for file
         # operations, which compare each path when they meet it.
-        if not directory and any(glob.matches(path) for glob in self.globs):
+        if self.globs and not directory and self._matches((path, *self.mounts.names(path))):
             return "deny"
         return rule.access
+
+    def _matches(self, names: tuple[str, ...]) -> bool:
+        return any(glob.matches(name) for name in names for glob in self.globs)
 
     def governing(self, path: str) -> Rule | None:
         """Return the rule of a path, or that of the nearest directory above it, or None."""
