@@ -105,7 +105,7 @@ class ResolvedPath:
 
 def _open_without_links(view: View, path: str, flags: int) -> int:
     # Only paths that the sandbox shows unchanged; all others need the walk.
-    if view.sight(path, folder=bool(flags & os.O_DIRECTORY)) not in _READABLE:
+    if view.sight(path, patterns=not flags & os.O_DIRECTORY) not in _READABLE:
         return -1
     # Fails as well where the kernel or a container lacks the call; the walk then does the work.
     return openat2(os.fsencode(path), _without_links(flags))
@@ -224,7 +224,7 @@ class _Search:
         return self._innermost()
 
     def _enter(self, folder: int, path: str) -> None:
-        self._folders.append((folder, path, self._view.sight(path, folder=True)))
+        self._folders.append((folder, path, self._view.sight(path, patterns=False)))
 
     def _leave(self) -> None:
         if self._folders[-1][2] is Sight.DENIED:
@@ -245,7 +245,7 @@ class _Search:
         """Resolve one component; return the result at the end of the path, or else None."""
         folder, above, around = self._folders[-1]
         path = f"{above.rstrip('/')}/{name}"
-        sight = self._view.sight(path, folder=True)
+        sight = self._view.sight(path, patterns=False)
         last = not pending
         # A denied directory can be seen, but nothing in it.
         if sight is Sight.DENIED and around is Sight.DENIED:

@@ -108,7 +108,7 @@ def _remove(files: Confined, resolved: ResolvedPath, recursive: bool) -> None:
     if whole and resolved.sight is Sight.READ:
         raise failure(errno.EROFS)
     if resolved.folder_sight is not Sight.WRITE or not files.resolver.view.may_go(
-        resolved.path, folder=resolved.is_folder
+        resolved.path, patterns=not resolved.is_folder
     ):
         # In a sandbox the path is a mount point.
         raise failure(errno.EBUSY)
@@ -128,7 +128,7 @@ def _remove(files: Confined, resolved: ResolvedPath, recursive: bool) -> None:
 
 
 def _check_goes(files: Confined, path: str, is_folder: bool) -> None:
-    if not files.resolver.view.may_go(path, folder=is_folder):
+    if not files.resolver.view.may_go(path, patterns=not is_folder):
         raise failure(errno.EBUSY)
 
 

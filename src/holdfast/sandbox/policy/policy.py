@@ -176,17 +176,18 @@ class Policy:
         own = self._paths("read", set(OWN_REASONS))
         return {path: OWN_REASONS[self.rules[path].why] for path in own}
 
-    def access(self, path: str, *, directory: bool = False) -> Literal["read", "write", "deny"]:
+    def access(self, path: str, *, patterns: bool = True) -> Literal["read", "write", "deny"]:
         """
         Return the access to a path; `deny` for a hidden path, too.
 
         Args:
-            directory: The path is a directory. Patterns deny files only.
+            path: Real path.
+            patterns: Compare it with the patterns; False for a directory.
         """
-        standing = self.standing(path, directory=directory)
+        standing = self.standing(path, patterns=patterns)
         return "deny" if standing == "hidden" else standing
 
-    def standing(self, path: str, *, directory: bool = False) -> Standing:
+    def standing(self, path: str, *, patterns: bool = True) -> Standing:
         """Return the access to a path; `deny` means EACCES there, `hidden` ENOENT."""
         rule = self.governing(path)
         if rule is None:
@@ -199,7 +200,7 @@ class Policy:
             return "deny"
         # For a command, files that match at its start have rules of their own. This is for file
         # operations, which compare each path when they meet it.
-        if not directory and any(glob.matches(path) for glob in self.globs):
+        if patterns and any(glob.matches(path) for glob in self.globs):
             return "deny"
         return rule.access
 
