@@ -388,7 +388,7 @@ class _PolicyBuilder:
         point since the search.
         """
         found = trace(path, self._disk)
-        over = self._above(found.path)
+        over = self.rules.get(found.path) or self._above(found.path)
         if over is None or over.access == "deny" or found.kind in (None, "directory"):
             return
         if found.links and _is_private(found.path):
