@@ -79,6 +79,22 @@ def test_a_denied_folder_is_a_gate_to_what_was_opened_again(path: str, sight: Si
     assert GATED.sight(path, patterns=False) is sight
 
 
+def test_a_link_that_matches_denies_what_it_leads_to() -> None:
+    denying = view(ROOT, Rule("/srv/s", "deny", "directory"), globs=("/srv/**/*.env",))
+    assert denying.matches("/srv/x.env")
+    assert not denying.matches("/srv/x")
+    for path, sight in (
+        ("/srv/a", Sight.DENIED),
+        ("/srv/s/a", Sight.DENIED),
+        ("/proc/1/stat", Sight.HIDDEN),
+        # A sandbox has its own.
+        ("/dev/null", Sight.WRITE),
+        ("/proc/stat", Sight.READ),
+        ("/dev/shm/a", Sight.DENIED),
+    ):
+        assert denying.sight_by_match(path) is sight
+
+
 def test_a_pattern_is_about_files() -> None:
     denying = view(ROOT, globs=("/srv/**/*.env",))
     assert denying.sight("/srv/a/x.env") is Sight.DENIED

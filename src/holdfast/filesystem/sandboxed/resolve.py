@@ -180,6 +180,8 @@ class _Search:
         self._found = -1
         self._links = 0
         self._is_link = False
+        # The rest of the path is that of a link which a pattern matches.
+        self._by_match = False
         self._from_root = False
 
     def close(self) -> None:
@@ -269,18 +271,19 @@ class _Search:
             self._found = -1
             self._folders.append((descriptor, path, sight))
             return None
-        # Again, now that it is known to be a file: patterns deny files only.
-        sight = self._view.sight(path)
+        # Patterns deny what a link leads to; the link itself can be read and removed.
         if stat.S_ISLNK(mode):
             if last and not self._follow:
                 return ResolvedPath(path, sight, folder, name, descriptor, mode, True, around)
-            self._enter_link(sight, pending)
+            self._enter_link(path, sight, pending)
             return None
         if not last:
             raise failure(errno.ENOTDIR)
+        # Again, now that it is known to be a file: patterns deny files only.
+        sight = self._view.sight_by_match(path) if self._by_match else self._view.sight(path)
         return ResolvedPath(path, sight, folder, name, descriptor, mode, self._is_link, around)
 
-    def _enter_link(self, sight: Sight, pending: list[str]) -> None:
+    def _enter_link(self, path: str, sight: Sight, pending: list[str]) -> None:
         if not self._from_root:
             raise _LinkAhead
         if not self._links_on_the_way:
@@ -294,7 +297,9 @@ class _Search:
         target = os.readlink("", dir_fd=self._found)
         os.close(self._found)
         self._found = -1
-        self._is_link = self._is_link or not pending
+        if not pending:
+            self._is_link = True
+            self._by_match = self._by_match or self._view.matches(path)
         # An absolute target starts again from `/`, whose descriptor stays open.
         if target.startswith("/"):
             for descriptor, _, _ in self._folders[1:]:

@@ -9,7 +9,7 @@ ran in that tree. This module decides by the policy alone; it does no I/O.
 import enum
 import re
 
-from holdfast.sandbox.policy.policy import OWN_REASONS, Policy, parent_of
+from holdfast.sandbox.policy.policy import OWN_REASONS, Policy, is_private, parent_of
 
 __all__ = ["Sight", "View"]
 
@@ -71,7 +71,7 @@ class View:
 
         Args:
             path: Absolute path without dots and links; it need not exist.
-            patterns: Compare it with the patterns; False for a directory.
+            patterns: Compare it with the patterns; False for a directory or a link.
         """
         # Before all rules: every sandbox has these devices, whatever its policy.
         if path in _DEVICES:
@@ -87,6 +87,16 @@ class View:
         if path in self._traversable:
             return Sight.TRAVERSABLE_DENIED if standing == "deny" else Sight.TRAVERSABLE
         return Sight.DENIED if standing == "deny" else Sight.HIDDEN
+
+    def sight_by_match(self, path: str) -> Sight:
+        """Return the visibility of a file to which a link leads that a pattern matches."""
+        sight = self.sight(path)
+        shown = sight is Sight.READ or sight is Sight.WRITE
+        return Sight.DENIED if shown and not is_private(path) else sight
+
+    def matches(self, link: str) -> bool:
+        """Return True if a pattern matches a link, and so denies the file that it leads to."""
+        return self._policy.matches(link)
 
     def own_reason(self, path: str) -> str | None:
         """Return the reason why a path of Holdfast itself is read-only; None for other paths."""

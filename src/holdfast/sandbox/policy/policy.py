@@ -29,6 +29,7 @@ __all__ = [
     "Standing",
     "Why",
     "covers",
+    "is_private",
     "parent_of",
     "rule_above",
 ]
@@ -182,7 +183,7 @@ class Policy:
 
         Args:
             path: Real path.
-            patterns: Compare it with the patterns; False for a directory.
+            patterns: Compare it with the patterns; False for a directory or a link.
         """
         standing = self.standing(path, patterns=patterns)
         return "deny" if standing == "hidden" else standing
@@ -200,9 +201,11 @@ class Policy:
             return "deny"
         # For a command, files that match at its start have rules of their own. This is for file
         # operations, which compare each path when they meet it.
-        if patterns and any(glob.matches(path) for glob in self.globs):
-            return "deny"
-        return rule.access
+        return "deny" if patterns and self.matches(path) else rule.access
+
+    def matches(self, path: str) -> bool:
+        """Return True if a pattern matches a path: a file, or a link, whose target it denies."""
+        return any(glob.matches(path) for glob in self.globs)
 
     def governing(self, path: str) -> Rule | None:
         """Return the rule of a path, or that of the nearest directory above it, or None."""
@@ -261,6 +264,12 @@ def parent_of(path: str) -> str:
 def covers(path: str, other: str) -> bool:
     """Return True if a path is another one or above it."""
     return path == "/" or other == path or other.startswith(path + "/")
+
+
+def is_private(path: str) -> bool:
+    """Return True for a path in `/proc` or `/dev`, of which every sandbox has its own."""
+    own = covers("/proc", path) or covers("/dev", path)
+    return own and not covers("/dev/shm", path)  # noqa: S108 - a name to compare with
 
 
 def rule_above(rules: Mapping[str, Rule], path: str) -> Rule | None:
