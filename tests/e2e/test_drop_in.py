@@ -8,6 +8,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.drop_in import service
+from holdfast.drop_in.caller import Caller, namespaces, read_caller
+from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
 from tests.e2e.shells import Shell
 from tests.e2e.terminals import CTRL_C, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until
@@ -395,15 +399,63 @@ def test_the_launcher_is_bash_inside(shell: Shell, tmp_path: Path, profile: str)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"by path\nby name\n", b"")
 
 
-@pytest.mark.requirement("security.shell.inside")
-def test_a_caller_in_a_sandbox_becomes_bash_there(shell: Shell, tmp_path: Path) -> None:
-    """A launcher by another name asks the server, where the network lets it."""
-    shutil.copy(shell.path, tmp_path / "other")
-    profile = tmp_path / "open.toml"
+def allow_network(shell: Shell, folder: Path) -> Path:
+    """Put a launcher with another name in a directory, and a profile in which it may call."""
+    shutil.copy(shell.path, folder / "other")
+    profile = folder / "open.toml"
     profile.write_text(
         'network = "enabled"\nfile_system = { entries = [{ path = ":root", access = "read" },'
         ' { path = ":project_roots", access = "write" }] }\n'
     )
+    return profile
+
+
+@pytest.mark.requirement("security.shell.inside")
+async def test_a_caller_is_in_a_sandbox_that_its_server_does_not_know_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command may run before its server has read the message that the sandbox is built."""
+    shell = Shell(tmp_path / "home")
+    profile = allow_network(shell, tmp_path)
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+    built = DelegatedStart.built
+
+    async def built_late(handed: DelegatedStart) -> bool:
+        known = await built(handed)
+        await asked.wait()
+        return known
+
+    def read(pid: int) -> Caller:
+        caller = read_caller(pid)
+        if caller.namespaces != namespaces("self"):
+            # After the first look at this caller.
+            loop.call_soon(asked.set)
+        return caller
+
+    monkeypatch.setattr(DelegatedStart, "built", built_late)
+    monkeypatch.setattr(service, "read_caller", read)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as listener:
+        listener.bind(os.fspath(shell.paths.socket))
+        listener.listen()
+        async with asyncio.timeout(2 * LIMIT), asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(service.serve(shell.paths, listener))
+            called = await asyncio.create_subprocess_exec(
+                *(shell.path, "-c", "./other -c 'echo $0' bash; echo $?"),
+                cwd=tmp_path,
+                env={**shell.env, "HOLDFAST_SH_SANDBOX": str(profile)},
+                stdout=asyncio.subprocess.PIPE,
+            )
+            output, _ = await called.communicate()
+            serving.cancel()
+    assert output == b"bash\n0\n"
+    assert asked.is_set()
+
+
+@pytest.mark.requirement("security.shell.inside")
+def test_a_caller_in_a_sandbox_becomes_bash_there(shell: Shell, tmp_path: Path) -> None:
+    """A launcher by another name asks the server, where the network lets it."""
+    profile = allow_network(shell, tmp_path)
     line = f"./other -c 'echo $0; echo x > {tmp_path.parent}/escaped' bash; echo $?"
     done = shell.run("-c", line, cwd=tmp_path, sandbox=str(profile))
     assert done.stdout == b"bash\n1\n"

@@ -109,10 +109,11 @@ async def test_what_is_denied_stays_secret(client: Client, ws: Path, globs: list
 
 
 async def check_denied_link(client: Client, ws: Path) -> None:
-    """A link that a pattern denies is not followed, its target is denied, and commands start."""
+    """What a matching link leads to is denied under both names, and commands start."""
     target = ws.parent / "out/o"
     within = workspace_write(ws, pattern("**/*.env"))
-    assert await refused(client, "fs/readFile", ws / "linked.env", within) == EACCES
+    for denied in (ws / "linked.env", target):
+        assert await refused(client, "fs/readFile", denied, within) == EACCES
     assert await read(client, ws / "a", within) == b"ws/a"
     command = ["/bin/sh", "-c", 'cat a; cat linked.env; cat "$1"; echo new > a', "-", str(target)]
     started = await client.start("p", command, cwd=file_uri(ws), sandbox=within)

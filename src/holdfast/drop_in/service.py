@@ -96,6 +96,8 @@ class ShellServer:
         self._own = namespaces("self")
         # PID namespaces of running sandboxes, by the pid of PID 1: shells in them may call.
         self._inside: dict[int, int] = {}
+        # Starts of sandboxes that are not in `_inside` yet; done when they are, or have failed.
+        self._starting: dict[DelegatedStart, asyncio.Future[None]] = {}
         # Imported with the first policy: most users have none.
         self._judge: judging.Judge | None = None
 
@@ -164,7 +166,7 @@ class ShellServer:
     async def _decide(self, connection: socket.socket, caller: Caller) -> None:
         settings = read_settings(caller.environ)
         if caller.namespaces != self._own:
-            if caller.namespaces[1] not in self._inside.values():
+            if not await self._has_sandbox(caller.namespaces[1]):
                 raise _LineNotRun("called from another container than its server runs in")
             # The caller is in a sandbox of this server. Its shell needs no other one.
             await self._send(connection, _shell_itself(caller, settings), [])
@@ -204,6 +206,21 @@ class ShellServer:
             await self._enclose(connection, caller, settings, sandbox, limits)
         finally:
             sandbox.close()
+
+    async def _has_sandbox(self, namespace: int) -> bool:
+        """Return True if a PID namespace is that of a sandbox of this server."""
+        # A command runs, and may call, before the message that its sandbox is built has been read.
+        # Its start is one of these. Each of them succeeds or fails in a bounded time.
+        starting = set(self._starting.values())
+        while starting and namespace not in self._inside.values():
+            _, starting = await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+        return namespace in self._inside.values()
+
+    def _end_start(self, handed: DelegatedStart) -> None:
+        """Let callers go on that wait for a start; a second call does nothing."""
+        starting = self._starting.pop(handed, None)
+        if starting is not None:
+            starting.set_result(None)
 
     async def _admit(
         self,
@@ -253,6 +270,8 @@ class ShellServer:
             )
         except (SpawnFailed, OSError, InvalidParams) as error:
             raise _LineNotRun(f"the sandbox cannot be built: {error}") from error
+        # Before the launcher has the table: from then on, the command may call.
+        self._starting[handed] = asyncio.get_running_loop().create_future()
         try:
             table = tables.enclose(
                 *(handed.program, handed.argv, handed.env, numbers),
@@ -265,6 +284,7 @@ class ShellServer:
             with StderrFile(caller.pid) as stderr:
                 await self._follow(connection, caller, handed, limits, stderr, sandbox.reasons)
         finally:
+            self._end_start(handed)
             handed.close()
 
     async def _follow(
@@ -313,6 +333,7 @@ class ShellServer:
         assert first is not None
         with suppress(OSError):
             self._inside[first] = namespaces(first)[1]
+        self._end_start(handed)
         wall = None if limits is None else limits.wall_time_ms
         late = False
         try:

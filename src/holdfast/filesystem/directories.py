@@ -158,8 +158,8 @@ def remove_tree(
         name: Name of the directory in `around`; a path without it.
         around: Descriptor of the parent directory.
         path: Path of the directory for `check`.
-        check: Called with the path of each entry before its removal, and True for a directory.
-            It raises if the entry must stay.
+        check: Called with the path of each entry before its removal, and True for a directory or a
+            link. It raises if the entry must stay.
 
     Raises:
         OSError: The error of the system call.
@@ -202,12 +202,15 @@ def _clear_folder(
     inner: list[str] = []
     try:
         with os.scandir(descriptor) as entries:
-            names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            names = [
+                (entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink())
+                for entry in entries
+            ]
         # All checks before the first removal: an entry that must stay leaves all others.
         if check is not None:
-            for entry_name, is_folder in names:
-                check(f"{path}/{entry_name}", is_folder)
-        for entry_name, is_folder in names:
+            for entry_name, is_folder, is_link in names:
+                check(f"{path}/{entry_name}", is_folder or is_link)
+        for entry_name, is_folder, _ in names:
             if is_folder:
                 inner.append(entry_name)
             else:

@@ -5,6 +5,7 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from holdfast.filesystem.local import LocalFileSystem
 from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.sandbox.policy.disk import HostDisk
+from holdfast.sandbox.policy.disk import HostDisk, Seen
 
 
 def uri(path: Path | str) -> PathUri:
@@ -483,20 +484,53 @@ async def test_a_sandbox_can_be_without_the_newest_system_call(
     assert (tmp_path / "d").read_text() == "y"
 
 
-async def test_no_folder_is_searched_for_what_a_pattern_denies(
+async def test_a_tree_is_searched_for_matching_links_once_in_a_while(
     files: LocalFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def search(*_: object) -> None:
-        raise AssertionError("every operation would take as long as the tree is large")
+    """Otherwise every operation would take as long as the tree is large."""
+    searched: list[str] = []
+    now = 1000.0
+
+    entries = HostDisk.entries
+
+    def search(disk: HostDisk, path: str) -> Sequence[tuple[str, Seen]]:
+        searched.append(path)
+        return entries(disk, path)
 
     monkeypatch.setattr(HostDisk, "entries", search)
-    for name in ("a", "b.env"):
+    for module in ("policy.build", "profile.globs"):
+        monkeypatch.setattr(f"holdfast.sandbox.{module}.monotonic", lambda: now)
+    (tmp_path / "d").mkdir()
+    for name in ("a", "b.env", "d/c"):
         (tmp_path / name).write_text(name)
+    (tmp_path / "d/x.env").symlink_to("c")
     pattern = {"type": "glob_pattern", "pattern": f"{tmp_path}/**/*.env"}
     profile = restricted(entry(tmp_path, "read"), {"path": pattern, "access": "deny"})
-    assert await files.read_file(uri(tmp_path / "a"), sandbox=profile) == b"a"
+
+    async def read(name: str) -> bytes:
+        return await files.read_file(uri(tmp_path / name), sandbox=profile)
+
+    async def check(*denied: str) -> None:
+        for name in ("a", "b.env", "d/c", "d/x.env"):
+            if name in denied:
+                with pytest.raises(InvalidRequest, match="Permission denied"):
+                    await read(name)
+            else:
+                await read(name)
+
+    await check("b.env", "d/c", "d/x.env")
+    assert searched == [str(tmp_path), str(tmp_path / "d")]
+    # A new link is not followed at once, and counts for its target with the next search.
+    (tmp_path / "y.env").symlink_to("a")
     with pytest.raises(InvalidRequest, match="Permission denied"):
-        await files.read_file(uri(tmp_path / "b.env"), sandbox=profile)
+        await read("y.env")
+    await check("b.env", "d/c", "d/x.env")
+    now += 0.05
+    await check("a", "b.env", "d/c", "d/x.env")
+    # A link that is changed or gone is noticed at once.
+    (tmp_path / "y.env").unlink()
+    await check("b.env", "d/c", "d/x.env")
+    assert len(searched) == 6
 
 
 async def test_what_a_profile_names_through_a_link_is_found_through_it(

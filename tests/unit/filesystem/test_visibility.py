@@ -40,7 +40,7 @@ GATED = view(ROOT, Rule("/srv", "deny", "directory"), Rule("/srv/a/ws", "write",
     ],
 )
 def test_a_narrow_profile_shows_what_it_names_and_the_way_there(path: str, sight: Sight) -> None:
-    assert NARROW.sight(path, folder=True) is sight
+    assert NARROW.sight(path, patterns=False) is sight
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_is_denied_is_seen_to_be_there_in_a_narrow_profile_too(
     denied = (Rule(path, "deny", "directory") for path in ("/far/vault", "/far/vault/in"))
     missing = (Rule("/far/gone", "deny", None), Rule("/no/gone", "deny", None))
     narrow = view(Rule("/srv/ws", "write", "directory"), *denied, *missing)
-    assert narrow.sight(path, folder=True) is sight
+    assert narrow.sight(path, patterns=False) is sight
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,29 @@ def test_what_is_denied_is_seen_to_be_there_in_a_narrow_profile_too(
     ],
 )
 def test_a_denied_folder_is_a_gate_to_what_was_opened_again(path: str, sight: Sight) -> None:
-    assert GATED.sight(path, folder=True) is sight
+    assert GATED.sight(path, patterns=False) is sight
+
+
+def test_a_link_that_matches_denies_what_it_leads_to() -> None:
+    denying = view(ROOT, Rule("/srv/s", "deny", "directory"), globs=("/srv/**/*.env",))
+    assert denying.matches("/srv/x.env")
+    assert not denying.matches("/srv/x")
+    for path, sight in (
+        ("/srv/a", Sight.DENIED),
+        ("/srv/s/a", Sight.DENIED),
+        ("/proc/1/stat", Sight.HIDDEN),
+        # A sandbox has its own.
+        ("/dev/null", Sight.WRITE),
+        ("/proc/stat", Sight.READ),
+        ("/dev/shm/a", Sight.DENIED),
+    ):
+        assert denying.sight_by_match(path) is sight
 
 
 def test_a_pattern_is_about_files() -> None:
     denying = view(ROOT, globs=("/srv/**/*.env",))
     assert denying.sight("/srv/a/x.env") is Sight.DENIED
-    assert denying.sight("/srv/a/x.env", folder=True) is Sight.READ
+    assert denying.sight("/srv/a/x.env", patterns=False) is Sight.READ
 
 
 @pytest.mark.parametrize(
@@ -110,9 +126,11 @@ def test_what_a_rule_names_keeps_its_name() -> None:
         Rule("/srv/ws/a", "write", "directory", "pin"),
         Rule("/srv/ws/a/secret", "deny", "directory"),
     )
-    assert [pinned.may_go(path, folder=True) for path in ("/srv/ws/b", "/srv/ws/a/b")] == [True] * 2
+    assert [pinned.may_go(path, patterns=False) for path in ("/srv/ws/b", "/srv/ws/a/b")] == [
+        True
+    ] * 2
     for path in ("/srv/ws", "/srv/ws/a", "/srv/ws/a/secret", "/srv"):
-        assert not pinned.may_go(path, folder=True)
+        assert not pinned.may_go(path, patterns=False)
 
 
 def test_only_folders_on_the_way_show_a_part() -> None:

@@ -559,6 +559,15 @@ def test_matches_are_denied_even_in_a_writable_directory_of_their_own() -> None:
 
 
 @pytest.mark.requirement("sandbox.globs")
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_a_match_is_denied_though_an_entry_names_the_file(access: Access) -> None:
+    entries = (path_entry("/out/a.env", access), path_entry("/out/key", access))
+    disk = {"/out/a.env": "x", "/out/key": "x", "/out/b": "x", "/out/c.env": "->key"}
+    policy = policy_for(disk, PROJECT, *entries, glob_entry("/out/*.env"))
+    assert policy.denied == ("/out/a.env", "/out/key")
+
+
+@pytest.mark.requirement("sandbox.globs")
 def test_patterns_start_from_the_policy_s_directory_or_from_each_root() -> None:
     disk = {f"{WS}/a.env": "x", f"{WS}/n/b.env": "x"}
     assert policy_for(disk, ROOT, glob_entry("*.env")).denied == (f"{WS}/a.env",)

@@ -49,7 +49,7 @@ def test_a_command_finds_what_the_policy_says(
     disk, policy = _made(files, roots + entries)
     mounts = read_plan(plan(policy))
     for path in disk.files:
-        assert standing(mounts, path) == policy.standing(path, directory=True), path
+        assert standing(mounts, path) == policy.standing(path, patterns=False), path
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_the_most_specific_entry_decides_and_the_stronger_of_two(
         if access != "write" or path in disk.files:
             wanted.setdefault(path, set()).add(access)
     for path in disk.files:
-        assert policy.access(path, directory=True) == _by_hand(path, wanted, disk, policy), path
+        assert policy.access(path, patterns=False) == _by_hand(path, wanted, disk, policy), path
 
 
 def _path_of(entry: FileEntry) -> str:
@@ -138,10 +138,10 @@ def test_what_is_protected_cannot_be_moved_out_of_the_way(
     disk, policy = _made(files, roots + entries)
     mounted = {mount.path for mount in read_plan(plan(policy))}
     for path in disk.files:
-        if path == "/" or policy.access(path, directory=True) == "write":
+        if path == "/" or policy.access(path, patterns=False) == "write":
             continue
         above = parent_of(path)
-        if policy.access(above, directory=True) == "write":
+        if policy.access(above, patterns=False) == "write":
             assert path in mounted
             while above not in policy.writable:
                 assert above in mounted, "a mount point cannot be renamed"
@@ -177,7 +177,7 @@ def test_no_link_that_a_command_may_change_decides_what_is_mounted(
     for mount in read_plan(plan(policy)):
         assert disk.kind(mount.path) != "link"
     for link in links:
-        if policy.access(parent_of(link), directory=True) == "write":
+        if policy.access(parent_of(link), patterns=False) == "write":
             # Wherever it leads by now, nothing is protected by way of it.
             assert link not in policy.rules
 

@@ -61,7 +61,7 @@ def test_a_pattern_denies_files_that_appear_later_but_no_directories() -> None:
     policy = policy_for({WS: None}, ROOT, PROJECT, glob_entry(f"{WS}/**/*.env"))
     assert policy.denied == ()
     assert policy.access(f"{WS}/late.env") == "deny"
-    assert policy.access(f"{WS}/late.env", directory=True) == "write"
+    assert policy.access(f"{WS}/late.env", patterns=False) == "write"
     assert policy.access(f"{WS}/late.txt") == "write"
 
 

@@ -162,7 +162,7 @@ class Confined:
             with os.scandir(descriptor) as entries:
                 for entry in entries:
                     path = f"{resolved.path.rstrip('/')}/{entry.name}"
-                    if in_part and view.sight(path, folder=True) is Sight.HIDDEN:
+                    if in_part and view.sight(path, patterns=False) is Sight.HIDDEN:
                         continue
                     is_link = entry.is_symlink()
                     kind = self._kind_behind(path) if is_link else _kind_of(entry)
@@ -231,7 +231,7 @@ class Confined:
             ) as resolved:
                 if resolved.exists:
                     raise failure(errno.EEXIST)
-                self.check_may_appear(resolved, folder=True)
+                self.check_may_appear(resolved, patterns=False)
                 os.mkdir(resolved.name, dir_fd=resolved.folder)
             return
         missing = [path]
@@ -257,7 +257,7 @@ class Confined:
                 if follow_symlinks and self._kind_behind(path) == "directory":
                     return True
                 raise failure(errno.EEXIST if follow_symlinks else errno.ENOTDIR)
-            self.check_may_appear(resolved, folder=True)
+            self.check_may_appear(resolved, patterns=False)
             try:
                 os.mkdir(resolved.name, dir_fd=resolved.folder)
             except FileExistsError:
@@ -278,7 +278,7 @@ class Confined:
         except KeptMissing:
             raise self._resolver.with_reason(failure(errno.EROFS), path) from None
 
-    def check_may_appear(self, resolved: ResolvedPath, *, folder: bool = False) -> None:
+    def check_may_appear(self, resolved: ResolvedPath, *, patterns: bool = True) -> None:
         """
         Check that a missing path may be created.
 
@@ -286,7 +286,7 @@ class Confined:
             OSError: It may not. Also if its directory exists only in a sandbox's tmpfs, where
                 the content would be lost.
         """
-        sight = self._resolver.view.sight(resolved.path, folder=folder)
+        sight = self._resolver.view.sight(resolved.path, patterns=patterns)
         if sight is Sight.DENIED:
             raise failure(errno.EACCES)
         if sight is not Sight.WRITE or resolved.folder_sight is not Sight.WRITE:

@@ -107,7 +107,7 @@ class ResolvedPath:
 
 def _open_without_links(view: View, path: str, flags: int) -> int:
     # Only paths that the sandbox shows unchanged; all others need the walk.
-    if view.sight(path, folder=bool(flags & os.O_DIRECTORY)) not in _READABLE:
+    if view.sight(path, patterns=not flags & os.O_DIRECTORY) not in _READABLE:
         return -1
     # Fails as well where the kernel or a container lacks the call; the walk then does the work.
     return openat2(os.fsencode(path), _without_links(flags))
@@ -182,6 +182,8 @@ class _Search:
         self._found = -1
         self._links = 0
         self._is_link = False
+        # The rest of the path is that of a link which a pattern matches.
+        self._by_match = False
         self._from_root = False
 
     def close(self) -> None:
@@ -226,7 +228,7 @@ class _Search:
         return self._innermost()
 
     def _enter(self, folder: int, path: str) -> None:
-        self._folders.append((folder, path, self._view.sight(path, folder=True)))
+        self._folders.append((folder, path, self._view.sight(path, patterns=False)))
 
     def _leave(self) -> None:
         if self._folders[-1][2] is Sight.DENIED:
@@ -247,7 +249,7 @@ class _Search:
         """Resolve one component; return the result at the end of the path, or else None."""
         folder, above, around = self._folders[-1]
         path = f"{above.rstrip('/')}/{name}"
-        sight = self._view.sight(path, folder=True)
+        sight = self._view.sight(path, patterns=False)
         last = not pending
         # A denied directory can be seen, but nothing in it.
         if sight is Sight.DENIED and around is Sight.DENIED:
@@ -271,18 +273,19 @@ class _Search:
             self._found = -1
             self._folders.append((descriptor, path, sight))
             return None
-        # Again, now that it is known to be a file: patterns deny files only.
-        sight = self._view.sight(path)
+        # Patterns deny what a link leads to; the link itself can be read and removed.
         if stat.S_ISLNK(mode):
             if last and not self._follow:
                 return ResolvedPath(path, sight, folder, name, descriptor, mode, True, around)
-            self._enter_link(sight, pending)
+            self._enter_link(path, sight, pending)
             return None
         if not last:
             raise failure(errno.ENOTDIR)
+        # Again, now that it is known to be a file: patterns deny files only.
+        sight = self._view.sight_by_match(path) if self._by_match else self._view.sight(path)
         return ResolvedPath(path, sight, folder, name, descriptor, mode, self._is_link, around)
 
-    def _enter_link(self, sight: Sight, pending: list[str]) -> None:
+    def _enter_link(self, path: str, sight: Sight, pending: list[str]) -> None:
         if not self._from_root:
             raise _LinkAhead
         if not self._links_on_the_way:
@@ -298,7 +301,9 @@ class _Search:
         target = os.readlink("", dir_fd=self._found)
         os.close(self._found)
         self._found = -1
-        self._is_link = self._is_link or not pending
+        if not pending:
+            self._is_link = True
+            self._by_match = self._by_match or self._view.matches(path)
         # An absolute target starts again from `/`, whose descriptor stays open.
         if target.startswith("/"):
             for descriptor, _, _ in self._folders[1:]:

@@ -48,22 +48,23 @@ __all__ = [
 ]
 
 
-class _Unsearched(HostDisk):
+class _LinksOnly(HostDisk):
     """
     Disk of the host, without the queries that only a command needs.
 
     For a command, all files that match a pattern are masked before it starts. A file operation
-    compares each path with the patterns when it resolves the path [sandbox.globs].
+    compares each path with the patterns when it resolves the path [sandbox.globs]. Only links are
+    searched for: what a matching one leads to is denied under its own name, too.
     """
 
     def entries(self, path: str) -> Sequence[tuple[str, Seen]]:
-        return ()
+        return [found for found in super().entries(path) if found[1] in ("directory", "link")]
 
     def is_empty(self, path: str) -> bool:
         return False
 
 
-_DISK = _Unsearched()
+_DISK = _LinksOnly()
 
 
 def restricts_files(sandbox: SandboxContext | None) -> bool:
@@ -155,7 +156,9 @@ class _Hidden(NamedTuple):
 _known: _Hidden | None = None
 
 # Seconds that it is valid. The directory with the tokens is always in it, so only other files of
-# a server that has just started may be missing.
+# a server that has just started may be missing. As long, a search for links that match a pattern
+# is valid: a file that one leads to since then could be read a moment ago, as by a command that
+# was started then.
 _FRESH = 0.05
 
 
@@ -246,5 +249,6 @@ def _facts() -> PolicyInputs:
         own=hidden.own,
         mounts=hidden.mounts,
         makes=True,
+        search_valid=_FRESH,
         disk=_DISK,
     )

@@ -107,11 +107,10 @@ def _remove(files: Confined, resolved: ResolvedPath, recursive: bool) -> None:
         raise failure(errno.EROFS)
     if whole and resolved.sight is Sight.READ:
         raise failure(errno.EROFS)
-    if resolved.folder_sight is not Sight.WRITE or not files.resolver.view.may_go(
-        resolved.path, folder=resolved.is_folder
-    ):
-        # In a sandbox the path is a mount point.
+    # In a sandbox the path would be a mount point.
+    if resolved.folder_sight is not Sight.WRITE:
         raise failure(errno.EBUSY)
+    _check_goes(files, resolved.path, resolved.is_folder or resolved.is_symlink)
     if not resolved.is_folder:
         os.unlink(resolved.name, dir_fd=resolved.folder)
     elif not recursive:
@@ -127,8 +126,8 @@ def _remove(files: Confined, resolved: ResolvedPath, recursive: bool) -> None:
         )
 
 
-def _check_goes(files: Confined, path: str, is_folder: bool) -> None:
-    if not files.resolver.view.may_go(path, folder=is_folder):
+def _check_goes(files: Confined, path: str, is_folder_or_link: bool) -> None:
+    if not files.resolver.view.may_go(path, patterns=not is_folder_or_link):
         raise failure(errno.EBUSY)
 
 
@@ -143,9 +142,9 @@ def _check_tree(files: Confined, path: str) -> None:
             # Only what can be listed: hidden entries make the removal fail later.
             for name, kind, is_link in files.list_folder(resolved):
                 inner = f"{path}/{name}"
-                is_folder = kind == "directory" and not is_link
-                _check_goes(files, inner, is_folder)
-                if is_folder:
+                is_folder = kind == "directory"
+                _check_goes(files, inner, is_folder or is_link)
+                if is_folder and not is_link:
                     pending.append(inner)
 
 

@@ -9,7 +9,7 @@ ran in that tree. This module decides by the policy alone; it does no I/O.
 import enum
 import re
 
-from holdfast.sandbox.policy.policy import OWN_REASONS, Policy, parent_of
+from holdfast.sandbox.policy.policy import OWN_REASONS, Policy, is_private, parent_of
 
 __all__ = ["Sight", "View"]
 
@@ -65,13 +65,13 @@ class View:
             path = parent_of(path)
             self._traversable.add(path)
 
-    def sight(self, path: str, *, folder: bool = False) -> Sight:
+    def sight(self, path: str, *, patterns: bool = True) -> Sight:
         """
         Return the visibility of a real path.
 
         Args:
             path: Absolute path without dots and links; it need not exist.
-            folder: The path is a directory. Patterns deny files only.
+            patterns: Compare it with the patterns; False for a directory or a link.
         """
         # Before all rules: every sandbox has these devices, whatever its policy.
         if path in _DEVICES:
@@ -79,7 +79,7 @@ class View:
         # A sandbox has its own pid namespace, where none of these processes exists.
         if _PROCESS.match(path):
             return Sight.HIDDEN
-        standing = self._policy.standing(path, directory=folder)
+        standing = self._policy.standing(path, patterns=patterns)
         if standing == "write":
             return Sight.READ if _KERNEL.match(path) else Sight.WRITE
         if standing == "read":
@@ -87,6 +87,16 @@ class View:
         if path in self._traversable:
             return Sight.TRAVERSABLE_DENIED if standing == "deny" else Sight.TRAVERSABLE
         return Sight.DENIED if standing == "deny" else Sight.HIDDEN
+
+    def sight_by_match(self, path: str) -> Sight:
+        """Return the visibility of a file to which a link leads that a pattern matches."""
+        sight = self.sight(path)
+        shown = sight is Sight.READ or sight is Sight.WRITE
+        return Sight.DENIED if shown and not is_private(path) else sight
+
+    def matches(self, link: str) -> bool:
+        """Return True if a pattern matches a link, and so denies the file that it leads to."""
+        return self._policy.matches(link)
 
     def own_reason(self, path: str) -> str | None:
         """Return the reason why a path of Holdfast itself is read-only; None for other paths."""
@@ -99,8 +109,9 @@ class View:
 
     def shows_part_of(self, folder: str) -> bool:
         """Return True if a directory can be listed but some of its entries are hidden."""
-        return folder == "/proc" or self.sight(folder, folder=True) is Sight.TRAVERSABLE
+        return folder == "/proc" or self.sight(folder, patterns=False) is Sight.TRAVERSABLE
 
-    def may_go(self, path: str, *, folder: bool = False) -> bool:
+    def may_go(self, path: str, *, patterns: bool = True) -> bool:
         """Return True if a path may be removed: it is writable, and no rule keeps its name."""
-        return self.sight(path, folder=folder) is Sight.WRITE and not self._policy.keeps_name(path)
+        kept = self._policy.keeps_name(path)
+        return not kept and self.sight(path, patterns=patterns) is Sight.WRITE

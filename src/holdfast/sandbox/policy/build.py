@@ -14,8 +14,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
+from math import inf
 from time import monotonic
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from holdfast.errors import CannotEnforce, InvalidParams
 from holdfast.linux.mounts import NO_MOUNTS, MountTable
@@ -41,6 +42,7 @@ from holdfast.sandbox.policy.policy import (
     Rule,
     Why,
     covers,
+    is_private,
     parent_of,
     rule_above,
 )
@@ -120,6 +122,8 @@ class PolicyInputs:
     """Mounts of this machine, by which a file may have several paths."""
     makes: bool = False
     """True to create missing directories of settings that a command could create."""
+    search_valid: float = 0.0
+    """Seconds for which matches of patterns may be used again, or as long as the search took."""
     disk: Disk = HOST
     """File system to look at; another one in tests."""
 
@@ -147,13 +151,20 @@ def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
             check_folders(context)
         return _all_writing(context, profile.network, facts)
     key = (context, facts)
-    known = _policies.get(key)
-    if known is not None and known[1].still_true():
-        return known[0]
+    known = _known(key)
+    if known is not None:
+        return known
     memory = RememberedDisk(facts.disk)
+    begun = monotonic()
     policy = _make(context, facts, profile.network, memory)
+    if not policy.globs:
+        return _keep(key, policy, memory)
     # Asking again for all files that match a pattern would cost as much as building anew.
-    return policy if policy.globs else _keep(key, policy, memory)
+    if not facts.search_valid:
+        return policy
+    memory.forget_search()
+    ended = monotonic()
+    return _keep(key, policy, memory, until=ended + max(facts.search_valid, ended - begun))
 
 
 def _make(
@@ -184,9 +195,9 @@ def _all_writing(context: SandboxContext, network: Network, facts: PolicyInputs)
         # There is no mount namespace in this case, so nothing can be hidden or read-only.
         return Policy(network=network)
     key = (context, facts)
-    known = _policies.get(key)
-    if known is not None and known[1].still_true():
-        return known[0]
+    known = _known(key)
+    if known is not None:
+        return known
     memory = RememberedDisk(facts.disk)
     builder = _PolicyBuilder(_NO_ENTRIES, facts, memory)
     builder.rules["/"] = Rule("/", "write", "directory")
@@ -196,19 +207,39 @@ def _all_writing(context: SandboxContext, network: Network, facts: PolicyInputs)
     return _keep(key, Policy(network=network, rules=builder.rules), memory)
 
 
+class _KeptPolicy(NamedTuple):
+    """Policy, the answers of the disk it was built from, and the time until it may be used."""
+
+    policy: Policy
+    memory: RememberedDisk
+    until: float
+
+
+def _known(key: tuple[SandboxContext, PolicyInputs]) -> Policy | None:
+    """Return an earlier policy if it is still what the disk says."""
+    kept = _policies.get(key)
+    if kept is None or monotonic() >= kept.until or not kept.memory.still_true():
+        return None
+    return kept.policy
+
+
 def _keep(
-    key: tuple[SandboxContext, PolicyInputs], policy: Policy, memory: RememberedDisk
+    key: tuple[SandboxContext, PolicyInputs],
+    policy: Policy,
+    memory: RememberedDisk,
+    *,
+    until: float = inf,
 ) -> Policy:
     # The policies of other mounts are outdated.
     outdated = any(facts.mounts is not key[1].mounts for _, facts in islice(_policies, 1))
     if outdated or len(_policies) >= _MAX_POLICIES:
         _policies.clear()
-    _policies[key] = (policy, memory)
+    _policies[key] = _KeptPolicy(policy, memory, until)
     return policy
 
 
-# Policies by the arguments of `resolve`, each with the answers of the disk it was built from.
-_policies: Final[dict[tuple[SandboxContext, PolicyInputs], tuple[Policy, RememberedDisk]]] = {}
+# Policies by the arguments of `resolve`.
+_policies: Final[dict[tuple[SandboxContext, PolicyInputs], _KeptPolicy]] = {}
 
 # A server sees a few profiles and directories; more than this many means that they change.
 _MAX_POLICIES: Final = 128
@@ -412,17 +443,17 @@ class _PolicyBuilder:
         point since the search.
         """
         found = trace(path, self._disk)
-        if found.kind in (None, "directory") or (found.links and _is_private(found.path)):
+        if found.kind in (None, "directory") or (found.links and is_private(found.path)):
             return
         for name in (found.path, *self._facts.mounts.names(found.path)):
-            over = self._above(name)
+            over = self.rules.get(name) or self._above(name)
             if over is not None and over.access != "deny":
                 self.rules[name] = Rule(name, "deny", found.kind, "glob")
 
     def _hide_socket(self, path: str) -> None:
         found = trace(path, self._disk)
         # A command may have made a link in `/tmp`, to have the next one without its programs.
-        if found.links and (found.kind != "other" or _is_private(found.path)):
+        if found.links and (found.kind != "other" or is_private(found.path)):
             return
         # An entry that names the socket shows it on purpose.
         if found.kind is None or found.path in self.rules:
@@ -626,9 +657,3 @@ _LESS: Final[Mapping[str, tuple[str, ...]]] = {"deny": ("read",), "read": ()}
 _MAY_BE_EMPTY: Final = frozenset({"entry", "protected", "gitdir", "code", "settings"})
 
 _WORDS: Final = {"read": "read-only", "write": "writable", "deny": "deny-read"}
-
-
-def _is_private(path: str) -> bool:
-    """Return True for a path in `/proc` or `/dev`, of which every sandbox has its own."""
-    own = covers("/proc", path) or covers("/dev", path)
-    return own and not covers("/dev/shm", path)  # noqa: S108 - a name to compare with

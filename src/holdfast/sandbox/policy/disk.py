@@ -190,6 +190,12 @@ class RememberedDisk:
                 del self._kinds[known]
         self._again = None
 
+    def forget_search(self) -> None:
+        """Forget what was found in directories: it may be much, and is not asked for again."""
+        searched = (self._disk.entries, self._disk.leads_to_file)
+        self._others = {key: said for key, said in self._others.items() if key[0] not in searched}
+        self._again = None
+
     def _keep(self, ask: Callable[[str], T], path: str) -> T:
         key = (ask, path)
         if key not in self._others:

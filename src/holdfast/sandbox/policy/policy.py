@@ -30,6 +30,7 @@ __all__ = [
     "Standing",
     "Why",
     "covers",
+    "is_private",
     "parent_of",
     "rule_above",
 ]
@@ -179,17 +180,18 @@ class Policy:
         own = self._paths("read", set(OWN_REASONS))
         return {path: OWN_REASONS[self.rules[path].why] for path in own}
 
-    def access(self, path: str, *, directory: bool = False) -> Literal["read", "write", "deny"]:
+    def access(self, path: str, *, patterns: bool = True) -> Literal["read", "write", "deny"]:
         """
         Return the access to a path; `deny` for a hidden path, too.
 
         Args:
-            directory: The path is a directory. Patterns deny files only.
+            path: Real path.
+            patterns: Compare it with the patterns; False for a directory or a link.
         """
-        standing = self.standing(path, directory=directory)
+        standing = self.standing(path, patterns=patterns)
         return "deny" if standing == "hidden" else standing
 
-    def standing(self, path: str, *, directory: bool = False) -> Standing:
+    def standing(self, path: str, *, patterns: bool = True) -> Standing:
         """Return the access to a path; `deny` means EACCES there, `hidden` ENOENT."""
         rule = self.governing(path)
         if rule is None:
@@ -202,11 +204,13 @@ class Policy:
             return "deny"
         # For a command, files that match at its start have rules of their own. This is for file
         # operations, which compare each path when they meet it.
-        if self.globs and not directory and self._matches((path, *self.mounts.names(path))):
-            return "deny"
-        return rule.access
+        return "deny" if patterns and self.matches(path) else rule.access
 
-    def _matches(self, names: tuple[str, ...]) -> bool:
+    def matches(self, path: str) -> bool:
+        """Return True if a pattern matches a path: a file, or a link, whose target it denies."""
+        if not self.globs:
+            return False
+        names = (path, *self.mounts.names(path))
         return any(glob.matches(name) for name in names for glob in self.globs)
 
     def governing(self, path: str) -> Rule | None:
@@ -266,6 +270,12 @@ def parent_of(path: str) -> str:
 def covers(path: str, other: str) -> bool:
     """Return True if a path is another one or above it."""
     return path == "/" or other == path or other.startswith(path + "/")
+
+
+def is_private(path: str) -> bool:
+    """Return True for a path in `/proc` or `/dev`, of which every sandbox has its own."""
+    own = covers("/proc", path) or covers("/dev", path)
+    return own and not covers("/dev/shm", path)  # noqa: S108 - a name to compare with
 
 
 def rule_above(rules: Mapping[str, Rule], path: str) -> Rule | None:

@@ -130,22 +130,23 @@ def expand(
     if "**" not in glob.pattern:
         own = glob.pattern.count("/") - glob.folder.count("/")
         deepest = own if deepest is None else min(own, deepest)
-    for path in _files(disk, glob.folder, deepest):
+    for path, is_link in _files(disk, glob.folder, deepest):
         # Checked for each file: the search of one tree may take longer than the limit.
         if deadline is not None and monotonic() > deadline:
             raise CannotEnforce(
                 f"unreadable glob `{glob.pattern}` takes too long to be looked for: there are"
                 f" {LOOK_LIMIT:.0f} seconds for all patterns of a profile"
             )
-        if glob.automaton.matches(path):
+        # The link last: following it is a system call.
+        if glob.automaton.matches(path) and (not is_link or disk.leads_to_file(path)):
             found.append(path)
             if len(found) > limit:
                 raise CannotEnforce(f"unreadable glob `{glob.pattern}` matches too many files")
     return found
 
 
-def _files(disk: Disk, folder: str, depth: int | None) -> Iterator[str]:
-    """Yield the files below a directory; linked directories are not entered."""
+def _files(disk: Disk, folder: str, depth: int | None) -> Iterator[tuple[str, bool]]:
+    """Yield the files and links below a directory, and whether each is a link."""
     # A list instead of recursion: a tree may be deeper than Python's stack.
     pending = [(folder, 1)]
     while pending:
@@ -155,5 +156,5 @@ def _files(disk: Disk, folder: str, depth: int | None) -> Iterator[str]:
             if kind == "directory":
                 if depth is None or level < depth:
                     pending.append((path, level + 1))
-            elif kind != "link" or disk.leads_to_file(path):
-                yield path
+            else:
+                yield path, kind == "link"
