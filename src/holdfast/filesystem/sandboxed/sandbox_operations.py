@@ -120,7 +120,8 @@ def reading_operations(sandbox: SandboxContext | None) -> Operations:
         return DIRECT
     try:
         if entries.reads_everything(sandbox):
-            return _reading_all(_hidden().reachable.secrets)
+            found = _hidden().reachable
+            return _reading_all(found.secrets + found.settings)
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     return operations(sandbox)
@@ -160,7 +161,7 @@ def _hidden() -> _Hidden:
     known = _known
     if known is None or now >= known.until:
         found = reachable(os.environ)
-        below = tuple(f"{path}/" for path in found.secrets)
+        below = tuple(f"{path}/" for path in found.secrets + found.settings)
         known = _known = _Hidden(now + _FRESH, found, below, own_paths(os.environ).paths)
     return known
 
