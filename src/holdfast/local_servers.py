@@ -22,14 +22,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import product
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError
-from holdfast.own_files import database_home, token_files
+from holdfast.own_files import database_home, settings_folders, token_files
 from holdfast.token_file import read_tokens
 from holdfast.url_schemes import socket_path
 
@@ -74,6 +74,8 @@ class Reachable(NamedTuple):
     """Socket files that servers listen on."""
     open_urls: tuple[str, ...] = ()
     """Servers on the network of this machine that require no token."""
+    settings: tuple[str, ...] = ()
+    """Directories to hide with the secrets in them, unless a profile names a path there."""
 
 
 # -- the folder
@@ -422,13 +424,20 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     known = _look(tuple(dict.fromkeys((*places, *_usual_folders()))))
     every = [*(one.follow() for one in _own), *map(_reachable_by, known.listed)]
     secrets = {os.path.realpath(path) for one in every for path in one.secrets}
-    written = (path for each in (environ, *others) for path in token_files(each))
+    written = {path for each in (environ, *others) for path in token_files(each)}
     secrets.update(os.path.realpath(path) for path in written if _is_kind(path, stat.S_ISREG))
+    folders = {path for each in (environ, *others) for path in settings_folders(each)}
     return Reachable(
         tuple(sorted(secrets.union(known.folders))),
         tuple(sorted({path for one in every for path in one.sockets})),
         tuple(sorted({url for one in every for url in one.open_urls})),
+        # A file that replaces a hidden one is seen: the kernel removes what hides the old one.
+        tuple(sorted(real for path in folders if _holds(real := os.path.realpath(path), secrets))),
     )
+
+
+def _holds(folder: str, files: Set[str]) -> bool:
+    return any(os.path.dirname(path) == folder for path in files)
 
 
 def _look(folders: tuple[str, ...]) -> _Known:

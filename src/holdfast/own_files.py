@@ -19,6 +19,7 @@ __all__ = [
     "holdfast_home",
     "keep_unchanged",
     "own_files",
+    "settings_folders",
     "token_files",
     "user_home",
 ]
@@ -125,6 +126,14 @@ def _folders(values: tuple[str, ...]) -> tuple[str, ...]:
     # Without a home, `expanduser` leaves the tilde where it is.
     absolute = (os.path.abspath(path) for path in found if path.parts[:1] != ("~",))
     return tuple(dict.fromkeys(path for path in absolute if path != "/"))
+
+
+def settings_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the directories of settings that have nothing else in them; they may be missing."""
+    # `$HOLDFAST_HOME` may be a project or an installation, which commands need.
+    plain = {"HOME": environ.get("HOME", "")}
+    found = (_base(each, "XDG_CONFIG_HOME", ".config") for each in (environ, plain))
+    return tuple(dict.fromkeys(f"{base}/holdfast" for base in found))
 
 
 def token_files(environ: Mapping[str, str]) -> Iterator[str]:

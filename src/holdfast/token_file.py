@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from contextlib import suppress
+from errno import ENOSPC
 from typing import Final, NamedTuple
 
 from holdfast.errors import HoldfastError
@@ -26,6 +27,7 @@ __all__ = [
     "make_token_file",
     "name_fault",
     "new_token",
+    "overwrite",
     "parse_tokens",
     "read_private",
     "read_tokens",
@@ -206,6 +208,35 @@ def write_beside(path: str, text: str) -> str:
             os.unlink(beside)
             raise
     return beside
+
+
+def overwrite(file: int, old: bytes, new: bytes) -> None:
+    """
+    Write a new content over the old one, in the same file, and flush it to the disk.
+
+    The file is not replaced: the kernel would remove what hides it in a sandbox, and the commands
+    that run there could read it.
+
+    Args:
+        file: A descriptor that can be written to.
+        old: The content, all of it.
+        new: What it shall be.
+
+    Raises:
+        OSError: The system refused; the content is the old one.
+    """
+    # In one call, so that readers never find the end of the old content after the new one.
+    padded = new.ljust(len(old), b"\n")
+    try:
+        if os.pwrite(file, padded, 0) < len(padded):
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        os.ftruncate(file, len(new))
+        os.fsync(file)
+    except OSError:
+        # These bytes have their space on the disk, so this does not fail for want of it.
+        os.pwrite(file, old, 0)
+        os.ftruncate(file, len(old))
+        raise
 
 
 def _check_private(path: str, about: os.stat_result) -> None:

@@ -7,7 +7,8 @@ What a command changes there runs outside of every sandbox, now or at the next s
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -261,6 +262,30 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
     assert "Permission denied" in done.stdout
 
 
+@contextmanager
+def waiting(
+    project: Project, script: str, *options: str | Path, env: Mapping[str, str] | None = None
+) -> "Iterator[subprocess.Popen[str]]":
+    """Run a script in a sandbox, which goes on when it gets a line."""
+    words = ("-m", "holdfast", "run", *options, "--cwd", project.work)
+    with subprocess.Popen(
+        [
+            *(project.python, *words, "--sandbox", "workspace-write"),
+            *("--", "/bin/sh", "-c", f"echo up; read x; {script}; echo done"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=project.variables(**(env or {})),
+        cwd=project.work,
+        **project.owner,
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "up\n"
+        yield run
+
+
 @pytest.mark.requirement("security.servers.edited")
 def test_tokens_stay_hidden_from_a_command_that_runs_while_they_are_edited(
     project: Project,
@@ -271,29 +296,60 @@ def test_tokens_stay_hidden_from_a_command_that_runs_while_they_are_edited(
     options = ("--token-file", file)
     assert project.call(*edit, "add", "first", *options).returncode == 0
     command = (str(project.python), "-m", "holdfast", "serve", "--token-file", str(file))
-    script = f"echo up; read x; cat {file}; echo done"
     with (
         serving(command=command, env=project.variables(), **project.owner) as server,
-        subprocess.Popen(
-            [
-                *(project.python, "-m", "holdfast", "run", "--url", server.url, *options),
-                *("--cwd", project.work, "--sandbox", "workspace-write"),
-                *("--", "/bin/sh", "-c", script),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=project.variables(),
-            **project.owner,
-        ) as run,
+        waiting(project, f"cat {file}", "--url", server.url, *options) as run,
     ):
-        assert run.stdout is not None
-        assert run.stdout.readline() == "up\n"
         assert project.call(*edit, "add", "second", *options).returncode == 0
         assert project.call(*edit, "remove", "first", *options).returncode == 0
         stdout, stderr = run.communicate("\n", timeout=2 * LIMIT)
     assert (stdout, "Permission denied" in stderr) == ("done\n", True), (stdout, stderr)
+
+
+ENVIRONMENT = '[[environments]]\nid = "x"\nurl = "ws://127.0.0.1:1"\nauth_bearer_token = "xyzzy"\n'
+
+
+@pytest.mark.requirement("security.servers.edited")
+@pytest.mark.parametrize("folder", [".config/holdfast", "linked", "elsewhere"])
+def test_environments_stay_hidden_from_a_command_that_runs_while_they_are_edited(
+    project: Project, folder: str
+) -> None:
+    file = project.write(f"{folder}/environments.toml", ENVIRONMENT)
+    env = {"HOLDFAST_HOME": str(file.parent)} if folder == "elsewhere" else {}
+    if folder == "linked":
+        link = project.write(".config/holdfast/sh.toml", "").with_name(file.name)
+        link.symlink_to(file)
+    edit = (project.python, "-m", "holdfast", "env")
+    new = ("add", "y", "--url", "ws://127.0.0.1:2", "--default")
+    with waiting(project, f"cat {file}", env=env) as run:
+        for words in (new, ("remove", "y")):
+            done = project.call(*edit, *words, env=env)
+            assert done.returncode == 0, done
+        stdout, stderr = run.communicate("\n", timeout=2 * LIMIT)
+    assert (stdout, "Permission denied" in stderr) == ("done\n", True), (stdout, stderr)
+    assert file.read_text().strip() == ENVIRONMENT.strip()
+
+
+@pytest.mark.requirement("security.servers.folder")
+def test_settings_stay_hidden_from_a_command_that_runs_while_an_editor_replaces_them(
+    project: Project,
+) -> None:
+    file = project.write(".config/holdfast/environments.toml", ENVIRONMENT)
+    with waiting(project, f"cat {file.parent}/*") as run:
+        beside = project.write(".config/holdfast/.environments.toml.swp", ENVIRONMENT)
+        beside.replace(file)
+        project.write(".config/holdfast/environments.toml~", ENVIRONMENT)
+        stdout, stderr = run.communicate("\n", timeout=2 * LIMIT)
+    assert (stdout, "xyzzy" in stderr) == ("done\n", False), (stdout, stderr)
+
+
+@pytest.mark.requirement("security.servers.folder")
+def test_settings_that_a_profile_names_are_shown_without_the_tokens(project: Project) -> None:
+    file = project.write(".config/holdfast/environments.toml", ENVIRONMENT)
+    project.write(".config/holdfast/sh.toml", "fine")
+    script = f"cat {file.parent}/sh.toml {file}; echo done"
+    done = project.run(script, cwd=file.parent)
+    assert (done.stdout, "Permission denied" in done.stderr) == ("finedone\n", True), done
 
 
 @pytest.mark.requirement("security.servers.written")

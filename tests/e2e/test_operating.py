@@ -398,6 +398,26 @@ def test_a_socket_that_everybody_can_use_is_refused(tmp_path: Path) -> None:
             assert b"every user of this machine can connect" in process.stderr.read()
 
 
+async def test_the_config_of_a_port_serves_a_socket_file_from_systemd(tmp_path: Path) -> None:
+    """The units in `packaging` name one config, whatever their sockets are."""
+    config = tmp_path / "server.toml"
+    text = (Path(__file__).parents[2] / "packaging/server.toml").read_text()
+    config.write_text(text.replace("/var/log/holdfast", str(tmp_path)))
+    with socket.socket(socket.AF_UNIX) as file:
+        file.bind(str(tmp_path / "sock"))
+        os.chmod(tmp_path / "sock", 0o600)
+        file.listen()
+        with activated([file], "--config", str(config)) as (process, urls):
+            assert urls == [f"unix://{tmp_path / 'sock'}"]
+            async with holdfast.connect(urls[0]) as env:
+                assert (await env.run("true")).ok
+            assert process.stderr is not None
+            process.terminate()
+            assert process.wait(2 * LIMIT) == 0
+            assert b"Warning: --token-file is not used: the mode of" in process.stderr.read()
+    assert not (tmp_path / "token").exists()
+
+
 async def test_a_stuck_event_loop_is_no_sign_of_life() -> None:
     """The signs come from the loop of the server: a server that is stopped sends none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sink:
@@ -451,6 +471,13 @@ async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
             said = await reloaded(server, "what was read before stays in use")
             assert "there is no option `max-proceses`; did you mean `max-processes`?" in said
             assert (await env.run("true")).ok
+            # A FIFO would hang, and each attempt would leave a thread.
+            config.unlink()
+            os.mkfifo(config)
+            for _ in range(9):
+                said = await reloaded(server, "what was read before stays in use")
+                assert f"cannot read {config}: it is no regular file" in said
+            config.unlink()
             # Without the file all is as if it had never been there.
             config.write_text("")
             said = await reloaded(server, "log-level is error now, it was info")
@@ -466,10 +493,10 @@ async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
     lines = of(objects(audit.read_text()), event="reload")
     assert [line["changed"] for line in lines] == [
         ["max-processes is 2 now, it was 1"],
-        [],
+        *[[]] * 10,
         ["log-level is error now, it was info", "max-processes is unlimited now, it was 2"],
         [],
         ["log-level is debug now, it was error"],
     ]
     assert [line["restart"] for line in lines[:2]] == [["drain", "idle-exit"], []]
-    assert [len(line["problems"]) for line in lines] == [0, 1, 0, 0, 0]
+    assert [len(line["problems"]) for line in lines] == [0, *[1] * 10, 0, 0, 0]

@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.errors import ConnectionLost
 from holdfast.events import Reason
+from holdfast.protocol.http import HttpRequestParams
 from holdfast.server.app import Server
 from tests.e2e.cutting import cutting
 from tests.e2e.in_process import serving_here
@@ -78,8 +79,12 @@ async def test_commands_end_by_themselves_after_a_signal_to_their_server() -> No
         assert server.process.wait(LIMIT) == 0
 
 
-async def test_a_draining_server_takes_no_new_work_until_a_second_signal_ends_it() -> None:
+async def test_a_draining_server_takes_no_new_work_until_a_second_signal_ends_it(
+    tmp_path: Path,
+) -> None:
     with serving("--drain", "600", command=SERVE) as server:
+        page = server.url.replace("ws", "http") + "/healthz"
+        request = HttpRequestParams(method="GET", url=page, request_id="r")
         async with holdfast.connect(server.url) as env:
             running = await started(env, "trap '' TERM; echo; while :; do sleep 0.01; done")
             obedient = await started(env, "echo; exec sleep 600")
@@ -93,8 +98,11 @@ async def test_a_draining_server_takes_no_new_work_until_a_second_signal_ends_it
                 with pytest.raises(holdfast.HoldfastError, match="the server is stopping"):
                     async with holdfast.connect(server.url) as other:
                         await other.run("true")
-                # What is there can still be used.
-                assert await env.files.exists("/")
+                with pytest.raises(holdfast.HoldfastError, match="the server is stopping"):
+                    await env.http.request(request)
+                # What is there can still be used: a client may fetch or save a result.
+                await env.files.write(f"{tmp_path}/saved", b"result")
+                assert await env.files.read_bytes(f"{tmp_path}/saved") == b"result"
                 server.process.send_signal(signal.SIGTERM)
                 done = await running
         assert done.reason is Reason.SERVER_STOPPING

@@ -140,6 +140,23 @@ def test_a_key_for_everybody_or_behind_a_password_is_refused(pem: Path) -> None:
         ServerTls(str(pem), str(key))
 
 
+@pytest.mark.parametrize(
+    ("certificate", "key", "named"),
+    [("", GOOD, "certificate"), (GOOD, "", "key"), ("x", "x", "certificate")],
+)
+def test_a_file_without_what_it_is_given_for_is_named(
+    tmp_path: Path, certificate: str, key: str, named: str
+) -> None:
+    paths = {"certificate": tmp_path / "c.pem", "key": tmp_path / "k.pem"}
+    for path, text in zip(paths.values(), (certificate, key), strict=True):
+        path.write_text(text)
+        path.chmod(0o600)
+    with pytest.raises(BadCertificate) as caught:
+        ServerTls(str(paths["certificate"]), str(paths["key"]))
+    what = "CERTIFICATE" if named == "certificate" else "PRIVATE KEY"
+    assert str(caught.value) == f"{paths[named]} has no PEM block `{what}`"
+
+
 @pytest.mark.requirement("security.tls.handshakes")
 @pytest.mark.slow
 async def test_clients_that_never_finish_the_handshake_hold_up_nobody(

@@ -6,6 +6,7 @@ The parser defines what is allowed, so every option can be in the file. The comm
 
 import argparse
 import os
+import stat
 
 from holdfast.cli.listen_parser import ListenAction
 from holdfast.cli.loading import load
@@ -78,7 +79,10 @@ def _options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 def _read(path: str) -> "dict[str, Any]":
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
+            # The null device names no options on purpose.
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and path != os.devnull:
+                raise InvalidConfig(f"cannot read {path}: it is no regular file", path=path)
             content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise InvalidConfig(
@@ -95,6 +99,11 @@ def _read(path: str) -> "dict[str, Any]":
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
     return table
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file with O_NONBLOCK: a FIFO without a writer would block a server's reload."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def _suggestion(key: str, known: dict[str, argparse.Action]) -> str:

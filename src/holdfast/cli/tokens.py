@@ -1,7 +1,6 @@
 """`holdfast token`: the tokens in the file of a server."""
 
 import argparse
-import errno
 import fcntl
 import json
 import os
@@ -19,6 +18,7 @@ from holdfast.token_file import (
     check_size,
     name_fault,
     new_token,
+    overwrite,
     parse_tokens,
     read_private,
     read_tokens,
@@ -139,10 +139,7 @@ def _editing(path: str) -> Iterator[None]:
 
 def _overwrite(path: str, old: str, new: str) -> None:
     """
-    Write a new content over the old one, in the same file.
-
-    The file is not replaced: a sandbox that hides it would lose sight of it, and the commands that
-    run there could read all tokens. Tokens that stay do not move, so every reader finds them.
+    Write a new content over the old one. Tokens that stay do not move, so every reader finds them.
 
     Raises:
         BadTokenFile: The content could not be read again; nothing is written.
@@ -154,12 +151,6 @@ def _overwrite(path: str, old: str, new: str) -> None:
         parse_tokens(new, path)
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if os.pwrite(file, data, 0) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(file)
-    except OSError:
-        # Only what was added is cut off: nothing else can fail for want of space.
-        os.ftruncate(file, len(old.encode()))
-        raise
+        overwrite(file, old.encode(), data)
     finally:
         os.close(file)

@@ -357,7 +357,8 @@ class Server:
         """
         Refuse new work, send SIGTERM to all processes, and wait for their end.
 
-        Clients keep their connections: they receive output and exits, and may resume a session.
+        New work is a command, an HTTP request or a session. Clients keep their connections: they
+        receive output and exits, may resume a session, and read and write files until the end.
         What still runs after `limit` seconds ends with the server.
         """
         self.state.draining = True

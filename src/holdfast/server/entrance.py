@@ -32,12 +32,16 @@ from holdfast.token_file import (
 from holdfast.transports.base import Credential
 from holdfast.transports.tls import BadCertificate, ServerTls
 
-__all__ = ["BadEntrance", "Entrance", "EntranceOptions", "make_entrance"]
+__all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Part", "make_entrance"]
 
 logger = logging.getLogger(__name__)
 
 # Characters of a token in `--token-file`; a shorter one could be guessed.
 _SHORTEST: Final = 16
+
+
+Part = tuple[str, Callable[[], Callable[[], None]]]
+"""A name for messages, and a function of `Entrance.parts`."""
 
 
 class BadEntrance(HoldfastError):
@@ -109,17 +113,17 @@ class Entrance:
             logger.info("%s", error)
             return None
 
-    def parts(self) -> Iterator[Callable[[], Callable[[], None]]]:
+    def parts(self) -> Iterator[Part]:
         """
-        Yield functions that read the tokens, and then the certificate, again.
+        Yield names, and functions that read the tokens and the certificate again.
 
-        Each may be called in any thread. It returns a function that puts to use what was read, to
-        be called in the event loop, or raises `HoldfastError`.
+        Each function may be called in any thread. It returns a function that puts to use what was
+        read, to be called in the event loop, or raises `HoldfastError`.
         """
         if self.check is not None:
-            yield self._read_tokens
+            yield "the tokens", self._read_tokens
         if self.tls is not None:
-            yield self.tls.read
+            yield "the certificate", self.tls.read
 
     def _read_tokens(self) -> Callable[[], None]:
         # Yielded by `parts` only then.
@@ -158,8 +162,12 @@ def make_entrance(
     if check is not None and where.kind != "ws":
         raise BadEntrance(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
     _refuse_contradictions(options, check, where)
-    tls = _read_tls(options, where)
     key = () if options.tls_key is None else (options.tls_key,)
+    unused = _unused(options, where)
+    if unused:
+        tokens = () if options.token_file is None else (options.token_file,)
+        return Entrance(None, secrets=(*tokens, *key), warnings=tuple(map(_UNUSED.format, unused)))
+    tls = _read_tls(options, where)
     if check is not None:
         again = Access(lambda: _again(auth))
         files = [path for path in (auth.token_file, auth.shared_secret_file) if path is not None]
@@ -176,6 +184,18 @@ def make_entrance(
 
 def _most_exposed(addresses: Sequence[ListenUrl]) -> ListenUrl:
     return max(addresses, key=lambda address: (not address.is_local, address.is_network))
+
+
+# One config file serves units with a port and with a socket file.
+_UNUSED: Final = "{} is not used: the mode of the socket file from systemd decides who can connect"
+
+
+def _unused(options: EntranceOptions, where: ListenUrl) -> list[str]:
+    """Return the options that have no use for the sockets which the service manager opened."""
+    if where.kind != "unix" or where.descriptor is None:
+        return []
+    given = {"--token-file": options.token_file, "--tls-cert": options.tls_cert}
+    return [name for name, path in given.items() if path is not None]
 
 
 def _is_open(options: EntranceOptions) -> bool:
@@ -195,7 +215,7 @@ def _refuse_contradictions(options: EntranceOptions, check: Check | None, where:
         raise BadEntrance("--token-file and --ws-auth exclude each other")
     if tokens and _is_open(options):
         raise BadEntrance("--token-file and --no-auth exclude each other")
-    if tokens and not where.is_network:
+    if tokens and not where.is_network and not _unused(options, where):
         raise BadEntrance(
             f"--token-file is for a listener on ws://, not {where.kind}: only the user who"
             " starts the server can connect there"

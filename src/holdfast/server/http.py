@@ -26,6 +26,8 @@ def add_http_methods(router: Router[ServerConnection]) -> None:
 def _request(
     client: ServerConnection, params: HttpRequestParams
 ) -> Awaitable[HttpResponse | Encoded]:
+    # Its effect could be lost with the server in the middle of it.
+    client.state.check_draining()
     if not params.stream_response:
         return _buffered(client, params)
     # Now, and not in the task: a second request with the same id must fail at once.

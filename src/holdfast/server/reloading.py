@@ -4,13 +4,13 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from holdfast.errors import HoldfastError
-from holdfast.server.entrance import Entrance
+from holdfast.server.entrance import Entrance, Part
 from holdfast.server.logs import set_level
 from holdfast.server.reload import LiveSettings, Reload, Reread, changes
 from holdfast.supervision.guardian import tell_service_manager
@@ -23,15 +23,25 @@ logger = logging.getLogger(__name__)
 # Seconds to read the files again, after which they are given up until the next SIGHUP.
 _SLOW: Final = 5.0
 
-# Threads that read files which do not answer, at most.
-_MOST_STUCK: Final = 8
+# Threads that read one file which does not answer, at most.
+_MOST_STUCK: Final = 4
 
 # Seconds after SIGHUP until a closed terminal can be told from a reload.
 _HANGUP_LOOK: Final = 0.5
 
 
+class _Reading:
+    """One reading of all files, each in its own thread."""
+
+    def __init__(self, slow: asyncio.TimerHandle) -> None:
+        self.slow = slow
+        self.left: list[str] = []
+        self.problems: list[str] = []
+        self.found: Reread | None = None
+
+
 class Reloading:
-    """Handler of SIGHUP that reads the files again, in a thread."""
+    """Handler of SIGHUP that reads the files again, each in a thread."""
 
     def __init__(
         self,
@@ -59,9 +69,9 @@ class Reloading:
         self._terminal_gone = terminal_gone
         self._had_terminal = _has_terminal()
         # The reading that is under way, if there is one; another one is out of date.
-        self._reading: object | None = None
-        self._threads: list[threading.Thread] = []
-        self._slow: asyncio.TimerHandle | None = None
+        self._reading: _Reading | None = None
+        # By what they read. Those that hang stay here.
+        self._threads: dict[str, list[threading.Thread]] = {}
         self._again = False
         self._looking: asyncio.TimerHandle | None = None
 
@@ -74,70 +84,97 @@ class Reloading:
             # The files may have changed after they were read, so they are read once more.
             self._again = True
             return
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if len(self._threads) >= _MOST_STUCK:
-            self._end(
-                [f"{_MOST_STUCK} earlier attempts to read the files of the server hang"], None
-            )
-            return
         tell_service_manager(RELOADING)
-        reading = object()
+        reading = self._reading = _Reading(self._loop.call_later(_SLOW, self._give_up))
+        for name, read in self._parts():
+            problem = self._start(reading, name, read)
+            if problem is not None:
+                reading.problems.append(problem)
+        if not reading.left:
+            self._done(reading)
+
+    def _parts(self) -> Iterator[Part]:
+        yield from self._entrance.parts()
+        if self._reread is not None:
+            yield "the config file", partial(self._read_config, self._reread)
+
+    def _read_config(self, reread: Callable[[], Reread]) -> Callable[[], None]:
+        found = reread()
+
+        def keep() -> None:
+            # Called for the reading that is under way.
+            assert self._reading is not None
+            self._reading.found = found
+
+        return keep
+
+    def _start(
+        self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]
+    ) -> str | None:
+        """Read a file in a thread; return the problem if that is not possible."""
+        threads = [one for one in self._threads.get(name, ()) if one.is_alive()]
+        self._threads[name] = threads
+        if len(threads) >= _MOST_STUCK:
+            return f"{_MOST_STUCK} earlier attempts to read {name} hang"
         # Not in a thread of the event loop's executor, whose end the server would wait for: a file
         # on a dead mount can hang for ever.
         thread = threading.Thread(
-            target=self._read, args=(reading,), name="holdfast-reload", daemon=True
+            target=self._read, args=(reading, name, read), name="holdfast-reload", daemon=True
         )
         try:
             thread.start()
         except RuntimeError as error:
-            self._end([f"the files of the server cannot be read: {error}"], None)
-            return
-        self._threads.append(thread)
-        self._reading = reading
-        self._slow = self._loop.call_later(_SLOW, self._give_up)
+            return f"{name} cannot be read: {error}"
+        threads.append(thread)
+        reading.left.append(name)
+        return None
 
-    def _read(self, reading: object) -> None:
-        """Read all files, in a thread, and let the event loop use each as soon as it is read."""
-        problems: list[str] = []
-        found: Reread | None = None
-        for part in self._entrance.parts():
-            try:
-                self._call(reading, part())
-            except Exception as error:  # noqa: BLE001 - the other files are still to be read
-                problems.append(_problem(error))
+    def _read(self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]) -> None:
+        """Read a file, in a thread, and let the event loop use it."""
+        use, problem = None, None
         try:
-            if self._reread is not None:
-                found = self._reread()
+            use = read()
         except Exception as error:  # noqa: BLE001 - the operator is waiting for an answer
-            problems.append(_problem(error))
-        self._call(reading, partial(self._done, problems, found))
-
-    def _call(self, reading: object, act: Callable[[], None]) -> None:
-        """Call a function in the event loop, unless its reading was given up."""
-
-        def act_in_time() -> None:
-            if self._reading is reading:
-                act()
-
+            problem = _problem(error)
         # The server may have ended meanwhile, and its event loop with it.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(act_in_time)
+            self._loop.call_soon_threadsafe(self._take, reading, name, use, problem)
+
+    def _take(
+        self,
+        reading: _Reading,
+        name: str,
+        use: Callable[[], None] | None,
+        problem: str | None,
+    ) -> None:
+        """Use a file, unless its reading was given up."""
+        if self._reading is not reading:
+            return
+        if use is not None:
+            use()
+        if problem is not None:
+            reading.problems.append(problem)
+        reading.left.remove(name)
+        if not reading.left:
+            self._done(reading)
 
     def _give_up(self) -> None:
         """Let the next SIGHUP read the files again, whatever holds up this reading."""
-        self._done([f"the files of the server could not be read in {_SLOW:g}s"], None)
+        # The timer is cancelled at the end of a reading.
+        assert self._reading is not None
+        for name in self._reading.left:
+            self._reading.problems.append(f"{name} could not be read in {_SLOW:g}s")
+        self._done(self._reading)
 
     def _look_for_terminal(self) -> None:
         self._looking = None
         if not _has_terminal():
             self._terminal_gone()
 
-    def _done(self, problems: list[str], found: Reread | None) -> None:
+    def _done(self, reading: _Reading) -> None:
         self._reading = None
-        # Set with `_reading`.
-        assert self._slow is not None
-        self._slow.cancel()
-        self._end(problems, found)
+        reading.slow.cancel()
+        self._end(reading.problems, reading.found)
         if self._again:
             self._again = False
             self.hang_up()

@@ -48,7 +48,7 @@ class ServerState:
         self.audit = audit
         self.connections: set[ServerConnection] = set()
         self.draining = False
-        """True once the server is about to end; it takes no new work then."""
+        """True once the server is about to end: it refuses commands, HTTP requests and sessions."""
         # On stdio there is only one connection, so no client can resume a session.
         self._resumable = resumable
 

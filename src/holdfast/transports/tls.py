@@ -12,6 +12,7 @@ import socket
 import ssl
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from holdfast.errors import HoldfastError
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 # Handshakes at a time; then the oldest is given up, since one in earnest takes a moment.
 MAX_HANDSHAKES = 256
+
+# Bytes of a file that are searched for a block.
+_LARGEST = 1 << 20
 
 # Seconds that the other side may take to confirm the end of TLS.
 _END_TIMEOUT = 5.0
@@ -94,6 +98,7 @@ class ServerTls:
         try:
             context.load_cert_chain(self._certificate, self._key, self._refuse_password)
         except (OSError, ValueError) as error:
+            self._look_for_blocks()
             # `SSLError` is an `OSError`.
             reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
             raise BadCertificate(
@@ -102,6 +107,18 @@ class ServerTls:
                 path=self._certificate,
             ) from error
         return context
+
+    def _look_for_blocks(self) -> None:
+        """
+        Raise if a file lacks what it is given for. OpenSSL does not say which one.
+
+        Raises:
+            BadCertificate: There is no such block in it.
+        """
+        for path, what in ((self._certificate, "CERTIFICATE"), (self._key, "PRIVATE KEY")):
+            with suppress(OSError), open(path, "rb") as file:
+                if f"{what}-----".encode() not in file.read(_LARGEST):
+                    raise BadCertificate(f"{path} has no PEM block `{what}`", path=path)
 
     def _refuse_password(self) -> str:
         # Unless told, OpenSSL would ask on the terminal and wait.

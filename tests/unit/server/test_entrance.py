@@ -14,7 +14,7 @@ from holdfast.server.entrance import (
     EntranceOptions,
     make_entrance,
 )
-from holdfast.server.listen import parse_listen_url
+from holdfast.server.listen import ListenUrl, parse_listen_url
 from holdfast.token_file import new_token
 
 PEM = Path(__file__).parents[1] / "http" / "localhost.pem"
@@ -51,6 +51,19 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     assert refusal(**tls) == "cannot read /no/cert: No such file or directory (os error 2)"
     assert "--tls-cert is for a listener on ws://" in refusal("unix:///x", **tls)
     assert not (tmp_path / "token").exists()
+
+
+def test_a_socket_file_from_systemd_needs_neither_token_nor_certificate(tmp_path: Path) -> None:
+    paths = {name: str(tmp_path / name) for name in ("token_file", "tls_cert", "tls_key")}
+    file = ListenUrl("unix", path="/x", descriptor=3)
+    made = make_entrance(EntranceOptions(makes_token=True, **paths), NO_AUTH, [file])
+    assert (made.check, made.tls, list(made.parts())) == (None, None, [])
+    assert [text.partition(":")[0] for text in made.warnings] == [
+        "--token-file is not used",
+        "--tls-cert is not used",
+    ]
+    assert made.hidden.secrets == (paths["token_file"], paths["tls_key"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.requirement("security.token-file.made", "security.token-file.refused")

@@ -1,15 +1,13 @@
 """
 Edits of `environments.toml` that keep the rest of the file as it is.
 
-Only whole tables are added and removed. The result is parsed before it replaces the file,
-atomically and readable by its owner only, since it may hold tokens.
+Only whole tables are added and removed. The result is parsed before it is written over the old
+content. The file is made readable by its owner only, since it may hold tokens.
 """
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -21,6 +19,7 @@ from holdfast.errors import InvalidConfig
 from holdfast.server.toml_text import Table, spell_value
 from holdfast.suggestions import did_you_mean, listed
 from holdfast.system_text import system_text
+from holdfast.token_file import overwrite, write_beside
 
 __all__ = ["add", "remove"]
 
@@ -66,7 +65,7 @@ def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) ->
     config.parse(new, path)
     if default:
         new = _with_default(new, entry.id, path)
-    _replace(path, new)
+    _write(path, old, new)
 
 
 def remove(path: str | os.PathLike[str], environment_id: str) -> None:
@@ -105,7 +104,7 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     # The line-based edit is checked by parsing: the file must mean exactly what was asked for.
     if not _reads_as(new, wanted):
         raise _by_hand(path)
-    _replace(path, new)
+    _write(path, old, new)
 
 
 def _keys(entry: Entry) -> Table:
@@ -262,27 +261,28 @@ def _by_hand(path: Path) -> InvalidConfig:
     )
 
 
-def _replace(path: Path, text: str) -> None:
-    # A link stays a link: the file it leads to is replaced.
-    target = Path(os.path.realpath(path))
+def _write(path: Path, old: str, new: str) -> None:
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # `mkstemp` creates it with mode 0600; it may hold tokens.
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode())
-                file.flush()
-                # On disk before the rename, so that a crash leaves the old or the new file.
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+        # A link stays a link.
+        target = Path(os.path.realpath(path))
+        if target.exists():
+            _overwrite(target, old, new)
+        else:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.replace(write_beside(str(target), new), target)
     except OSError as error:
         raise InvalidConfig(
             f"failed to write environment config `{path}`: {system_text(error)}",
             errno=error.errno,
             path=str(path),
         ) from error
+
+
+def _overwrite(path: Path, old: str, new: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(file).st_mode & 0o077:
+            os.fchmod(file, 0o600)
+        overwrite(file, old.encode(), new.encode())
+    finally:
+        os.close(file)

@@ -171,9 +171,9 @@ def _hidden() -> _Hidden:
     if known is None or now >= known.until or known.changes != changes:
         found = reachable(os.environ)
         mounts = mount_table()
-        aliases = map(mounts.aliases, found.secrets)
+        aliases = map(mounts.aliases, found.secrets + found.settings)
         more = (path for each in aliases for path in (*each.whole, *each.parts))
-        secrets = tuple(dict.fromkeys((*found.secrets, *more)))
+        secrets = tuple(dict.fromkeys((*found.secrets, *found.settings, *more)))
         below = tuple(f"{path}/" for path in secrets)
         own = own_paths(os.environ).paths
         known = _Hidden(now + _FRESH, changes, found, secrets, below, own, mounts)

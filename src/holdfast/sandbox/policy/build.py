@@ -336,6 +336,8 @@ class _PolicyBuilder:
                 self._hide_socket(path.format(uid=uid))
             for path in self._facts.reachable.sockets:
                 self._hide_from_all(path)
+        for path in self._facts.reachable.settings:
+            self._hide_settings(path)
         for path in self._facts.reachable.secrets:
             self._hide_from_all(path)
         self._repeat_at_aliases("deny")
@@ -461,6 +463,12 @@ class _PolicyBuilder:
         for name in (found.path, *self._facts.mounts.names(found.path)):
             self.rules.setdefault(name, Rule(name, "deny", found.kind, "socket"))
 
+    def _hide_settings(self, path: str) -> None:
+        """Deny a directory with secrets, unless the profile or the command needs it."""
+        cwd = self._facts.cwd or "/"
+        if not any(covers(path, needed) for needed in (*self.rules, cwd)):
+            self._hide_from_all(path)
+
     def _hide_from_all(self, path: str) -> None:
         """Deny a path of a Holdfast server under all its names."""
         path = trace(path, self._disk).path
@@ -476,7 +484,8 @@ class _PolicyBuilder:
         # Unlike other sockets, no entry can show these: they would end all isolation.
         for below in [known for known in self.rules if covers(found.path, known)]:
             del self.rules[below]
-        if self._above(found.path) is None:
+        over = self._above(found.path)
+        if over is None or over.access == "deny":
             # No rule shows a directory above, so the path does not exist inside.
             return
         self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")

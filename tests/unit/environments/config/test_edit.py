@@ -270,10 +270,12 @@ def test_a_link_stays_one(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(source: str, target: object) -> None:
-        raise OSError(28, "No space left on device")
+    def full(file: int, data: bytes, at: int) -> int:
+        # The first write only: it is undone by another one.
+        monkeypatch.undo()
+        return os.pwrite(file, data[:-1], at)
 
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(InvalidConfig) as caught:
         edit.add(path, ENTRIES[0])
     assert str(caught.value) == (
