@@ -81,6 +81,9 @@ class _Body:
         except TimeoutError:
             text = f"the request took longer than {_BODY_TIME:g} s"
             raise BodyRefused(HTTPStatus.REQUEST_TIMEOUT, text) from None
+        if message["type"] != "http.request":
+            # The SDK would log a traceback for each client that leaves here.
+            raise BodyRefused(HTTPStatus.BAD_REQUEST, "the request ended early")
         self._complete = not message.get("more_body", False)
         self._take(message.get("body", b""))
         return message
