@@ -526,6 +526,27 @@ def test_a_line_that_cannot_be_parsed_is_refused_with_its_error(
     assert b"syntax error" in shell.run("-c", "echo ran; echo )", cwd=tmp_path).stderr
 
 
+@pytest.mark.requirement("approvals.split.arguments")
+def test_what_a_line_may_run_is_looked_at(shell: Shell, rules: str, tmp_path: Path) -> None:
+    env = {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    done = shell.run("-c", '"$@"', "name", "dd", "--help", cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (126, b"")
+    assert done.stderr.startswith(b"holdfast-sh: denied by the policy: ")
+    done = shell.run("-c", '"$@"', "name", "echo", "ran", cwd=tmp_path, env=env)
+    assert done.stdout == b"ran\n"
+
+
+def test_a_script_from_a_pipe_is_refused_on_a_terminal_too(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    line = f"cd {tmp_path} && echo touch made | {shell.path}"
+    with terminal("/bin/sh", "-c", line, env=env) as screen:
+        screen.expect("a script on standard input cannot be looked at", limit=LIMIT * 4)
+        assert screen.wait() == 126
+    assert not (tmp_path / "made").exists()
+
+
 def test_without_a_terminal_nobody_is_asked(shell: Shell, rules: str, tmp_path: Path) -> None:
     env = {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
     done = shell.run("-c", "touch made", cwd=tmp_path, env=env)

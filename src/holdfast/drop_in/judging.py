@@ -33,6 +33,8 @@ from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["Judge", "LineRefused"]
 
+_STDIN = 0
+
 # Seconds that a person has to answer; less than the launcher waits for the response.
 _ASK_LIMIT = 300.0
 
@@ -75,19 +77,14 @@ class Judge:
             policy = UNTRUSTED if asks_always else parse_policy(settings.policy)
         except InvalidParams as error:
             raise LineRefused(f"policy: {error}") from error
-        called = read_invocation(caller.argv)
-        if called.line is not None:
-            argv: tuple[str, ...] = (settings.shell, "-c", called.line)
-        elif called.file is not None:
-            argv = (settings.shell, called.file, *called.arguments)
-        else:
-            argv = (settings.shell,)
-            if caller.terminal is None:
-                raise LineRefused(f"{_UNSEEN} HOLDFAST_SH_POLICY=off lets it run")
+        called = read_invocation(caller.argv, settings.shell)
+        # A person may type into a terminal; nothing else is known before it runs.
+        if called.line is None and called.file is None and caller.terminal != _STDIN:
+            raise LineRefused(f"{_UNSEEN} HOLDFAST_SH_POLICY=off lets it run")
         request = CommandRequest(
             call_id=f"sh-{caller.pid}",
             environment_id="local",
-            argv=argv,
+            argv=called.argv(settings.shell),
             cwd=caller.cwd,
             tty=caller.terminal is not None,
             sandbox=sandbox,
