@@ -91,7 +91,9 @@ DO = {
     "copy": "open(to, 'w').write(open(at).read())",
     "make": "open(at, 'x')",
     "mkdir": "os.mkdir(at)",
-    "write": "open(at, 'w').write('changed')",
+    # Not `open(at, "w")`: with `fs.protected_regular` the kernel refuses O_CREAT for the file of
+    # another user in a directory such as /tmp, though the file may be written.
+    "write": "os.write(os.open(at, os.O_WRONLY | os.O_TRUNC), b'changed')",
     "remove": "(os.rmdir if at.endswith('empty') else os.unlink)(at)",
 }
 """What a command does; `operate` does the same. Those that change something come last."""
