@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.nofollow import open_parent
+from holdfast.linux.shared_directories import creates_over
 
 __all__ = [
     "OLD",
@@ -96,9 +97,23 @@ def find_target(path: str) -> WriteTarget:
     # The real path of the open file; resolving `path` again could lead elsewhere.
     parent, _, name = os.readlink(f"/proc/self/fd/{old}").rpartition("/")
     try:
-        return WriteTarget(os.open(parent or "/", _FOLDER), name, old)
+        target = WriteTarget(os.open(parent or "/", _FOLDER), name, old)
     except OSError:
         return WriteTarget(-1, "", old)
+    _refuse_files_of_others(target)
+    return target
+
+
+def _refuse_files_of_others(target: WriteTarget) -> None:
+    """
+    Refuse an existing file that the kernel would not open with `O_CREAT`.
+
+    Raises:
+        PermissionError: It belongs to another user, in a directory like `/tmp`.
+    """
+    if not creates_over(os.fstat(target.old), os.fstat(target.folder)):
+        target.close()
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _missing_target(path: str) -> WriteTarget:

@@ -10,12 +10,13 @@ import pytest
 from holdfast import own_files
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.operations import DIRECT
-from holdfast.filesystem.sandboxed import resolve, sandbox_operations
+from holdfast.filesystem.sandboxed import sandbox_operations
 from holdfast.filesystem.sandboxed.sandbox_operations import (
     operations,
     reading_operations,
     shows_as_is,
 )
+from holdfast.linux import shared_directories
 from holdfast.local_servers import Reachable, hide
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import (
@@ -63,28 +64,33 @@ def test_equal_contexts_share_their_operations(ws: Path) -> None:
 
 @pytest.mark.requirement("fs.sandbox.protected-links")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links of other users")
-@pytest.mark.parametrize("setting", [True, False])
-def test_links_of_others_in_shared_directories_are_followed_as_by_the_kernel(
-    ws: Path, monkeypatch: pytest.MonkeyPatch, setting: bool
+@pytest.mark.parametrize("kind", ["link", "file"])
+@pytest.mark.parametrize(
+    ("mode", "refused_from"), [(0o1777, 1), (0o1770, 2), (0o777, 3)], ids=["all", "group", "none"]
+)
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_what_others_put_into_shared_directories_is_used_as_by_the_kernel(
+    ws: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: int, refused_from: int, level: int
 ) -> None:
-    monkeypatch.setattr(resolve, "_links_are_protected", lambda: setting)
+    monkeypatch.setattr(shared_directories, "_level", lambda setting: level)
     shared = ws / "shared"
     shared.mkdir()
-    shared.chmod(0o1777)
-    theirs, mine = shared / "theirs", shared / "mine"
-    for link in (theirs, mine):
-        link.symlink_to("../a")
-    os.chown(theirs, 4321, 4321, follow_symlinks=False)
+    for name in ("theirs", "mine"):
+        path = shared / name
+        path.symlink_to("../a") if kind == "link" else path.touch(0o666)
+    os.chmod(ws / "a", 0o666)
+    os.chown(shared / "theirs", 4321, 4321, follow_symlinks=False)
+    shared.chmod(mode)
+    if kind == "file":
+        (shared / "theirs").chmod(0o666)
 
     write(ws, "shared/mine")
-    if setting:
+    # A directory of a group matters only for files.
+    if level >= refused_from and (kind == "file" or mode == 0o1777):
         with pytest.raises(PermissionError):
             write(ws, "shared/theirs")
     else:
         write(ws, "shared/theirs")
-    # Its owner vouches for a directory that only the owner can write to.
-    shared.chmod(0o755)
-    write(ws, "shared/theirs")
 
 
 def _pointer(ws: Path) -> None:

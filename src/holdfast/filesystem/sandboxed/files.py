@@ -27,6 +27,7 @@ from holdfast.filesystem.sandboxed.resolve import (
     reopen,
 )
 from holdfast.filesystem.sandboxed.visibility import Sight, View
+from holdfast.linux.shared_directories import creates_over
 from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode
 from holdfast.sandbox.policy.policy import Policy
 
@@ -215,6 +216,8 @@ class Confined:
                 raise InvalidRequest("path is not a regular file")
             is_device = stat.S_ISCHR(resolved.mode) or stat.S_ISBLK(resolved.mode)
             if is_device and not self._resolver.view.has_device(resolved.path):
+                raise failure(errno.EACCES)
+            if not creates_over(os.fstat(resolved.descriptor), os.fstat(resolved.folder)):
                 raise failure(errno.EACCES)
             old = reopen(resolved.descriptor, OLD)
             # It can be replaced only if a new file may be created in its directory.

@@ -19,6 +19,7 @@ from functools import lru_cache
 from holdfast.errors import OperationFailed
 from holdfast.filesystem.sandboxed.visibility import Sight, View
 from holdfast.linux.openat2 import RESOLVE_NO_SYMLINKS, OpenHow, openat2
+from holdfast.linux.shared_directories import follows
 from holdfast.system_text import system_text
 
 __all__ = ["KeptMissing", "ResolvedPath", "Resolver", "failure", "reopen"]
@@ -28,8 +29,6 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
 _READABLE = frozenset({Sight.READ, Sight.WRITE})
 # The kernel's own limit (MAXSYMLINKS) for one path.
 _MAX_LINKS = 40
-# Mode bits of a directory like `/tmp`.
-_SHARED = stat.S_ISVTX | stat.S_IWOTH
 
 
 @lru_cache(maxsize=8)
@@ -295,7 +294,7 @@ class _Search:
         self._links += 1
         if self._links > _MAX_LINKS:
             raise failure(errno.ELOOP)
-        if not _is_followed(self._found, self._folders[-1][0]):
+        if not follows(os.fstat(self._found), os.fstat(self._folders[-1][0])):
             raise failure(errno.EACCES)
         # By descriptor, since its name may stand for another file by now.
         target = os.readlink("", dir_fd=self._found)
@@ -310,25 +309,3 @@ class _Search:
                 os.close(descriptor)
             del self._folders[1:]
         pending.extend(target.split("/")[::-1])
-
-
-def _is_followed(link: int, folder: int) -> bool:
-    """
-    Return False for a link that the kernel does not follow for this user, in this directory.
-
-    With `fs.protected_symlinks`, as on most systems, that is a link of another user in `/tmp`.
-    """
-    owner = os.fstat(link).st_uid
-    around = os.fstat(folder)
-    if owner in (os.geteuid(), around.st_uid) or around.st_mode & _SHARED != _SHARED:
-        return True
-    return not _links_are_protected()
-
-
-def _links_are_protected() -> bool:
-    try:
-        with open("/proc/sys/fs/protected_symlinks", encoding="ascii") as file:
-            return file.read().strip() != "0"
-    except OSError:
-        # Without a `/proc`. A link that is not followed does no harm.
-        return True
