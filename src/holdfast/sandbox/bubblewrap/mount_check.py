@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from holdfast.linux.mounts import parse_mounts
+from holdfast.linux.mounts import Mount, Place, parse_mounts
 from holdfast.sandbox.policy.policy import covers
 
-__all__ = ["Mount", "MountTable", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
+__all__ = ["MountsByPoint", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
 
 # Below these, bubblewrap makes mounts that are in no plan.
 _OWN: Final = ("/dev/", "/proc/")
@@ -30,28 +30,19 @@ class Planned(NamedTuple):
     """The host's path, writable or read-only; or `mask`, something else that hides the path."""
 
 
-class Mount(NamedTuple):
-    """Mount in `mountinfo`."""
-
-    device: str
-    root: str
-    """Directory of the file system that is mounted."""
-    writable: bool
-
-
-MountTable: TypeAlias = Mapping[str, Mount]
+MountsByPoint: TypeAlias = Mapping[str, Mount]
 """Mounts by mount point; of several at one mount point the last, which lies on top."""
 
 
-def read_table(text: str) -> MountTable:
+def read_table(text: str) -> MountsByPoint:
     """Parse the text of a `mountinfo`."""
-    return {one.point: Mount(one.device, one.root, one.writable) for one in parse_mounts(text)}
+    return {one.point: one for one in parse_mounts(text)}
 
 
 def first_mismatch(
     plan: Iterable[Planned],
-    inside: MountTable,
-    host: MountTable,
+    inside: MountsByPoint,
+    host: MountsByPoint,
     *,
     hidden: Callable[[str], bool] = lambda path: False,
 ) -> str | None:
@@ -72,7 +63,7 @@ def first_mismatch(
         if mount is None or mount.writable is not (what == "write"):
             return path
         # A mask must be something else than the host's file; all others must be that file.
-        if (mount[:2] == _expected(path, host)) is (what == "mask"):
+        if (mount.place == _expected(path, host)) is (what == "mask"):
             return path
         if what == "write":
             writable.append(path)
@@ -83,19 +74,19 @@ def first_mismatch(
             continue
         # A bind mount is recursive: it brings along the host's mounts below its path.
         granted = any(covers(root, path) for root in writable)
-        if mount[:2] != _expected(path, host) or not (granted or hidden(path)):
+        if mount.place != _expected(path, host) or not (granted or hidden(path)):
             return path
     return None
 
 
 def led_elsewhere(
-    plan: Iterable[Planned], inside: MountTable, host: MountTable
+    plan: Iterable[Planned], inside: MountsByPoint, host: MountsByPoint
 ) -> list[tuple[str, str]]:
     """Return the mount points with a wrong mount, each with the host's path of that mount."""
     found: list[tuple[str, str]] = []
     for path, what in plan:
         mount = inside.get(path)
-        if what == "mask" or mount is None or mount[:2] == _expected(path, host):
+        if what == "mask" or mount is None or mount.place == _expected(path, host):
             continue
         # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
@@ -105,14 +96,14 @@ def led_elsewhere(
     return found
 
 
-def _expected(path: str, host: MountTable) -> tuple[str, str] | None:
+def _expected(path: str, host: MountsByPoint) -> Place | None:
     """Return the device and the directory on it that a path of the host has, or None."""
     # The nearest mount point above decides which device a path is on.
     above, rest = path, ""
     while True:
         mount = host.get(above)
         if mount is not None:
-            return mount.device, (mount.root.rstrip("/") + rest) or "/"
+            return Place(mount.device, (mount.root.rstrip("/") + rest) or "/")
         if above == "/":
             return None
         above, _, name = above.rpartition("/")
