@@ -173,7 +173,7 @@ def is_on_this_machine(descriptor: int) -> bool:
     return bool(facts.mask & _MOUNT) and _table.is_local(facts.mount)
 
 
-class _MountTable:
+class _LocalMounts:
     """The mounts of this process by id, each local or not."""
 
     # Mount ids are reused after an unmount, so the table is dropped whenever the list of mounts
@@ -200,7 +200,7 @@ class _MountTable:
         return known
 
 
-_table = _MountTable()
+_table = _LocalMounts()
 
 
 def _is_local(mount: int) -> bool:

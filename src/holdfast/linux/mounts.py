@@ -65,6 +65,11 @@ class Mount(NamedTuple):
     layers: tuple[str, ...] = ()
     """Paths that an overlay was made from; relative ones are left out."""
 
+    @property
+    def place(self) -> Place:
+        """Directory or file that is mounted."""
+        return Place(self.device, self.root)
+
 
 class Aliases(NamedTuple):
     """Further paths at which the files of a path are shown."""
@@ -104,8 +109,7 @@ class MountTable:
             if not _is_private(mount.point) and self.at(mount.point) is mount
         ]
         self._shows: dict[int, tuple[Place, ...]] = {
-            mount.ident: (Place(mount.device, mount.root), *self._layers(mount))
-            for mount in self._visible
+            mount.ident: (mount.place, *self._layers(mount)) for mount in self._visible
         }
         self._by_place: dict[Place, list[Mount]] = {}
         for mount in self._visible:
@@ -143,7 +147,7 @@ class MountTable:
         if mount is None:
             return ()
         rest = _below(path, mount.point)
-        shown = self._shows.get(mount.ident) or (Place(mount.device, mount.root),)
+        shown = self._shows.get(mount.ident) or (mount.place,)
         return tuple(Place(device, _join(root, rest)) for device, root in shown)
 
     def places_below(self, path: str) -> set[Place]:
@@ -257,13 +261,13 @@ def _read_layers(fields: str) -> Iterator[str]:
         yield from (path for path in paths if path.startswith("/"))
 
 
-class _Known(NamedTuple):
+class _ReadTable(NamedTuple):
     changes: int | None
     content: bytes
     table: MountTable
 
 
-_known: _Known | None = None
+_known: _ReadTable | None = None
 
 
 def mount_table() -> MountTable:
@@ -288,12 +292,12 @@ def mount_table() -> MountTable:
         content = file.read()
     if known is None or known.content != content:
         found = MountTable(parse_mounts(content.decode("utf-8", "surrogateescape")))
-        known = _Known(changes, content, found if found.has_aliases else NO_MOUNTS)
+        known = _ReadTable(changes, content, found if found.has_aliases else NO_MOUNTS)
     _known = known._replace(changes=changes)
     return known.table
 
 
-class _Changes:
+class _ChangeCounter:
     """Number of the changes of this process's mounts, as far as the kernel has signalled them."""
 
     def __init__(self) -> None:
@@ -333,7 +337,7 @@ class _Changes:
         return True
 
 
-_changes: Final = _Changes()
+_changes: Final = _ChangeCounter()
 os.register_at_fork(after_in_child=_changes.forget)
 
 

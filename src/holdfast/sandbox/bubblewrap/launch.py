@@ -32,7 +32,7 @@ from holdfast.sandbox.bubblewrap.init_channel import InitChannel
 from holdfast.sandbox.bubblewrap.init_program import INIT_PATH, make_init_program
 from holdfast.sandbox.bubblewrap.landlock import Ruleset
 from holdfast.sandbox.bubblewrap.mount_check import (
-    MountTable,
+    MountsByPoint,
     Planned,
     first_mismatch,
     led_elsewhere,
@@ -426,7 +426,7 @@ def memory_fd(data: bytes, stack: ExitStack) -> int:
 
 
 def _verify(
-    pid: int, planned: Sequence[Planned], host: MountTable, led: list[tuple[str, str]]
+    pid: int, planned: Sequence[Planned], host: MountsByPoint, led: list[tuple[str, str]]
 ) -> None:
     """
     Compare the mounts of a process inside with the plan.

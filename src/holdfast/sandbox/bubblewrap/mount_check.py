@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from holdfast.linux.mounts import parse_mounts
+from holdfast.linux.mounts import Mount, Place, parse_mounts
 from holdfast.sandbox.policy.policy import covers
 
-__all__ = ["Mount", "MountTable", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
+__all__ = ["MountsByPoint", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
 
 # Below these, bubblewrap makes mounts that are in no plan.
 _OWN: Final = ("/dev/", "/proc/")
@@ -30,28 +30,19 @@ class Planned(NamedTuple):
     """The host's path, writable or read-only; or `mask`, something else that hides the path."""
 
 
-class Mount(NamedTuple):
-    """Mount in `mountinfo`."""
-
-    device: str
-    root: str
-    """Directory of the file system that is mounted."""
-    writable: bool
-
-
-MountTable: TypeAlias = Mapping[str, Mount]
+MountsByPoint: TypeAlias = Mapping[str, Mount]
 """Mounts by mount point; of several at one mount point the last, which lies on top."""
 
 
-def read_table(text: str) -> MountTable:
+def read_table(text: str) -> MountsByPoint:
     """Parse the text of a `mountinfo`."""
-    return {one.point: Mount(one.device, one.root, one.writable) for one in parse_mounts(text)}
+    return {one.point: one for one in parse_mounts(text)}
 
 
 def first_mismatch(
     plan: Iterable[Planned],
-    inside: MountTable,
-    host: MountTable,
+    inside: MountsByPoint,
+    host: MountsByPoint,
     *,
     hidden: Callable[[str], bool] = lambda path: False,
 ) -> str | None:
@@ -74,7 +65,7 @@ def first_mismatch(
         if mount is None or mount.writable is not writes:
             return path
         # A mask must be something else than the host's file; all others must be that file.
-        if _is_same(mount, outside) is (what == "mask"):
+        if (mount.place == _place(outside)) is (what == "mask"):
             return path
         if what == "write":
             writable.append(path)
@@ -85,19 +76,19 @@ def first_mismatch(
             continue
         # A bind mount is recursive: it brings along the host's mounts below its path.
         granted = any(covers(root, path) for root in writable)
-        if not _is_same(mount, _expected(path, host)) or not (granted or hidden(path)):
+        if mount.place != _place(_expected(path, host)) or not (granted or hidden(path)):
             return path
     return None
 
 
 def led_elsewhere(
-    plan: Iterable[Planned], inside: MountTable, host: MountTable
+    plan: Iterable[Planned], inside: MountsByPoint, host: MountsByPoint
 ) -> list[tuple[str, str]]:
     """Return the mount points with a wrong mount, each with the host's path of that mount."""
     found: list[tuple[str, str]] = []
     for path, what in plan:
         mount = inside.get(path)
-        if what == "mask" or mount is None or _is_same(mount, _expected(path, host)):
+        if what == "mask" or mount is None or mount.place == _place(_expected(path, host)):
             continue
         # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
@@ -107,13 +98,12 @@ def led_elsewhere(
     return found
 
 
-def _is_same(mount: Mount, other: Mount | None) -> bool:
-    """Return True if both show the same directory of one file system."""
-    return other is not None and mount[:2] == other[:2]
+def _place(mount: Mount | None) -> Place | None:
+    return None if mount is None else mount.place
 
 
-def _expected(path: str, host: MountTable) -> Mount | None:
-    """Return a mount of what the host has at a path, or None."""
+def _expected(path: str, host: MountsByPoint) -> Mount | None:
+    """Return a mount of the directory that a path of the host has, or None."""
     # The nearest mount point above decides which device a path is on.
     above, rest = path, ""
     while True:

@@ -11,7 +11,7 @@ files. And they keep the names of directories with a rule below them (13, rule 2
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import inf
@@ -29,9 +29,10 @@ from holdfast.protocol.sandbox import (
     SandboxContext,
 )
 from holdfast.protocol.sandbox_folders import check_folders
+from holdfast.sandbox.policy.aliases import at_all_paths, repeat_at_aliases
 from holdfast.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
 from holdfast.sandbox.policy.own_paths import OwnPath
-from holdfast.sandbox.policy.own_rules import at_all_paths, keep_own, keep_own_links
+from holdfast.sandbox.policy.own_rules import keep_own, keep_own_links
 from holdfast.sandbox.policy.policy import (
     GIT_NAMES,
     KEPT_NAMES,
@@ -354,6 +355,10 @@ class _PolicyBuilder:
         for rule in list(self.rules.values()):
             self._cover_or_pin(rule)
 
+    def _repeat_at_aliases(self, access: Literal["read", "deny"]) -> None:
+        mounts = self._facts.mounts
+        repeat_at_aliases(self.rules, access, mounts, self._disk, granted=self._granted)
+
     def _tmpdir(self) -> Iterator[PathRequest]:
         """Yield the requests for `tmpdir`; a generator, so it runs after all other entries."""
         path = self._facts.tmpdir
@@ -489,32 +494,6 @@ class _PolicyBuilder:
             # No rule shows a directory above, so the path does not exist inside.
             return
         self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")
-
-    def _repeat_at_aliases(self, access: Literal["read", "deny"]) -> None:
-        """
-        Repeat rules of an access at the other paths of their files.
-
-        Of readable rules, these are the exceptions in writable directories. A path that an entry
-        names, or a directory above it, keeps its access: the entry shows the file on purpose.
-        """
-        mounts = self._facts.mounts
-        if not mounts.has_aliases:
-            return
-        for rule in [rule for rule in self.rules.values() if rule.access == access]:
-            if rule.why in _AT_ALL_PATHS or (access == "read" and not self._is_in_writable(rule)):
-                continue
-            aliases = mounts.aliases(rule.path)
-            for path in (*aliases.whole, *aliases.parts):
-                over = self._above(path)
-                if over is None or over.access not in ("write", *_LESS[access]):
-                    continue
-                if not any(covers(path, granted) for granted in self._granted):
-                    kind = trace(path, self._disk).kind
-                    self.rules.setdefault(path, Rule(path, access, kind, rule.why))
-
-    def _is_in_writable(self, rule: Rule) -> bool:
-        over = self._above(rule.path)
-        return over is not None and over.access == "write"
 
     def _drop_reading_below_denied(self) -> None:
         """Drop readable rules below a denied one: only writing reopens it, as in Codex."""
@@ -655,12 +634,6 @@ def _refuse_impossible(path: str) -> None:
             f" the {PATH_MAX - 1:,} of a path"
         )
 
-
-# Reasons of rules that cover all paths of their files already.
-_AT_ALL_PATHS: Final = frozenset({"glob", "socket", "server", "code", "settings"})
-
-# Accesses beside writing that an access takes something away from.
-_LESS: Final[Mapping[str, tuple[str, ...]]] = {"deny": ("read",), "read": ()}
 
 # Reasons of rules for files and directories that may be mount points of another command.
 _MAY_BE_EMPTY: Final = frozenset({"entry", "protected", "gitdir", "code", "settings"})

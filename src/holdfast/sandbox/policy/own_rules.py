@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from holdfast.errors import CannotEnforce
-from holdfast.linux.mounts import MountTable
 from holdfast.sandbox.policy.disk import RememberedDisk, trace
 from holdfast.sandbox.policy.exhausted import raise_exhausted
-from holdfast.sandbox.policy.own_paths import Below, OwnPath
+from holdfast.sandbox.policy.own_paths import OwnPath
 from holdfast.sandbox.policy.policy import Rule, parent_of, rule_above
 
-__all__ = ["at_all_paths", "keep_own", "keep_own_links"]
-
-
-def at_all_paths(paths: Iterable[OwnPath], mounts: MountTable) -> Iterator[OwnPath]:
-    """Yield paths of Holdfast, and the other paths at which mounts show the same files."""
-    if not mounts.has_aliases:
-        yield from paths
-        return
-    for own in paths:
-        links = (*own.links, *(name for link in own.links for name in mounts.names(link)))
-        yield own._replace(links=links)
-        aliases = mounts.aliases(own.path)
-        for path in aliases.whole:
-            yield own._replace(path=path, links=())
-        # A part of an installation may be a workspace, under its other path as well.
-        below: Below = own.below if own.below == "nothing" else "named or itself"
-        for path in aliases.parts:
-            yield own._replace(path=path, links=(), is_made=False, below=below)
-        for path in aliases.ways:
-            yield own._replace(path=path, links=(), is_made=False, below="named or itself")
+__all__ = ["keep_own", "keep_own_links"]
 
 
 def keep_own(
