@@ -56,6 +56,9 @@ class NamedToken(NamedTuple):
     name: str
     token: str
 
+    def __repr__(self) -> str:
+        return f"NamedToken(name={self.name!r})"
+
 
 def new_token() -> str:
     """Return a token that nobody can guess."""
