@@ -20,7 +20,6 @@ from holdfast.token_file import (
     overwrite,
     parse_tokens,
     read_private,
-    read_tokens,
     words_of,
     write_beside,
 )
@@ -49,7 +48,7 @@ def _add(options: argparse.Namespace) -> int:
     line = f"{options.name} {added}\n"
     with _editing(path):
         if os.path.lexists(path):
-            text = read_private(path)
+            text = read_private(path, edits=True)
             gap = "" if not text or text.endswith("\n") else "\n"
             _overwrite(path, text, f"{text}{gap}{line}")
         else:
@@ -61,7 +60,9 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    found = [(one.name, _fingerprint(one.token)) for one in read_tokens(options.token_file)]
+    path = options.token_file
+    tokens = parse_tokens(read_private(path, edits=True), path)
+    found = [(one.name, _fingerprint(one.token)) for one in tokens]
     if options.json:
         print(json.dumps([{"name": name, "fingerprint": mark} for name, mark in found]))
     else:
@@ -72,7 +73,7 @@ def _list(options: argparse.Namespace) -> int:
 def _remove(options: argparse.Namespace) -> int:
     path, name, mark = options.token_file, options.name, options.fingerprint
     with _editing(path):
-        text = read_private(path)
+        text = read_private(path, edits=True)
         # A file without a token has its own error.
         parse_tokens(text, path)
         lines = text.splitlines(keepends=True)
