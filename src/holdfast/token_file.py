@@ -61,6 +61,9 @@ class NamedToken(NamedTuple):
     name: str
     token: str
 
+    def __repr__(self) -> str:
+        return f"NamedToken(name={self.name!r})"
+
 
 def new_token() -> str:
     """Return a token that nobody can guess."""
@@ -78,9 +81,14 @@ def read_tokens(path: str) -> list[NamedToken]:
     return parse_tokens(read_private(path), path)
 
 
-def read_private(path: str) -> str:
+def read_private(path: str, *, edits: bool = False) -> str:
     """
     Read a file that only its user can read.
+
+    Args:
+        path: The file.
+        edits: True to edit it. Root may do so for the server of another user; a server of root
+            would let that user in.
 
     Raises:
         BadTokenFile: It is missing or a link, or others can read it.
@@ -93,7 +101,7 @@ def read_private(path: str) -> str:
             raise bad_token_file(path, "it is a symbolic link: name the file itself") from error
         raise bad_token_file(path, error.strerror or str(error), error.errno) from error
     try:
-        _check_private(path, os.fstat(descriptor))
+        _check_private(path, os.fstat(descriptor), any_owner=edits and os.geteuid() == 0)
         content = os.read(descriptor, _LARGEST + 1)
     except OSError as error:
         raise bad_token_file(path, error.strerror or str(error), error.errno) from error
@@ -239,11 +247,11 @@ def overwrite(file: int, old: bytes, new: bytes) -> None:
         raise
 
 
-def _check_private(path: str, about: os.stat_result) -> None:
+def _check_private(path: str, about: os.stat_result, *, any_owner: bool) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise bad_token_file(path, "it is no file")
     # Root's file is fine: root can read everything anyway.
-    if about.st_uid not in (0, os.geteuid()):
+    if about.st_uid not in (0, os.geteuid()) and not any_owner:
         raise bad_token_file(path, f"it belongs to another user (uid {about.st_uid})")
     # Any bit for group or others.
     if about.st_mode & 0o077:

@@ -224,7 +224,10 @@ async def test_clients_without_a_token_keep_no_place(
     [
         ("http_protocol._HEAD_TIME", b""),
         ("http_protocol._HEAD_TIME", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"),
-        ("http_body._BODY_TIME", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"),
+        (
+            "http_body._BODY_TIME",
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+        ),
     ],
 )
 async def test_a_request_that_does_not_come_is_given_up(

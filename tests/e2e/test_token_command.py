@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.client import ExecServerClient
-from holdfast.token_file import read_tokens
+from holdfast.token_file import BadTokenFile, read_tokens
 from tests.e2e.wire import HOLDFAST, UPGRADE, ServerProcess, http, serving
 
 
@@ -114,6 +114,22 @@ def test_a_file_does_not_grow_beyond_what_can_be_read(file: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "it has more than 65,536 bytes" in done.stderr
     assert file.read_text() == text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may edit the files of others")
+def test_root_edits_the_file_of_a_server_that_runs_as_another_user(file: Path) -> None:
+    file.write_text("ci 0123456789abcdef\n")
+    file.chmod(0o600)
+    os.chown(file, 65_534, 65_534)
+    assert token("add", "laptop", "--token-file", file).returncode == 0
+    assert token("remove", "ci", "--token-file", file).returncode == 0
+    listed = json.loads(token("list", "--json", "--token-file", file).stdout)
+    assert [one["name"] for one in listed] == ["laptop"]
+    about = file.stat()
+    assert (about.st_uid, about.st_gid, stat.S_IMODE(about.st_mode)) == (65_534, 65_534, 0o600)
+    # A server of root would let that user in.
+    with pytest.raises(BadTokenFile, match="it belongs to another user"):
+        read_tokens(str(file))
 
 
 def test_a_file_that_others_can_read_is_refused(file: Path) -> None:

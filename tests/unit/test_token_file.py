@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client.target import TargetOptions
 from holdfast.token_file import BadTokenFile, NamedToken, make_token_file, read_tokens
 
 
@@ -106,3 +107,8 @@ def test_nothing_is_made_through_a_link_or_where_there_is_no_folder(tmp_path: Pa
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(BadTokenFile, match="it cannot be made: No such file"):
         make_token_file(str(tmp_path / "missing" / "token"))
+
+
+def test_a_token_is_in_no_repr() -> None:
+    assert repr(NamedToken("ci", "secret")) == "NamedToken(name='ci')"
+    assert "secret" not in repr(TargetOptions(bearer_token="secret"))

@@ -21,7 +21,6 @@ from holdfast.token_file import (
     overwrite,
     parse_tokens,
     read_private,
-    read_tokens,
     words_of,
     write_beside,
 )
@@ -50,7 +49,7 @@ def _add(options: argparse.Namespace) -> int:
     line = f"{options.name} {added}\n"
     with _editing(path):
         if os.path.lexists(path):
-            text = read_private(path)
+            text = read_private(path, edits=True)
             gap = "" if not text or text.endswith("\n") else "\n"
             _overwrite(path, text, f"{text}{gap}{line}")
         else:
@@ -62,8 +61,9 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
+    path = options.token_file
     try:
-        tokens = read_tokens(options.token_file)
+        tokens = parse_tokens(read_private(path, edits=True), path)
     except NoToken:
         tokens = []
     found = [(one.name, _fingerprint(one.token)) for one in tokens]
@@ -77,7 +77,7 @@ def _list(options: argparse.Namespace) -> int:
 def _remove(options: argparse.Namespace) -> int:
     path, name, mark = options.token_file, options.name, options.fingerprint
     with _editing(path):
-        text = read_private(path)
+        text = read_private(path, edits=True)
         lines = text.splitlines(keepends=True)
         kept = [_blanked(line) if _holds(line, name, mark) else line for line in lines]
         _overwrite(path, text, "".join(kept))

@@ -77,6 +77,7 @@ async def recover(session: "ClientSession", session_id: str) -> "Link":
     loop = asyncio.get_running_loop()
     last = loop.time() + RECOVERY_TOTAL
     limit = asyncio.timeout(RECOVERY_LIMIT)
+    last_error: HoldfastError | None = None
 
     def progress() -> None:
         limit.reschedule(min(loop.time() + RECOVERY_LIMIT, last))
@@ -92,10 +93,13 @@ async def recover(session: "ClientSession", session_id: str) -> "Link":
                     except HoldfastError as error:
                         if not worth_retrying(error):
                             raise
+                        last_error = error
                 with ignoring_stray_cancellation():
                     await asyncio.sleep(max(RETRY_INTERVAL, session.target.retry_interval))
     except TimeoutError:
-        raise ConnectionLost(f"recovery timed out after {RECOVERY_LIMIT:g}s") from None
+        # The text is Codex's; the cause says why the last attempt failed.
+        text = f"recovery timed out after {RECOVERY_LIMIT:g}s"
+        raise ConnectionLost(text) from last_error
 
 
 def worth_retrying(error: HoldfastError) -> bool:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shlex import join
 from typing import TYPE_CHECKING, cast
 
@@ -38,7 +38,7 @@ CONNECT_TIMEOUT = 10.0
 class TargetOptions:
     """Options of the connections to a URL; a target takes those that it can use."""
 
-    bearer_token: str | None = None
+    bearer_token: str | None = field(default=None, repr=False)
     timeout: float | None = None
     """Seconds to connect; None for what is usual with this scheme."""
     ping_interval: float = SIGN_INTERVAL

@@ -1,6 +1,7 @@
 """One process of a server, behind the seam."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncIterator
 
 import pytest
@@ -64,6 +65,71 @@ async def test_events_in_reverse_come_out_in_order(
     assert isinstance(events[10], Exited)
     assert events[11] == Closed(12)
     assert (await process.wait()).exit_code == 5
+
+
+def chunk(seq: int, text: str) -> dict[str, object]:
+    return {"seq": seq, "stream": "stdout", "chunk": b64encode(text.encode()).decode()}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "_HOLE_LIMIT", 0.01)
+
+
+@pytest.mark.requirement("client.missing")
+@pytest.mark.usefixtures("impatient")
+async def test_an_event_that_does_not_arrive_is_asked_for(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    process = await started(client, peer)
+    peer.output("p1", 1, b"one")
+    peer.closed("p1", 4)
+    async with meanwhile(process.wait()) as waiting:
+        read = await peer.take("process/read")
+        assert param(read, "afterSeq") == 1
+        # The exit comes meanwhile, and is in the answer as well.
+        peer.exited("p1", 3, 7)
+        answer = read_result(next_seq=5, chunks=[chunk(2, "two")], exit_code=7, closed=True)
+        peer.reply(read, answer)
+    assert waiting.result().exit_code == 7
+    events = await all_events(process)
+    assert [event.seq for event in events] == [1, 2, 3, 4]
+
+
+@pytest.mark.requirement("client.missing")
+@pytest.mark.usefixtures("impatient")
+async def test_a_close_that_does_not_arrive_is_asked_for(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    """Nothing follows it, so that only the answer to a read shows that it exists."""
+    process = await started(client, peer)
+    peer.exited("p1", 1, 7)
+    done = read_result(next_seq=3, exit_code=7, closed=True)
+    async with meanwhile(process.read()) as reading:
+        peer.reply(await peer.take("process/read"), done)
+    assert reading.result().closed
+    async with meanwhile(process.wait()) as waiting:
+        peer.reply(await peer.take("process/read"), done)
+    assert waiting.result().exit_code == 7
+
+
+@pytest.mark.requirement("client.missing")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("answer", ["nothing", "error", "none"])
+async def test_a_process_fails_if_an_event_cannot_be_had(
+    client: ExecServerClient, peer: ScriptedPeer, answer: str
+) -> None:
+    process = await started(client, peer)
+    peer.output("p1", 2, b"two")
+    async with meanwhile(process.wait()) as waiting:
+        read = await peer.take("process/read")
+        if answer == "nothing":
+            peer.reply(read, read_result(next_seq=1))
+        elif answer == "error":
+            peer.fail(read, -32600, "no")
+    with pytest.raises(RemoteProtocolError, match="process event 1 has not arrived"):
+        waiting.result()
+    assert param(await peer.take("process/terminate"), "processId") == "p1"
 
 
 async def test_the_mirror_has_the_numbers_of_the_server() -> None:

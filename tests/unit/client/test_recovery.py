@@ -3,13 +3,20 @@
 import asyncio
 import base64
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 
 from holdfast.client import recovery
 from holdfast.client.client import ExecServerClient
 from holdfast.client.reorder import MAX_EVENTS
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteError, ServerGone
+from holdfast.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HoldfastError,
+    RemoteError,
+    ServerGone,
+)
 from holdfast.events import Closed, Exited, Gap, LimitKind, Reason, Verdict
 from holdfast.protocol.envelope import Request
 from holdfast.protocol.process import OutputChunk
@@ -263,6 +270,29 @@ async def test_recovery_has_an_end_also_after_an_attempt_that_broke_in_the_middl
     async with asyncio.timeout(5):
         with pytest.raises(ConnectionLost, match=r"recovery timed out after 0\.1s"):
             await process.wait()
+
+
+async def test_why_the_last_attempt_failed_is_the_cause(
+    client: ExecServerClient,
+    peer: ScriptedPeer,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The text is Codex's, and has no room for it."""
+    monkeypatch.setattr(recovery, "RECOVERY_LIMIT", 0.05)
+    refused = ConnectFailed("Host key verification failed.")
+
+    async def refuse(accept: object) -> NoReturn:
+        raise refused
+
+    process = await started(client, peer)
+    monkeypatch.setattr(server, "open", refuse)
+    peer.cut()
+    with pytest.raises(ConnectionLost) as caught:
+        await process.wait()
+    timed_out = caught.value.__cause__
+    assert timed_out is not None
+    assert timed_out.__cause__ is refused
 
 
 async def test_a_target_that_serves_once_is_not_connected_again(
