@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.protocol.codes import OVERLOADED
 from tests.e2e.in_process import serving_here
 from tests.e2e.wire import (
     Client,
@@ -188,6 +189,56 @@ async def test_a_closed_process_is_kept_for_a_while_and_then_its_id_is_free() ->
         await client.write("p", b"again")
         read = await client.read("p", waitMs=FOREVER)
         assert _summary(read) == ([1], b"again", 2, False, False)
+
+
+@pytest.mark.requirement("limits.closed-output")
+async def test_the_oldest_output_of_closed_processes_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.server.principals.MAX_CLOSED_OUTPUT", 4 * MIB)
+    async with serving_here() as url, connect(url) as one, connect(url) as other:
+        clients = [one, other] * 4
+        for number, client in enumerate(clients):
+            await client.shell(f"p{number}", "head -c 1000000 /dev/zero; exit 3")
+            await client.finish(f"p{number}")
+        reads = [await client.read(f"p{number}") for number, client in enumerate(clients)]
+    # The sessions of a principal count together.
+    sizes = [len(joined(read)) for read in reads]
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1]) == (0, 1_000_000)
+    assert sum(sizes) <= 4 * MIB
+    assert all((read["exitCode"], read["closed"]) == (3, True) for read in reads)
+
+
+async def until_closed(client: Client, process_id: str) -> None:
+    async with asyncio.timeout(5):
+        while not (await client.read(process_id, afterSeq=FOREVER, waitMs=10))["closed"]:
+            pass
+
+
+@pytest.mark.requirement("limits.closed-output")
+async def test_a_client_that_acknowledges_nothing_starts_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.server.principals.MAX_CLOSED_OUTPUT", 4 * MIB)
+    argv = ["head", "-c", "1000000", "/dev/zero"]
+    async with serving_here() as url, connect(url, initialize=False) as client:
+        await client.call("initialize", {"clientName": "c", "acknowledges": True})
+        await client.notify("initialized", {})
+        for number in range(5):
+            await client.start(f"p{number}", argv)
+            await until_closed(client, f"p{number}")
+        code, text = await client.refusal("process/start", start_params("p", argv))
+        assert (code, text) == (
+            OVERLOADED,
+            "principal `anonymous` has not acknowledged the output of closed processes: 4 MiB",
+        )
+        # Nothing of it is lost.
+        assert [len(joined(await client.read(f"p{n}"))) for n in range(5)] == [1_000_000] * 5
+        for number in range(3):
+            await client.notify("process/ack", {"processId": f"p{number}", "seq": 1000})
+        await client.start("p", argv)
+        await until_closed(client, "p")
 
 
 # -- reading

@@ -3,10 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
+from holdfast.process.io.log import OutputLog
 from holdfast.process.served import ServedProcess
 
-__all__ = ["RESUMED_TIME", "RETENTION", "ClosedProcesses"]
+__all__ = ["RESUMED_TIME", "RETENTION", "ClosedOutput", "ClosedProcesses"]
 
 # Seconds after a resume in which no process with unacknowledged output is forgotten.
 RESUMED_TIME = 5.0
@@ -91,3 +93,51 @@ class ClosedProcesses:
                 self._forget(process)
         if self._closed:
             self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
+
+
+class ClosedOutput:
+    """
+    Output of closed processes of one owner, in one table or several.
+
+    Beyond a limit, the oldest output is dropped; its process is still known. Output that a client
+    has not acknowledged is kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """`limit` is in bytes of memory."""
+        self._limit = limit
+        # The oldest first. Weak references: a table that has ended reports no process as forgotten.
+        self._logs: WeakKeyDictionary[OutputLog, None] = WeakKeyDictionary()
+        # At least what the logs take: they become smaller, and go, without notice here.
+        self._memory = 0
+        # Where to look next: not at each close, if nothing can be dropped.
+        self._due = limit
+
+    def add(self, log: OutputLog) -> None:
+        """Count the output of a process that was closed just now."""
+        memory = log.memory
+        if memory:
+            self._logs[log] = None
+            self._memory += memory
+            if self._memory > self._due:
+                self._drop()
+
+    def exceeds(self) -> bool:
+        """Return True if more is kept than the limit, because it is not acknowledged."""
+        if self._memory > self._limit:
+            self._drop()
+        return self._memory > self._limit
+
+    def _drop(self) -> None:
+        """Drop the oldest output until a quarter of the limit is free."""
+        logs = list(self._logs)
+        self._memory = sum(log.memory for log in logs)
+        for log in logs:
+            if self._memory <= self._limit - self._limit // 4:
+                break
+            before = log.memory
+            log.drop_output()
+            self._memory -= before - log.memory
+            if not log.memory:
+                del self._logs[log]
+        self._due = max(self._limit, self._memory + self._limit // 4)

@@ -125,6 +125,7 @@ def _start(
     client.state.check_draining()
     # Before the launch, whose observers count the process.
     client.usage.check("processes")
+    client.usage.check_output()
     processes = client.session.processes
     process = processes.launch(params)
     if isinstance(process, ServedProcess):

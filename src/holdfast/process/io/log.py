@@ -20,6 +20,9 @@ MAX_RETAINED_BYTES = 1 << 20
 # Chunks kept: a process that writes single bytes would need a hundred times the memory.
 MAX_RETAINED_CHUNKS = 50_000
 
+# Bytes of memory that a chunk takes in addition to its content: three objects and a slot.
+_CHUNK_OVERHEAD = 128
+
 
 class Retention(NamedTuple):
     """Limits of a log; beyond them the oldest chunks are dropped unless they are pinned."""
@@ -164,6 +167,11 @@ class OutputLog:
         self._pinned_after = after_seq
         self._evict()
 
+    def drop_output(self) -> None:
+        """Drop all output that is not pinned, and the rest as soon as it is not pinned either."""
+        self._max_bytes = self._max_chunks = 0
+        self._evict()
+
     def _evict(self) -> None:
         # A chunk larger than the limit evicts itself too. Its number stays used: readers find
         # a gap in `seq`, never a truncated chunk.
@@ -189,6 +197,11 @@ class OutputLog:
     def retained_bytes(self) -> int:
         """Bytes of output that are kept at the moment."""
         return self._retained
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the kept output takes."""
+        return self._retained + _CHUNK_OVERHEAD * (len(self._chunks) - self._first)
 
     @property
     def has_pinned_output(self) -> bool:
