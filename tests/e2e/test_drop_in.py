@@ -587,6 +587,38 @@ def test_one_question_at_a_time_is_open_on_a_terminal(
     assert sorted(tmp_path.glob("made*")) == [tmp_path / f"made{number}" for number in (1, 3, 5)]
 
 
+def test_a_job_in_the_background_is_not_asked_about(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    """What is typed for the program in front must not count as an answer."""
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    env |= {"PS1": "$ ", "TERM": "dumb"}
+    with terminal("/bin/bash", "--norc", "--noprofile", "-i", env=env) as screen:
+        screen.expect("$ ")
+        screen.type(f"cd {tmp_path}; {shell.path} -c 'touch made' & wait\n")
+        screen.expect("it is in the background of its terminal", limit=LIMIT * 4)
+        screen.type("exit\n")
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_question_ends_if_its_job_is_stopped(shell: Shell, rules: str, tmp_path: Path) -> None:
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    env |= {"PS1": "$ ", "TERM": "dumb"}
+    with terminal("/bin/bash", "--norc", "--noprofile", "-i", env=env) as screen:
+        screen.expect("$ ")
+        screen.type(f"cd {tmp_path}; {shell.path} -c 'touch made'\n")
+        screen.expect("[c]ancel the call: ", limit=LIMIT * 4)
+        screen.type(CTRL_Z)
+        screen.expect("Stopped")
+        for _ in range(5):
+            screen.type("y\n")
+            screen.expect("y: command not found")
+        screen.type("fg\n")
+        screen.expect("rejected by user")
+        screen.type("exit\n")
+    assert not (tmp_path / "made").exists()
+
+
 def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
     shell: Shell, rules: str, tmp_path: Path
 ) -> None:
