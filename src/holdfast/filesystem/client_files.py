@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.backends import FileSystem
+from holdfast.filesystem.threads import Threads
 from holdfast.filesystem.walk import Walked
 from holdfast.protocol.fs import FileMetadata, OpenMode, WalkOptions
 from holdfast.protocol.paths import PathUri
@@ -52,12 +53,6 @@ class ClientFileHandle(Protocol):
 
 class ClientFiles(FileSystem, Protocol):
     """Files for one client of a server, with answers that need no wait where they can be had."""
-
-    def leave(self) -> None:
-        """Give up the pending calls of the client, which has disconnected."""
-
-    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run a function in a thread of this client, for example to encode content."""
 
     def check_path(self, path: PathUri) -> None:
         """
@@ -113,5 +108,5 @@ class ClientFiles(FileSystem, Protocol):
 class ServesClients(Protocol):
     """A `FileSystem` with fast paths for the clients of a server."""
 
-    def for_client(self) -> ClientFiles:
-        """Return the same files for one of several clients, none of which delays another."""
+    def for_client(self, threads: Threads) -> ClientFiles:
+        """Return the same files for one of several clients, by the threads of that client."""

@@ -25,7 +25,7 @@ from holdfast.filesystem.nowait import (
     cached_metadata,
 )
 from holdfast.filesystem.operations import DIRECT, Operations
-from holdfast.filesystem.threads import FileThreads, Threads, ThreadShare
+from holdfast.filesystem.threads import FileThreads, Threads
 from holdfast.filesystem.walk import Walked, check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing
 from holdfast.late_import import late_module
@@ -59,26 +59,20 @@ class LocalFileSystem:
 
     def __init__(self) -> None:
         self._pool = FileThreads()
-        # Of one client: all threads for this object, a share of them after `for_client`.
+        # Of one client after `for_client`.
         self._threads: Threads = self._pool
         self._inotify = Inotify()
 
-    def for_client(self) -> "LocalFileSystem":
+    def for_client(self, threads: Threads) -> "LocalFileSystem":
         """
-        Return the same files for one of several clients.
+        Return the same files for one of several clients, with threads of that client.
 
-        A client whose system calls hang waits for them; other clients do not. Only `aclose` of
-        this object ends the threads.
+        A client whose system calls hang waits for them; other clients do not.
         """
-        # A shallow copy: the thread pool and the inotify instance are shared.
+        # A shallow copy: the inotify instance is shared.
         other = copy(self)
-        other._threads = self._pool.share()  # noqa: SLF001 - one of the same class
+        other._threads = threads  # noqa: SLF001 - one of the same class
         return other
-
-    def leave(self) -> None:
-        """Give up the pending calls of one client (`for_client`), which has disconnected."""
-        if isinstance(self._threads, ThreadShare):
-            self._threads.leave()
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,10 +85,6 @@ class LocalFileSystem:
         # First: its events would be delivered to a loop that is about to end.
         self._inotify.close()
         await self._pool.aclose()
-
-    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run a function in a thread of this client, for example to encode content."""
-        return self._threads.run(work)
 
     def check_path(self, path: PathUri) -> None:
         """Refuse a path of another operating system; see `native_path`."""
@@ -345,7 +335,7 @@ class LocalFileSystem:
             with about(target):
                 os.rename(origin, target)
 
-        await self.run(rename)
+        await self._threads.run(rename)
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None
@@ -389,7 +379,7 @@ class LocalFileSystem:
             with about(path), _as_a_command(sandbox):
                 return work(files)
 
-        return self.run(job)
+        return self._threads.run(job)
 
 
 class _FileOfSandbox:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from holdfast.backends import FileHandle, FileSystem, MissingWatch
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.filesystem.handle import check_read_length, check_write_range
+from holdfast.filesystem.threads import Threads
 from holdfast.filesystem.walk import Walked
 from holdfast.protocol.fs import (
     DirectoryEntry,
@@ -31,17 +32,11 @@ T = TypeVar("T")
 class BackendFiles:
     """The files of a backend, for one client."""
 
-    def __init__(self, filesystem: FileSystem) -> None:
+    def __init__(self, filesystem: FileSystem, threads: Threads) -> None:
         self._files = filesystem
-        self._loop = asyncio.get_running_loop()
+        self._threads = threads
 
     # -- fast paths
-
-    def leave(self) -> None:
-        """Do nothing: the requests of the client are cancelled, and nothing else is pending."""
-
-    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return self._loop.run_in_executor(None, work)
 
     def check_path(self, path: PathUri) -> None:
         """Accept all: the backend may be another operating system, and knows its own paths."""
@@ -77,7 +72,7 @@ class BackendFiles:
         sandbox: SandboxContext | None = None,
     ) -> None:
         # In a thread: the pieces are decoded as they are joined, which takes a while.
-        data = await self.run(lambda: b"".join(pieces))
+        data = await self._threads.run(lambda: b"".join(pieces))
         await self.write_file(path, data, follow_symlinks=follow_symlinks, sandbox=sandbox)
 
     async def walk_into(
@@ -92,7 +87,7 @@ class BackendFiles:
         entries = [(str(entry.path), entry.kind) for entry in found.entries]
         errors = [(str(error.path), error.message) for error in found.errors]
         # In a thread, too: up to 50,000 entries are encoded.
-        return await self.run(lambda: finish(Walked(entries, errors, found.truncated)))
+        return await self._threads.run(lambda: finish(Walked(entries, errors, found.truncated)))
 
     # -- required methods, whose errors get a code on the wire
 

@@ -11,6 +11,7 @@ from holdfast.backends import FileSystem, HttpClient, ResolvesNames
 from holdfast.connection import Connection
 from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
 from holdfast.filesystem.client_files import ClientFiles, ServesClients
+from holdfast.filesystem.threads import Threads
 from holdfast.late_import import late_module
 from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
@@ -68,8 +69,9 @@ class ServerConnection:
         """True for a Holdfast client, which sends `process/ack`."""
         self.response_slots = ResponseSlots()
         self.bodies = ConnectionBodies(self.connection, tasks)
-        # With threads of its own: a client whose files are on a dead mount blocks only itself.
-        self.filesystem = _files_for_client(state.filesystem)
+        # A client whose files are on a dead mount blocks only itself.
+        self.threads = state.threads.share()
+        self.filesystem = _files_for_client(state.filesystem, self.threads)
         self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
         self._opened_at = monotonic()
         self._session: Session | None = None
@@ -101,7 +103,7 @@ class ServerConnection:
         """The HTTP client, which resolves names in the threads of this connection if it can."""
         http = self.state.http
         if isinstance(http, ResolvesNames):
-            return http.resolving_by(self.filesystem.run)
+            return http.resolving_by(self.threads.run)
         return http
 
     def send(self, message: bytes) -> None:
@@ -228,7 +230,7 @@ class ServerConnection:
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()
-        self.filesystem.leave()
+        self.threads.leave()
         if self._session is not None:
             transport = self.connection.transport
             self.state.connection_ended(
@@ -258,8 +260,8 @@ class ServerConnection:
             self._session.owner_paused(False)
 
 
-def _files_for_client(filesystem: FileSystem) -> ClientFiles:
+def _files_for_client(filesystem: FileSystem, threads: Threads) -> ClientFiles:
     """Return the files of a server for one of its clients, by the fast paths if it has them."""
     if isinstance(filesystem, ServesClients):
-        return filesystem.for_client()
-    return backend_files.BackendFiles(filesystem)
+        return filesystem.for_client(threads)
+    return backend_files.BackendFiles(filesystem, threads)

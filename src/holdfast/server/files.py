@@ -124,7 +124,7 @@ async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> 
         if len(data) <= _AT_ONCE:
             encoded = encode_base64(data)
         else:
-            encoded = await filesystem.run(partial(encode_base64, data))
+            encoded = await client.threads.run(partial(encode_base64, data))
     return _content(encoded)
 
 
@@ -275,7 +275,7 @@ async def _read_directory(
         entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
         if len(entries) <= _BATCH:
             return ReadDirectoryResponse(entries=entries)
-        listed = await filesystem.run(partial(_encode_list, entries))
+        listed = await client.threads.run(partial(_encode_list, entries))
     return Encoded(b'{"entries":', *listed, b"}")
 
 

@@ -40,7 +40,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
     body = response.body_base64
     if len(body) <= _LARGE:
         return response
-    encoded = await client.filesystem.run(partial(encode_base64, body))
+    encoded = await client.threads.run(partial(encode_base64, body))
     status, headers = encode_value(response.status), encode_value(response.headers)
     head = b'{"status":%b,"headers":%b,"bodyBase64":"' % (status, headers)
     return Encoded(head, encoded, b'"}')

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.backends import FileSystem, HttpClient
 from holdfast.errors import Overloaded
+from holdfast.filesystem.threads import FileThreads
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.principals import PrincipalLimits, Principals
 from holdfast.server.sessions import Session, Sessions
@@ -27,6 +28,7 @@ class ServerState:
         self,
         *,
         sessions: Sessions,
+        threads: FileThreads,
         filesystem: FileSystem,
         http: HttpClient,
         environment: EnvironmentInfo,
@@ -39,6 +41,7 @@ class ServerState:
     ) -> None:
         self.sessions = sessions
         self.principals = Principals(limits)
+        self.threads = threads
         self.filesystem = filesystem
         self.http = http
         self.environment = environment
