@@ -22,7 +22,6 @@ from holdfast.protocol.fs import (
 )
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.server.backend_errors import backend_errors
 
 __all__ = ["BackendFiles"]
 
@@ -89,15 +88,12 @@ class BackendFiles:
         # In a thread, too: up to 50,000 entries are encoded.
         return await self._threads.run(lambda: finish(Walked(entries, errors, found.truncated)))
 
-    # -- required methods, whose errors get a code on the wire
+    # -- required methods
 
     async def read_file(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> bytes:
-        with backend_errors():
-            return await self._files.read_file(
-                path, follow_symlinks=follow_symlinks, sandbox=sandbox
-            )
+        return await self._files.read_file(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
 
     async def open(
         self,
@@ -107,8 +103,7 @@ class BackendFiles:
         permissions: int | None = None,
         sandbox: SandboxContext | None = None,
     ) -> FileHandle:
-        with backend_errors():
-            return await self._files.open(path, mode, permissions=permissions, sandbox=sandbox)
+        return await self._files.open(path, mode, permissions=permissions, sandbox=sandbox)
 
     async def write_file(
         self,
@@ -118,10 +113,7 @@ class BackendFiles:
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        with backend_errors():
-            await self._files.write_file(
-                path, data, follow_symlinks=follow_symlinks, sandbox=sandbox
-            )
+        await self._files.write_file(path, data, follow_symlinks=follow_symlinks, sandbox=sandbox)
 
     async def create_directory(
         self,
@@ -131,36 +123,31 @@ class BackendFiles:
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        with backend_errors():
-            await self._files.create_directory(
-                path, recursive=recursive, follow_symlinks=follow_symlinks, sandbox=sandbox
-            )
+        await self._files.create_directory(
+            path, recursive=recursive, follow_symlinks=follow_symlinks, sandbox=sandbox
+        )
 
     async def get_metadata(
         self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
     ) -> FileMetadata:
-        with backend_errors():
-            return await self._files.get_metadata(
-                path, follow_symlinks=follow_symlinks, sandbox=sandbox
-            )
+        return await self._files.get_metadata(
+            path, follow_symlinks=follow_symlinks, sandbox=sandbox
+        )
 
     async def canonicalize(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> PathUri:
-        with backend_errors():
-            return await self._files.canonicalize(path, sandbox=sandbox)
+        return await self._files.canonicalize(path, sandbox=sandbox)
 
     async def read_directory(
         self, path: PathUri, *, sandbox: SandboxContext | None = None
     ) -> list[DirectoryEntry]:
-        with backend_errors():
-            return await self._files.read_directory(path, sandbox=sandbox)
+        return await self._files.read_directory(path, sandbox=sandbox)
 
     async def walk(
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
-        with backend_errors():
-            return await self._files.walk(path, options, sandbox=sandbox)
+        return await self._files.walk(path, options, sandbox=sandbox)
 
     async def remove(
         self,
@@ -171,14 +158,13 @@ class BackendFiles:
         follow_symlinks: bool = True,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        with backend_errors():
-            await self._files.remove(
-                path,
-                recursive=recursive,
-                force=force,
-                follow_symlinks=follow_symlinks,
-                sandbox=sandbox,
-            )
+        await self._files.remove(
+            path,
+            recursive=recursive,
+            force=force,
+            follow_symlinks=follow_symlinks,
+            sandbox=sandbox,
+        )
 
     async def copy(
         self,
@@ -188,18 +174,15 @@ class BackendFiles:
         recursive: bool,
         sandbox: SandboxContext | None = None,
     ) -> None:
-        with backend_errors():
-            await self._files.copy(source, destination, recursive=recursive, sandbox=sandbox)
+        await self._files.copy(source, destination, recursive=recursive, sandbox=sandbox)
 
     async def rename(self, source: PathUri, destination: PathUri) -> None:
-        with backend_errors():
-            await self._files.rename(source, destination)
+        await self._files.rename(source, destination)
 
     async def watch_missing(
         self, missing: Sequence[PathUri], present: PathUri | None = None
     ) -> MissingWatch | None:
-        with backend_errors():
-            return await self._files.watch_missing(missing, present)
+        return await self._files.watch_missing(missing, present)
 
 
 class BackendFileHandle:
@@ -245,28 +228,24 @@ class BackendFileHandle:
         return task
 
     async def _open(self, opening: Awaitable[FileHandle]) -> None:
-        with backend_errors():
-            self._handle = await opening
+        self._handle = await opening
 
     async def _read(self, offset: int, size: int) -> tuple[bytes, bool]:
         handle = self._opened()
         try:
-            with backend_errors():
-                return await handle.read_block(offset, size)
+            return await handle.read_block(offset, size)
         except HoldfastError:
             # As in the real server, a handle is closed after a failed read.
             await self._discard()
             raise
 
     async def _write(self, offset: int, data: bytes) -> None:
-        with backend_errors():
-            await self._opened().write_block(offset, data)
+        await self._opened().write_block(offset, data)
 
     async def _close(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
-            with backend_errors():
-                await handle.aclose()
+            await handle.aclose()
 
     async def _discard(self) -> None:
         handle, self._handle = self._handle, None

@@ -9,7 +9,6 @@ from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
 from holdfast.server.audited import AuditedCall
-from holdfast.server.backend_errors import backend_errors
 from holdfast.server.connection import ServerConnection
 
 __all__ = ["add_http_methods"]
@@ -34,7 +33,7 @@ def _request(
 
 
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
-    with AuditedCall(client, params) as call, backend_errors():
+    with AuditedCall(client, params) as call:
         response = await client.http.request(params)
         call.status = response.status
     body = response.body_base64
@@ -48,7 +47,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
-        with AuditedCall(client, params) as call, backend_errors():
+        with AuditedCall(client, params) as call:
             response, body = await client.http.stream(params)
             call.status = response.status
     except BaseException:

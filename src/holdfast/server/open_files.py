@@ -11,8 +11,8 @@ from holdfast.errors import HoldfastError, InvalidRequest, NotFound
 from holdfast.filesystem.client_files import ClientFileHandle, ClientFiles
 from holdfast.protocol.fs import MissingChangedEvent, OpenParams, WatchMissingParams
 from holdfast.protocol.methods import FS_MISSING_CHANGED
-from holdfast.server.backend_errors import backend_errors
 from holdfast.server.principals import Usage
+from holdfast.tasks import ignoring_stray_cancellation
 
 __all__ = ["ConnectionFiles", "check_handle_id", "unknown_handle"]
 
@@ -129,7 +129,7 @@ class ConnectionFiles:
     async def _report(self, watch: MissingWatch, watch_id: int) -> None:
         # A backend that has lost its files cannot tell, so the client looks for itself.
         try:
-            with backend_errors():
+            with ignoring_stray_cancellation():
                 await watch.changed()
         except HoldfastError as error:
             logger.info("a watch of missing files was lost: %s", error)
