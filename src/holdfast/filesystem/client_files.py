@@ -6,19 +6,16 @@ A server gets one of these per client. `LocalFileSystem` has them all. For any o
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from holdfast.backends import FileSystem
 from holdfast.filesystem.threads import Threads
-from holdfast.filesystem.walk import Walked
-from holdfast.protocol.fs import FileMetadata, OpenMode, WalkOptions
+from holdfast.protocol.fs import FileMetadata, OpenMode
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["ClientFileHandle", "ClientFiles", "ServesClients"]
-
-T = TypeVar("T")
 
 
 # Futures and not coroutines: an operation is in the queue when the call returns,
@@ -91,16 +88,6 @@ class ClientFiles(FileSystem, Protocol):
         sandbox: SandboxContext | None = None,
     ) -> None:
         """Write a file from pieces, which are produced in a thread; see `write_file`."""
-
-    async def walk_into(
-        self,
-        finish: Callable[[Walked], T],
-        path: PathUri,
-        options: WalkOptions,
-        *,
-        sandbox: SandboxContext | None = None,
-    ) -> T:
-        """Walk a directory, and convert the result in a thread; see `walk`."""
 
 
 # Checked once per connection, so the cost of a runtime check does not matter.

@@ -26,7 +26,7 @@ from holdfast.filesystem.nowait import (
 )
 from holdfast.filesystem.operations import DIRECT, Operations
 from holdfast.filesystem.threads import FileThreads, Threads
-from holdfast.filesystem.walk import Walked, check_limits
+from holdfast.filesystem.walk import check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing
 from holdfast.late_import import late_module
 from holdfast.protocol.fs import (
@@ -265,17 +265,6 @@ class LocalFileSystem:
         self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
     ) -> WalkResponse:
         """Return the files and directories below a directory, breadth first, within limits."""
-        return await self.walk_into(Walked.response, path, options, sandbox=sandbox)
-
-    async def walk_into(
-        self,
-        finish: Callable[[Walked], T],
-        path: PathUri,
-        options: WalkOptions,
-        *,
-        sandbox: SandboxContext | None = None,
-    ) -> T:
-        """Walk a directory, and convert the result in the same thread; see `walk`."""
         # Before the path: the real server reports bad limits first.
         check_limits(options)
         native = native_path(path)
@@ -283,7 +272,7 @@ class LocalFileSystem:
             _reading_operations,
             sandbox,
             native,
-            lambda files: finish(files.walk(native, path, options)),
+            lambda files: files.walk(native, path, options),
         )
 
     async def remove(

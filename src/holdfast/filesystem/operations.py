@@ -14,8 +14,8 @@ from holdfast.filesystem.atomic_write import find_target, find_target_nofollow, 
 from holdfast.filesystem.copy import copy
 from holdfast.filesystem.handle import OpenFile, open_file, read_file
 from holdfast.filesystem.nowait import metadata
-from holdfast.filesystem.walk import Walked, walk
-from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode, WalkOptions
+from holdfast.filesystem.walk import walk
+from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode, WalkOptions, WalkResponse
 from holdfast.protocol.paths import PathUri
 
 __all__ = ["DIRECT", "Operations"]
@@ -50,7 +50,7 @@ class Operations(Protocol):
     def read_directory(self, path: str) -> list[DirectoryEntry]:
         """Return the entries of a directory."""
 
-    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
+    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> WalkResponse:
         """Return the files and directories below a directory."""
 
     def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
@@ -87,7 +87,7 @@ class _Direct:
     def read_directory(self, path: str) -> list[DirectoryEntry]:
         return directories.read_directory(path)
 
-    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
+    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> WalkResponse:
         return walk(path, uri, options)
 
     def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:

@@ -4,8 +4,9 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.errors import RemoteProtocolError
 from holdfast.protocol.base import U64, U64_MAX, Base64, Wire
-from holdfast.protocol.paths import PathUri
+from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
@@ -185,9 +186,24 @@ class WalkParams(Wire, frozen=True, kw_only=True):
     sandbox: SandboxContext | None = None
 
 
-class WalkEntry(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class WalkEntry(Wire, frozen=True, kw_only=True, rename={"uri": "path"}):
+    # Text, since most of tens of thousands are only passed on.
+    uri: str
+    """The text of its path."""
     kind: Literal["file", "directory"]
+
+    @property
+    def path(self) -> PathUri:
+        """
+        Its path.
+
+        Raises:
+            RemoteProtocolError: A server sent something else.
+        """
+        try:
+            return PathUri.parse(self.uri)
+        except InvalidPathUri as error:
+            raise RemoteProtocolError(f"fs/walk returned a path that is invalid: {error}") from None
 
 
 class WalkError(Wire, frozen=True, kw_only=True):

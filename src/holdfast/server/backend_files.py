@@ -12,7 +12,6 @@ from holdfast.backends import FileHandle, FileSystem, MissingWatch
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.filesystem.handle import check_read_length, check_write_range
 from holdfast.filesystem.threads import Threads
-from holdfast.filesystem.walk import Walked
 from holdfast.protocol.fs import (
     DirectoryEntry,
     FileMetadata,
@@ -73,20 +72,6 @@ class BackendFiles:
         # In a thread: the pieces are decoded as they are joined, which takes a while.
         data = await self._threads.run(lambda: b"".join(pieces))
         await self.write_file(path, data, follow_symlinks=follow_symlinks, sandbox=sandbox)
-
-    async def walk_into(
-        self,
-        finish: Callable[[Walked], T],
-        path: PathUri,
-        options: WalkOptions,
-        *,
-        sandbox: SandboxContext | None = None,
-    ) -> T:
-        found = await self.walk(path, options, sandbox=sandbox)
-        entries = [(str(entry.path), entry.kind) for entry in found.entries]
-        errors = [(str(error.path), error.message) for error in found.errors]
-        # In a thread, too: up to 50,000 entries are encoded.
-        return await self._threads.run(lambda: finish(Walked(entries, errors, found.truncated)))
 
     # -- required methods
 

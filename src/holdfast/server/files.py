@@ -13,7 +13,6 @@ from msgspec import UNSET
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem.client_files import ClientFileHandle
 from holdfast.filesystem.handle import check_read_length, check_write_range
-from holdfast.filesystem.walk import Walked
 from holdfast.protocol.base import Empty
 from holdfast.protocol.fs import (
     CanonicalizeParams,
@@ -32,6 +31,7 @@ from holdfast.protocol.fs import (
     RemoveParams,
     RenameParams,
     WalkParams,
+    WalkResponse,
     WatchMissingParams,
     WatchMissingResponse,
     WriteBlockParams,
@@ -279,19 +279,18 @@ async def _read_directory(
     return Encoded(b'{"entries":', *listed, b"}")
 
 
-async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
+async def _walk(client: ServerConnection, params: WalkParams) -> WalkResponse | Encoded:
     async with client.response_slots.slot():
-        return await client.filesystem.walk_into(
-            _encode_walk, params.path, params.options, sandbox=params.sandbox
-        )
+        found = await client.filesystem.walk(params.path, params.options, sandbox=params.sandbox)
+        if len(found.entries) + len(found.errors) <= _BATCH:
+            return found
+        return await client.threads.run(partial(_encode_walk, found))
 
 
-def _encode_walk(found: Walked) -> Encoded:
-    # URIs contain no character that JSON escapes, so they are joined as they are.
-    entries = ",".join([f'{{"path":"{uri}","kind":"{kind}"}}' for uri, kind in found.entries])
-    errors = encode_value([{"path": uri, "message": message} for uri, message in found.errors])
+def _encode_walk(found: WalkResponse) -> Encoded:
+    entries, errors = _encode_list(found.entries), _encode_list(found.errors)
     end = b',"truncated":true}' if found.truncated else b',"truncated":false}'
-    return Encoded(b'{"entries":[', entries.encode(), b'],"errors":', errors, end)
+    return Encoded(b'{"entries":', *entries, b',"errors":', *errors, end)
 
 
 def _encode_list(items: Sequence[object]) -> list[bytes]:

@@ -286,7 +286,7 @@ class FakeFileSystem:
         # The same walk as on a real disk, with its order and its limits.
         check_limits(options)
         with about(native):
-            return walk(native, path, options, tree=self._tree).response()
+            return walk(native, path, options, tree=self._tree)
 
     async def remove(
         self,

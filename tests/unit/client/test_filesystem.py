@@ -19,6 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.filesystem.transfer import BLOCK
 from holdfast.protocol.envelope import Request
+from holdfast.protocol.fs import WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from tests.unit.client.script import meanwhile, param, settled
@@ -94,6 +95,21 @@ class Disk:
     def _close(self, peer: ScriptedPeer, request: Request) -> None:
         self.open.discard(str(param(request, "handleId")))
         peer.reply(request, {})
+
+
+async def test_a_walk_that_lists_what_is_no_path_is_an_error_of_the_server(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    options = WalkOptions(
+        max_depth=1, max_directories=1, max_entries=1, follow_directory_symlinks=False
+    )
+    listed = {"path": "http://x/", "kind": "file"}
+    async with meanwhile(client.files.walk(PATH, options)) as walking:
+        request = await peer.take("fs/walk")
+        peer.reply(request, {"entries": [listed], "errors": [], "truncated": False})
+    (entry,) = walking.result().entries
+    with pytest.raises(RemoteProtocolError, match="unsupported path URI scheme `http`"):
+        _ = entry.path
 
 
 # -- what refusals become

@@ -167,7 +167,7 @@ async def test_a_place_cannot_choose_where_a_download_writes(
 ) -> None:
     (tmp_path / "there").mkdir()
     path = PathUri.parse("file://" + listed.replace("/{root}", f"{tmp_path}/there"))
-    entries = [WalkEntry(path=path, kind="file")]
+    entries = [WalkEntry(uri=str(path), kind="file")]
     walking(env, monkeypatch, WalkResponse(entries=entries, errors=[], truncated=False))
     with pytest.raises(OperationFailed, match="was listed, which is not below"):
         await env.files.download("there", tmp_path / "here")
@@ -182,7 +182,7 @@ async def test_a_folder_with_too_much_in_it_is_not_fetched_at_all(
     with pytest.raises(OperationFailed, match=r"more below .* than can be fetched"):
         await env.files.download("there", tmp_path / "here")
     deep = PathUri.from_path(str(tmp_path / "there" / "/".join("x" * 65)))
-    entries = [WalkEntry(path=deep, kind="directory")]
+    entries = [WalkEntry(uri=str(deep), kind="directory")]
     walking(env, monkeypatch, WalkResponse(entries=entries, errors=[], truncated=False))
     with pytest.raises(OperationFailed, match="too deep"):
         await env.files.download("there", tmp_path / "here")

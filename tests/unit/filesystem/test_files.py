@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
-from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.fs import WalkError, WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.policy.policy import Policy, Rule
 from holdfast.sandbox.profile.globs import compile_glob
@@ -241,9 +241,11 @@ def test_a_walk_lists_what_is_denied_and_does_not_enter_it(
     workspace: SandboxedFiles, ws: Path
 ) -> None:
     found = workspace.walk(str(ws), PathUri.from_path(ws), OPTIONS)
-    names = {os.path.relpath(uri.removeprefix("file://"), ws) for uri, _ in found.entries}
+    names = {os.path.relpath(entry.path.native, ws) for entry in found.entries}
     assert names == {"a", "sub", "sub/b", "sub/deep", ".git", ".git/config", "secret", "x.env"}
-    assert found.errors == [(f"file://{ws}/secret", "Permission denied (os error 13)")]
+    assert found.errors == [
+        WalkError(path=PathUri.from_path(ws / "secret"), message="Permission denied (os error 13)")
+    ]
     denied = workspace.walk(str(ws / "secret"), PathUri.from_path(ws / "secret"), OPTIONS)
     assert denied.errors == found.errors
 
@@ -555,6 +557,6 @@ def test_a_folder_that_somebody_keeps_removing_is_given_up(
 def test_a_walk_reports_names_that_are_no_text(workspace: SandboxedFiles, ws: Path) -> None:
     Path(os.fsdecode(os.fsencode(ws / "sub/deep") + b"/\xff")).touch()
     found = workspace.walk(str(ws / "sub"), PathUri.from_path(ws / "sub"), OPTIONS)
-    assert found.errors == [
-        (f"file://{ws}/sub/deep/%EF%BF%BD", "No such file or directory (os error 2)")
-    ]
+    path = PathUri.parse(f"file://{ws}/sub/deep/%EF%BF%BD")
+    message = "No such file or directory (os error 2)"
+    assert found.errors == [WalkError(path=path, message=message)]

@@ -28,8 +28,7 @@ def names(folder: Path, **given: Any) -> tuple[list[str], bool]:
     uri = PathUri.from_path(folder)
     found = walk(str(folder), uri, options(**given))
     assert found.errors == []
-    assert found.response().truncated == found.truncated
-    return [path.removeprefix(f"{uri}/") for path, _ in found.entries], found.truncated
+    return [entry.uri.removeprefix(f"{uri}/") for entry in found.entries], found.truncated
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_a_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff")).touch()
     found = walk(str(tmp_path), PathUri.from_path(tmp_path), options())
     assert found.entries == []
-    (error,) = found.response().errors
+    (error,) = found.errors
     assert str(error.path).endswith("/bad%EF%BF%BD")
     assert error.message == "No such file or directory (os error 2)"
 

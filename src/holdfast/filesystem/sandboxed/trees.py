@@ -18,8 +18,8 @@ from holdfast.filesystem.errno_mapping import about
 from holdfast.filesystem.sandboxed.files import Confined
 from holdfast.filesystem.sandboxed.resolve import ResolvedPath, failure, reopen
 from holdfast.filesystem.sandboxed.visibility import Sight
-from holdfast.filesystem.walk import Walked, WalkedPath, walk
-from holdfast.protocol.fs import WalkOptions
+from holdfast.filesystem.walk import WalkedPath, walk
+from holdfast.protocol.fs import WalkOptions, WalkResponse
 from holdfast.protocol.paths import PathUri
 
 __all__ = ["SandboxedFiles"]
@@ -32,7 +32,7 @@ _NO_ENTRY = "path must name an entry"
 class SandboxedFiles(Confined):
     """All file operations that a policy allows."""
 
-    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
+    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> WalkResponse:
         """Walk a directory; a denied directory is listed but not entered. See `walk.walk`."""
         return walk(path, uri, options, tree=_SandboxedTree(self))
 
