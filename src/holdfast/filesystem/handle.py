@@ -246,8 +246,7 @@ class LocalFileHandle:
     """
     Open file of this machine.
 
-    Operations may be called before the file is open, and wait for their turn. Methods that are
-    not `async` queue the operation at once, whether or not the caller awaits it.
+    Operations may be called before the file is open, and wait for their turn.
     """
 
     def __init__(self, threads: Threads, opener: Callable[[], OpenFile], path: str) -> None:
@@ -274,12 +273,8 @@ class LocalFileHandle:
             NotFound: It is closed.
             InvalidRequest: `size` is out of range.
         """
-        return await self.start_reading(offset, size)
-
-    def start_reading(self, offset: int, size: int) -> asyncio.Future[tuple[bytes, bool]]:
-        """Queue a `read_block`; return its future."""
         check_read_length(size)
-        return self._queue.run(partial(self._read, offset, size))
+        return await self._queue.run(partial(self._read, offset, size))
 
     async def write_block(self, offset: int, data: bytes) -> None:
         """
@@ -289,12 +284,8 @@ class LocalFileHandle:
             NotFound: The handle is closed.
             InvalidRequest: The range is out of bounds.
         """
-        await self.start_writing(offset, data)
-
-    def start_writing(self, offset: int, data: bytes) -> asyncio.Future[None]:
-        """Queue a `write_block`; return its future."""
         check_write_range(offset, len(data))
-        return self._queue.run(partial(self._write, offset, data))
+        await self._queue.run(partial(self._write, offset, data))
 
     async def aclose(self) -> None:
         """
@@ -306,15 +297,11 @@ class LocalFileHandle:
             OperationFailed: The new content could not replace the file.
         """
         try:
-            await self.start_closing()
+            await self._queue.run(self._close)
         except asyncio.CancelledError:
             # A cancelled call of the queue is not begun any more, and the file would stay open.
             self.discard()
             raise
-
-    def start_closing(self) -> asyncio.Future[None]:
-        """Queue an `aclose`; return its future."""
-        return self._queue.run(self._close)
 
     def discard(self) -> None:
         """Close the file in the background, and drop the written content."""

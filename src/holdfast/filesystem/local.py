@@ -131,24 +131,6 @@ class LocalFileSystem:
         sandbox: SandboxContext | None = None,
     ) -> LocalFileHandle:
         """Open a regular file to read it, or to replace its content."""
-        handle = self.start_opening(path, mode, permissions=permissions, sandbox=sandbox)
-        try:
-            await handle.opened
-        except asyncio.CancelledError:
-            # The open goes on in its thread; the descriptor is closed after it.
-            handle.discard()
-            raise
-        return handle
-
-    def start_opening(
-        self,
-        path: PathUri,
-        mode: OpenMode,
-        *,
-        permissions: int | None = None,
-        sandbox: SandboxContext | None = None,
-    ) -> LocalFileHandle:
-        """Return a handle at once, which opens in a thread; see `LocalFileHandle.opened`."""
         native = native_path(path)
         find = _reading_operations if mode == "read" else _operations
 
@@ -158,7 +140,14 @@ class LocalFileSystem:
                 file = files.open_file(native, mode, permissions)
             return file if sandbox is None else _FileOfSandbox(file, sandbox)
 
-        return LocalFileHandle(self._threads, opener, native)
+        handle = LocalFileHandle(self._threads, opener, native)
+        try:
+            await handle.opened
+        except asyncio.CancelledError:
+            # The open goes on in its thread; the descriptor is closed after it.
+            handle.discard()
+            raise
+        return handle
 
     async def write_file(
         self,

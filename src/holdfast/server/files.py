@@ -10,8 +10,7 @@ from functools import partial
 import msgspec
 from msgspec import UNSET
 
-from holdfast.errors import InvalidRequest, NotFound
-from holdfast.filesystem.client_files import ClientFileHandle
+from holdfast.errors import InvalidRequest
 from holdfast.filesystem.handle import check_read_length, check_write_range
 from holdfast.protocol.base import Empty
 from holdfast.protocol.fs import (
@@ -59,7 +58,7 @@ from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
 from holdfast.server.audited import audited_change, note_opened
 from holdfast.server.connection import ServerConnection
-from holdfast.server.open_files import check_handle_id, unknown_handle
+from holdfast.server.open_files import ServedFile, check_handle_id
 
 __all__ = ["add_file_methods"]
 
@@ -152,18 +151,16 @@ def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenRespons
     # First of all: the real server reports a foreign path before a bad id.
     client.filesystem.check_path(params.path)
     check_handle_id(params.handle_id)
-    return _opened(client, params, client.files.open(params))
+    return _opened(client, params, client.files.add(params.handle_id))
 
 
-async def _opened(
-    client: ServerConnection, params: OpenParams, handle: ClientFileHandle
-) -> OpenResponse:
+async def _opened(client: ServerConnection, params: OpenParams, file: ServedFile) -> OpenResponse:
     try:
-        await handle.opened
-    except Exception as error:
-        # The id was taken when the opening began; nobody could close this handle.
-        client.files.forget(params.handle_id, handle)
-        note_opened(client, params, error)
+        await file.open(client.filesystem, params)
+    except BaseException as error:
+        client.files.forget(params.handle_id, file)
+        if isinstance(error, Exception):
+            note_opened(client, params, error)
         raise
     note_opened(client, params, None)
     return OpenResponse(handle_id=params.handle_id)
@@ -172,24 +169,14 @@ async def _opened(
 def _read_block(client: ServerConnection, params: ReadBlockParams) -> Awaitable[Encoded]:
     check_handle_id(params.handle_id)
     check_read_length(params.len)
-    # Queued on the handle now, and not in the task: later requests must come after it.
-    handle = client.files.get(params.handle_id)
-    return _read(client, params, handle, handle.start_reading(params.offset, params.len))
+    return _read(client, params, client.files.get(params.handle_id))
 
 
-async def _read(
-    client: ServerConnection,
-    params: ReadBlockParams,
-    handle: ClientFileHandle,
-    reading: Awaitable[tuple[bytes, bool]],
-) -> Encoded:
+async def _read(client: ServerConnection, params: ReadBlockParams, file: ServedFile) -> Encoded:
     try:
-        chunk, eof = await reading
-    except NotFound:
-        # Closed by a request before this one, in the queue of the handle.
-        raise unknown_handle(params.handle_id) from None
+        chunk, eof = await file.read(params.offset, params.len)
     except Exception:
-        client.files.forget(params.handle_id, handle)
+        client.files.forget(params.handle_id, file)
         raise
     end = b'","eof":true}' if eof else b'","eof":false}'
     return Encoded(b'{"chunk":"', encode_base64(chunk), end)
@@ -199,26 +186,22 @@ def _write_block(client: ServerConnection, params: WriteBlockParams) -> Awaitabl
     check_handle_id(params.handle_id)
     data = params.chunk.data
     check_write_range(params.offset, len(data))
-    writing = client.files.get(params.handle_id).start_writing(params.offset, data)
-    return _write(params, writing)
+    return _write(client.files.get(params.handle_id), params.offset, data)
 
 
-async def _write(params: WriteBlockParams, writing: Awaitable[None]) -> Empty:
-    try:
-        await writing
-    except NotFound:
-        raise unknown_handle(params.handle_id) from None
+async def _write(file: ServedFile, offset: int, data: bytes) -> Empty:
+    await file.write(offset, data)
     return _EMPTY
 
 
 def _close(client: ServerConnection, params: CloseParams) -> Empty | Awaitable[Empty]:
     check_handle_id(params.handle_id)
-    handle = client.files.take(params.handle_id)
-    return _EMPTY if handle is None else _empty_after(handle.start_closing())
+    file = client.files.take(params.handle_id)
+    return _EMPTY if file is None else _closed(client, file)
 
 
-async def _empty_after(work: Awaitable[object]) -> Empty:
-    await work
+async def _closed(client: ServerConnection, file: ServedFile) -> Empty:
+    await client.files.close(file)
     return _EMPTY
 
 

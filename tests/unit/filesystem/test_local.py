@@ -182,25 +182,6 @@ async def test_a_block_that_is_written_again_is_not_missing(
     assert (tmp_path / "file").read_bytes() == b"all"
 
 
-async def test_a_handle_can_be_used_before_it_is_open(
-    files: LocalFileSystem, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_bytes(b"content")
-    handle = files.start_opening(uri(tmp_path / "file"), "read")
-    assert await handle.read_block(0, 3) == (b"con", False)
-    await handle.aclose()
-
-
-async def test_a_file_that_did_not_open_cannot_be_used(
-    files: LocalFileSystem, tmp_path: Path
-) -> None:
-    handle = files.start_opening(uri(tmp_path / "missing"), "read")
-    with pytest.raises(NotFound, match="closed"):
-        await handle.read_block(0, 3)
-    with pytest.raises(NotFound, match="os error 2"):
-        await handle.opened
-
-
 @pytest.mark.requirement("fs.read.regular-only")
 @pytest.mark.parametrize("path", ["/", "/dev/null"])
 async def test_only_regular_files_are_opened(files: LocalFileSystem, path: str) -> None:
