@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
 from holdfast.filesystem.atomic_write import Writer, WriteTarget, find_target, start_writing
@@ -20,7 +22,7 @@ from holdfast.filesystem.directories import lossy
 from holdfast.filesystem.errno_mapping import about
 from holdfast.filesystem.threads import SerialQueue, Threads
 from holdfast.protocol.base import I64_MAX
-from holdfast.protocol.fs import OpenMode
+from holdfast.protocol.fs import OpenParams
 
 __all__ = [
     "MAX_BLOCK",
@@ -87,26 +89,22 @@ class OpenFile(Protocol):
         """Close the file, and drop the written content unless it was written in place."""
 
 
-def open_file(path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
+def open_file(params: OpenParams) -> OpenFile:
     """
     Open a regular file; links are followed.
-
-    Args:
-        path: Absolute path.
-        mode: `read`, or `replace` for new content.
-        permissions: Permission bits of a replaced file; unchanged if None.
 
     Raises:
         InvalidRequest: The path is not a regular file.
         OSError: The error of the system call.
     """
-    if mode == "read":
+    path = params.path.native
+    if params.mode == "read":
         return reading(_open_to_read(path))
     target = find_target(path)
     if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
         target.close()
         raise not_a_file(path)
-    return replacing(target, permissions)
+    return replacing(target, params.permissions)
 
 
 def reading(descriptor: int) -> OpenFile:
@@ -114,18 +112,18 @@ def reading(descriptor: int) -> OpenFile:
     return _ReadFile(descriptor)
 
 
-def replacing(target: WriteTarget, permissions: int | None = None) -> OpenFile:
+def replacing(target: WriteTarget, permissions: int | UnsetType) -> OpenFile:
     """
     Return an open file for new content; it takes over the descriptors of the target.
 
     Args:
         target: File to replace.
-        permissions: Permission bits in the end; unchanged if None.
+        permissions: Permission bits in the end; unchanged if unset.
 
     Raises:
         OSError: The error of `start_writing`.
     """
-    return _ReplacedFile(start_writing(target), permissions)
+    return _ReplacedFile(start_writing(target), None if permissions is UNSET else permissions)
 
 
 def read_file(path: str, *, follow_symlinks: bool) -> bytes:

@@ -104,22 +104,19 @@ class WalkTree(Protocol):
         """Raise `FileNotFoundError` unless the path exists; a dangling link exists."""
 
 
-def walk(
-    path: str, uri: PathUri, options: WalkOptions, *, tree: WalkTree | None = None
-) -> WalkResponse:
+def walk(root: PathUri, options: WalkOptions, *, tree: WalkTree | None = None) -> WalkResponse:
     """
     Return the files and directories below a directory.
 
     Args:
-        path: Path of the directory.
-        uri: URI of the directory, the prefix of all paths in the result.
+        root: The directory; its URI is the prefix of all paths in the result.
         options: Limits, already checked by `check_limits`.
         tree: Tree to read; the host's files unless given.
 
     Raises:
         OSError: The directory is missing or cannot be read.
     """
-    return _TreeWalk(tree or _HostTree(), uri, options).run(path)
+    return _TreeWalk(tree or _HostTree(), root, options).run()
 
 
 class _HostTree:
@@ -157,7 +154,8 @@ class _TreeWalk:
         # Directories that were entered, by device and inode: links may form loops.
         self._entered: set[tuple[int, int]] = set()
 
-    def run(self, path: str) -> WalkResponse:
+    def run(self) -> WalkResponse:
+        path = self._root.native
         facts = self._tree.facts(path)
         if facts.is_folder and (self._options.follow_directory_symlinks or not facts.is_link):
             self._enter_later(_Folder(path, str(self._root), 0))

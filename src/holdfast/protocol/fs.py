@@ -16,12 +16,14 @@ __all__ = [
     "CopyParams",
     "CreateDirectoryParams",
     "DirectoryEntry",
+    "FileContent",
     "FileMetadata",
     "GetMetadataParams",
     "MissingChangedEvent",
     "OpenMode",
     "OpenParams",
     "OpenResponse",
+    "PathParams",
     "ReadBlockParams",
     "ReadBlockResponse",
     "ReadDirectoryParams",
@@ -48,8 +50,32 @@ OpenMode = Literal["read", "replace"]
 _ALL_PERMISSIONS = 0o777
 
 
-class ReadFileParams(Wire, frozen=True, kw_only=True):
+class FileContent:
+    """
+    The content of a file in the params of a request, base64 on the wire.
+
+    It holds what it was made of: bytes, or the text of a request. So the thread that writes the
+    file decodes a large text, and one that is only passed on is not decoded.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes | str) -> None:
+        self.data = data
+
+    @property
+    def size(self) -> int:
+        """Bytes of the content; of a text, whose padding is not looked at, up to two more."""
+        return len(self.data) if isinstance(self.data, bytes) else len(self.data) * 3 // 4
+
+
+class PathParams(Wire, frozen=True):
+    """The params of an operation on one path, the first of them."""
+
     path: PathUri
+
+
+class ReadFileParams(PathParams, frozen=True, kw_only=True):
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
 
@@ -61,6 +87,7 @@ class ReadFileResponse(Wire, frozen=True, kw_only=True):
 
 class OpenParams(Wire, frozen=True, kw_only=True):
     handle_id: str
+    """The name of the file on one connection; `FileSystem.open` makes its own, or needs none."""
     path: PathUri
     mode: OpenMode = "read"
     sandbox: SandboxContext | None = None
@@ -111,25 +138,20 @@ class CloseParams(Wire, frozen=True, kw_only=True):
     handle_id: str
 
 
-class WriteFileParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
-    # Text, so that a large file is decoded piece by piece.
-    data_base64: str
-    """Base64, kept as text."""
+class WriteFileParams(PathParams, frozen=True, kw_only=True):
+    data_base64: FileContent
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
 
 
-class CreateDirectoryParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class CreateDirectoryParams(PathParams, frozen=True, kw_only=True):
     recursive: bool | None = None
     """True unless given."""
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
 
 
-class GetMetadataParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class GetMetadataParams(PathParams, frozen=True, kw_only=True):
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
 
@@ -148,8 +170,7 @@ class FileMetadata(Wire, frozen=True, kw_only=True):
     """The permission bits, such as 0o755. An extension of Holdfast, for its own clients."""
 
 
-class CanonicalizeParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class CanonicalizeParams(PathParams, frozen=True, kw_only=True):
     sandbox: SandboxContext | None = None
 
 
@@ -157,8 +178,7 @@ class CanonicalizeResponse(Wire, frozen=True, kw_only=True):
     path: PathUri
 
 
-class ReadDirectoryParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class ReadDirectoryParams(PathParams, frozen=True, kw_only=True):
     sandbox: SandboxContext | None = None
 
 
@@ -180,8 +200,7 @@ class WalkOptions(Wire, frozen=True, kw_only=True):
     prune_hidden_directories: bool = False
 
 
-class WalkParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class WalkParams(PathParams, frozen=True, kw_only=True):
     options: WalkOptions
     sandbox: SandboxContext | None = None
 
@@ -217,8 +236,7 @@ class WalkResponse(Wire, frozen=True, kw_only=True):
     truncated: bool
 
 
-class RemoveParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class RemoveParams(PathParams, frozen=True, kw_only=True):
     recursive: bool | None = None
     """True unless given."""
     force: bool | None = None
@@ -243,6 +261,7 @@ class RenameParams(Wire, frozen=True, kw_only=True):
 
 class WatchMissingParams(Wire, frozen=True, kw_only=True):
     watch_id: U64
+    """The name of the watch on one connection; see `OpenParams.handle_id`."""
     missing: list[PathUri]
     present: PathUri | None = None
 

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 
-from msgspec import UNSET
-
 from holdfast.backends import FileHandle, FileSystem, MissingWatch
 from holdfast.connection import Connection
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound
@@ -56,12 +54,7 @@ class ServedFile:
     async def open(self, files: FileSystem, params: OpenParams) -> None:
         """Open the file; the first operation."""
         async with self._turn:
-            handle = await files.open(
-                params.path,
-                params.mode,
-                permissions=None if params.permissions is UNSET else params.permissions,
-                sandbox=params.sandbox,
-            )
+            handle = await files.open(params)
             if self._is_discarded:
                 handle.discard()
             else:
@@ -182,7 +175,7 @@ class ConnectionFiles:
             return False
         self._end_watch()
         self._last_watch_id = params.watch_id
-        watch = await self._filesystem.watch_missing(params.missing, params.present)
+        watch = await self._filesystem.watch_missing(params)
         if watch is None:
             return False
         if self._ended or params.watch_id != self._last_watch_id:

@@ -20,7 +20,7 @@ from holdfast.environments.tree_transfer import open_regular
 from holdfast.errors import ConnectionLost, InvalidParams, NotFound, OperationFailed
 from holdfast.filesystem.handle import LocalFileHandle
 from holdfast.protocol.envelope import Request
-from holdfast.protocol.fs import WalkEntry, WalkError, WalkResponse
+from holdfast.protocol.fs import WalkEntry, WalkError, WalkParams, WalkResponse
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
@@ -155,7 +155,7 @@ async def test_files_of_a_sandbox_go_whole_where_they_cannot_go_in_blocks(
 def walking(env: Environment, monkeypatch: pytest.MonkeyPatch, answer: WalkResponse) -> None:
     """Let the environment list something else than it has."""
 
-    async def walk(path: PathUri, options: object, *, sandbox: object = None) -> WalkResponse:
+    async def walk(params: WalkParams) -> WalkResponse:
         return answer
 
     monkeypatch.setattr(env.filesystem, "walk", walk)
