@@ -352,7 +352,7 @@ class FileSystem(Protocol):
     """
 
     async def read_file(self, params: ReadFileParams) -> bytes:
-        """Return the content of a regular file, up to 512 MiB."""
+        """Return the content of a regular file, up to 512 MiB or `max_bytes`."""
 
     async def open(self, params: OpenParams) -> FileHandle:
         """

@@ -6,6 +6,7 @@ real Codex server behind our client, or in memory.
 """
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -231,6 +232,22 @@ async def test_links_are_not_followed_where_they_must_not_be(
     with pytest.raises(InvalidRequest, match=r"^path contains a symbolic link$"):
         await files.remove(RemoveParams(link, recursive=False, follow_symlinks=False))
     assert (tmp_path / "f").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("size", [5, 70_000, BIG])
+async def test_a_file_over_the_limit_of_its_reader_is_refused(
+    files: FileSystem, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "f").write_bytes(bytes(size))
+    path = uri(tmp_path, "f")
+    assert await files.read_file(ReadFileParams(path, max_bytes=size)) == bytes(size)
+    for follow in (True, False):
+        params = ReadFileParams(path, max_bytes=size - 1, follow_symlinks=follow)
+        with pytest.raises(
+            InvalidRequest, match=f"too large to read: limit is {size - 1} "
+        ) as over:
+            await files.read_file(params)
+        assert over.value.errno == errno.EFBIG
 
 
 @pytest.mark.requirement("path.foreign")

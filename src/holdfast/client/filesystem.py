@@ -7,6 +7,7 @@ whether the server has made them.
 """
 
 import asyncio
+import errno
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from holdfast.client.client_connection import Link
 from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, Unsupported
+from holdfast.filesystem.errno_mapping import too_large
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
 from holdfast.protocol import codes
 from holdfast.protocol.base import Base64, Method, Wire
@@ -218,14 +220,19 @@ class RemoteFileSystem:
         sandbox to a handle. Then it has to fit into one message.
         """
         # Handles follow links, and not every server applies a sandbox to them.
-        if params.follow_symlinks is not False and self._streams(params.sandbox):
-            # One more round trip: only the size tells whether one message can hold the file.
-            metadata = await self.get_metadata(
-                GetMetadataParams(params.path, sandbox=params.sandbox)
-            )
-            if metadata.is_file and metadata.size > _AT_ONCE:
-                return await self._again(lambda: self._read_in_blocks(params))
-        return decoded((await self._look(_READ_FILE, params)).data_base64)
+        has_blocks = params.follow_symlinks is not False and self._streams(params.sandbox)
+        if not self._session.capabilities.file_read_limit:
+            return await self._read_by_size(params, has_blocks)
+        # A caller with a limit reads a larger file by itself: the client of a server that stands
+        # on this one.
+        if params.max_bytes is not UNSET or not has_blocks:
+            return await self._read_whole(params)
+        try:
+            return await self._read_whole(msgspec.structs.replace(params, max_bytes=_AT_ONCE))
+        except InvalidRequest as error:
+            if error.errno != errno.EFBIG:
+                raise
+        return await self._again(lambda: self._read_in_blocks(params))
 
     async def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
         return await self._look(FS_GET_METADATA, params)
@@ -347,6 +354,25 @@ class RemoteFileSystem:
         if writing and not has.file_write_streaming:
             return False
         return sandbox is None or has.sandboxed_file_streaming
+
+    async def _read_by_size(self, params: ReadFileParams, has_blocks: bool) -> bytes:
+        """Read a file of a server that reads any file at once; see `read_file`."""
+        most = params.max_bytes
+        if has_blocks or most is not UNSET:
+            # One more round trip: only the size tells whether one message can hold the file.
+            metadata = await self.get_metadata(
+                GetMetadataParams(
+                    params.path, follow_symlinks=params.follow_symlinks, sandbox=params.sandbox
+                )
+            )
+            if metadata.is_file and most is not UNSET and metadata.size > most:
+                raise too_large(most)
+            if has_blocks and metadata.is_file and metadata.size > _AT_ONCE:
+                return await self._again(lambda: self._read_in_blocks(params))
+        return await self._read_whole(msgspec.structs.replace(params, max_bytes=UNSET))
+
+    async def _read_whole(self, params: ReadFileParams) -> bytes:
+        return decoded((await self._look(_READ_FILE, params)).data_base64)
 
     async def _read_in_blocks(self, params: ReadFileParams) -> bytes:
         chunks: list[bytes] = []

@@ -19,10 +19,10 @@ from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
 from holdfast.filesystem.atomic_write import Writer, WriteTarget, find_target, start_writing
 from holdfast.filesystem.directories import lossy
-from holdfast.filesystem.errno_mapping import about
+from holdfast.filesystem.errno_mapping import about, too_large
 from holdfast.filesystem.threads import SerialQueue, Threads
 from holdfast.protocol.base import I64_MAX
-from holdfast.protocol.fs import OpenParams
+from holdfast.protocol.fs import OpenParams, ReadFileParams
 
 __all__ = [
     "MAX_BLOCK",
@@ -126,17 +126,18 @@ def replacing(target: WriteTarget, permissions: int | UnsetType) -> OpenFile:
     return _ReplacedFile(start_writing(target), None if permissions is UNSET else permissions)
 
 
-def read_file(path: str, *, follow_symlinks: bool) -> bytes:
+def read_file(params: ReadFileParams) -> bytes:
     """
     Return the content of a regular file.
 
     Raises:
-        InvalidRequest: The path is not a regular file, or it is larger than `MAX_FILE`.
+        InvalidRequest: The path is not a regular file, or it is too large.
         OSError: The error of the system call.
     """
-    descriptor = _open_to_read(path) if follow_symlinks else nofollow.open_to_read(path)
+    open_to_read = nofollow.open_to_read if params.follow_symlinks is False else _open_to_read
+    descriptor = open_to_read(params.path.native)
     try:
-        return read_all(descriptor)
+        return read_all(descriptor, params)
     finally:
         os.close(descriptor)
 
@@ -156,25 +157,26 @@ def not_a_file(path: str) -> InvalidRequest:
     return InvalidRequest(f"path `{lossy(path)}` is not a file")
 
 
-def read_all(descriptor: int) -> bytes:
+def read_all(descriptor: int, params: ReadFileParams) -> bytes:
     """
     Return the rest of an open file.
 
     Raises:
-        InvalidRequest: The file is larger than `MAX_FILE`.
+        InvalidRequest: The file is larger than `max_bytes` or `MAX_FILE`.
         OSError: The error of the system call.
     """
+    most = MAX_FILE if params.max_bytes is UNSET else min(params.max_bytes, MAX_FILE)
     size = os.fstat(descriptor).st_size
     pieces: list[bytes] = []
     total = 0
-    while total <= MAX_FILE and size <= MAX_FILE:
+    while total <= most and size <= most:
         # At least one byte: only an empty read tells the end, whatever `fstat` reported.
         piece = os.read(descriptor, max(size - total, 0) + 1 if size else _UNKNOWN_SIZE)
         if not piece:
             return b"".join(pieces)
         pieces.append(piece)
         total += len(piece)
-    raise InvalidRequest(f"file is too large to read: limit is {MAX_FILE} bytes")
+    raise too_large(most)
 
 
 class _ReadFile:

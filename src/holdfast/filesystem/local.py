@@ -15,11 +15,14 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
+from msgspec import UNSET
+
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.errno_mapping import about, native_path
 from holdfast.filesystem.handle import LocalFileHandle, OpenFile
 from holdfast.filesystem.inotify import Inotify
 from holdfast.filesystem.nowait import (
+    LARGEST_CACHED,
     cached_content,
     cached_content_of_command,
     cached_metadata,
@@ -101,8 +104,10 @@ class LocalFileSystem:
         """Return the content of a small file if the kernel has it in memory, or None."""
         native = native_path(params.path)
         # Without following links, the error for a link depends on its position in the path, which
-        # only the slow way knows.
-        if params.follow_symlinks is False:
+        # only the slow way knows. So is the error for a file that is larger than the limit.
+        if params.follow_symlinks is False or (
+            params.max_bytes is not UNSET and params.max_bytes < LARGEST_CACHED
+        ):
             return None
         sandbox = params.sandbox
         if sandbox is None:
@@ -128,7 +133,7 @@ class LocalFileSystem:
             return cached_metadata(native, links=False)
 
     async def read_file(self, params: ReadFileParams) -> bytes:
-        """Return the content of a regular file, up to 512 MiB."""
+        """Return the content of a regular file, up to 512 MiB or `max_bytes`."""
         found = self.cached_content(params)
         if found is not None:
             return found

@@ -68,7 +68,7 @@ class _Direct:
     """File operations with the permissions of the server process."""
 
     def read_file(self, params: ReadFileParams) -> bytes:
-        return read_file(params.path.native, follow_symlinks=params.follow_symlinks is not False)
+        return read_file(params)
 
     def open(self, params: OpenParams) -> OpenFile:
         return open_file(params)

@@ -78,6 +78,17 @@ class PathParams(Wire, frozen=True):
 class ReadFileParams(PathParams, frozen=True, kw_only=True):
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
+    max_bytes: U64 | UnsetType = UNSET
+    """
+    Refuse a larger file, with `EFBIG` as the `errno`. An extension of Holdfast.
+
+    So a client need not ask for the size first.
+    """
+
+    def __post_init__(self) -> None:
+        # msgspec takes bounds of 63 bits at most.
+        if self.max_bytes is not UNSET and self.max_bytes > U64_MAX:
+            raise ValueError("invalid number")
 
 
 class ReadFileResponse(Wire, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed
 from holdfast.filesystem.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND
 from holdfast.filesystem.directories import listed
-from holdfast.filesystem.errno_mapping import about, native_path
+from holdfast.filesystem.errno_mapping import about, native_path, too_large
 from holdfast.filesystem.handle import (
     MAX_FILE,
     check_read_length,
@@ -157,7 +157,10 @@ class FakeFileSystem:
     async def read_file(self, params: ReadFileParams) -> bytes:
         native = await self.begin("read_file", params.path, sandbox=params.sandbox)
         with about(native):
-            return self._to_read(native, params.follow_symlinks is not False).content
+            content = self._to_read(native, params.follow_symlinks is not False).content
+            if params.max_bytes is not UNSET and len(content) > params.max_bytes:
+                raise too_large(params.max_bytes)
+            return content
 
     async def open(self, params: OpenParams) -> "FakeFileHandle":
         native = await self.begin("open", params.path, sandbox=params.sandbox)

@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import errno
 import os
 
+import msgspec
 import pytest
 
 from holdfast.client.client import ExecServerClient
@@ -18,7 +20,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.filesystem.transfer import BLOCK
-from holdfast.protocol.envelope import Request
+from holdfast.protocol.envelope import ErrorData, Request
 from holdfast.protocol.fs import (
     CanonicalizeParams,
     CopyParams,
@@ -62,6 +64,16 @@ def server() -> ScriptedServer:
 
     server.answers["initialize"] = initialize
     return server
+
+
+@pytest.fixture
+def limiting(client: ExecServerClient) -> ExecServerClient:
+    """A client whose server has `maxBytes`."""
+    environment = client._session.environment
+    assert environment is not None
+    can = msgspec.structs.replace(environment.capabilities, file_read_limit=True)
+    client._session.environment = msgspec.structs.replace(environment, capabilities=can)
+    return client
 
 
 class Disk:
@@ -193,12 +205,44 @@ async def test_links_that_must_not_be_followed_are_named(
 # -- large files
 
 
-async def test_a_small_file_is_one_request(
+async def test_a_small_file_is_not_opened(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     Disk(server, b"small")
     assert await client.files.read_file(ReadFileParams(PATH)) == b"small"
     assert not peer.requests("fs/open")
+    with pytest.raises(InvalidRequest, match="file is too large to read: limit is 4 bytes"):
+        await client.files.read_file(ReadFileParams(PATH, max_bytes=4))
+    (request,) = peer.requests("fs/readFile")
+    assert isinstance(request.params, dict)
+    assert "maxBytes" not in request.params
+
+
+async def test_a_server_that_limits_a_read_is_not_asked_for_the_size(
+    limiting: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    Disk(server, b"small")
+    assert await limiting.files.read_file(ReadFileParams(PATH)) == b"small"
+    assert param(peer.requests("fs/readFile")[0], "maxBytes") == 4 * BLOCK
+    assert not peer.requests("fs/getMetadata")
+
+
+async def test_a_file_that_such_a_server_finds_too_large_is_read_in_blocks(
+    limiting: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    data = os.urandom(BIG)
+    Disk(server, data)
+    told: ErrorData = {"kind": "invalidRequest", "errno": errno.EFBIG}
+    server.answers["fs/readFile"] = lambda peer, r: peer.fail(r, -32600, "too large", told)
+    assert await limiting.files.read_file(ReadFileParams(PATH)) == data
+    # A caller that has a limit is refused, and so is one whose links must not be followed.
+    for params in (
+        ReadFileParams(PATH, max_bytes=1),
+        ReadFileParams(PATH, follow_symlinks=False),
+    ):
+        with pytest.raises(InvalidRequest, match=r"^too large$"):
+            await limiting.files.read_file(params)
+    assert len(peer.requests("fs/open")) == 1
 
 
 async def test_a_large_file_is_read_in_blocks_and_the_handle_closed(

@@ -71,7 +71,7 @@ class Confined:
         """Return the content of a regular file; see `handle.read_file`."""
         descriptor = self._open_to_read(params.path.native, params.follow_symlinks is not False)
         try:
-            return read_all(descriptor)
+            return read_all(descriptor, params)
         finally:
             os.close(descriptor)
 
