@@ -23,7 +23,7 @@ from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, Unsup
 from holdfast.filesystem.errno_mapping import too_large
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
 from holdfast.protocol import codes
-from holdfast.protocol.base import Base64, Method, Wire
+from holdfast.protocol.base import Base64, Method
 from holdfast.protocol.fs import (
     CanonicalizeParams,
     CloseParams,
@@ -85,24 +85,6 @@ _AT_ONCE = 4 << 20
 _ONE_MESSAGE = 11 << 20
 
 
-class _FileText(Wire, frozen=True, kw_only=True):
-    """Result of `fs/readFile` with the base64 undecoded: `pybase64` is faster than msgspec."""
-
-    data_base64: str
-
-
-class _BlockText(Wire, frozen=True, kw_only=True):
-    """Result of `fs/readBlock`, undecoded for the same reason."""
-
-    chunk: str
-    eof: bool
-
-
-# The same methods as in the table, with results whose base64 stays text.
-_READ_FILE = Method(FS_READ_FILE.name, ReadFileParams, _FileText)
-_READ_BLOCK = Method(FS_READ_BLOCK.name, ReadBlockParams, _BlockText)
-
-
 class RemoteFileHandle:
     """
     A file that a server holds open for one connection.
@@ -127,7 +109,7 @@ class RemoteFileHandle:
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
         params = ReadBlockParams(handle_id=self._handle_id, offset=offset, len=size)
         with refusals(path=self._params.path):
-            answer = await self._link.call(_READ_BLOCK, params)
+            answer = await self._link.call(FS_READ_BLOCK, params)
         return decoded(answer.chunk), answer.eof
 
     async def write_block(self, offset: int, data: bytes) -> None:
@@ -172,7 +154,7 @@ class RemoteFileHandle:
         # handle cannot be read, and a server closes a handle whose read fails.
         params = ReadBlockParams(handle_id=self._handle_id, offset=0, len=1)
         with suppress(HoldfastError):
-            await self._link.call(_READ_BLOCK, params)
+            await self._link.call(FS_READ_BLOCK, params)
 
     async def _close_quietly(self) -> None:
         with suppress(HoldfastError):
@@ -372,7 +354,7 @@ class RemoteFileSystem:
         return await self._read_whole(msgspec.structs.replace(params, max_bytes=UNSET))
 
     async def _read_whole(self, params: ReadFileParams) -> bytes:
-        return decoded((await self._look(_READ_FILE, params)).data_base64)
+        return decoded((await self._look(FS_READ_FILE, params)).data_base64)
 
     async def _read_in_blocks(self, params: ReadFileParams) -> bytes:
         chunks: list[bytes] = []
