@@ -65,7 +65,7 @@ class ServedFile:
         async with self._turn:
             try:
                 return await self._opened().read_block(offset, size)
-            except HoldfastError:
+            except Exception:
                 # As in the real server, a handle is closed after a failed read.
                 self.discard()
                 raise
