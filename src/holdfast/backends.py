@@ -5,16 +5,26 @@ Local and remote implementations pass the same contract tests, so a caller need 
 one it has. Times are in seconds and types are native; units of the wire stay below.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from holdfast.events import ProcessEvent, Verdict, WaitingFor
 from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
     DirectoryEntry,
     FileMetadata,
-    OpenMode,
-    WalkOptions,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    RenameParams,
+    WalkParams,
     WalkResponse,
+    WatchMissingParams,
+    WriteFileParams,
 )
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
@@ -27,7 +37,6 @@ from holdfast.protocol.process import (
     StreamsAtEnd,
     WriteStatus,
 )
-from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
     "EventStream",
@@ -333,8 +342,8 @@ class FileSystem(Protocol):
     """
     Files, wherever they are. Every path is a URI, and may be foreign to this machine.
 
-    `sandbox` limits what an operation may touch. An implementation that cannot
-    enforce it refuses the operation.
+    Operations take the params of the wire (docs/protocol.md#fs). `sandbox` limits what an
+    operation may touch. An implementation that cannot enforce it refuses the operation.
 
     Raises (all methods):
         NotFound: There is no such file.
@@ -342,19 +351,10 @@ class FileSystem(Protocol):
         OperationFailed: Any other error of the system.
     """
 
-    async def read_file(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> bytes:
-        """Return the content of a regular file, up to 512 MiB."""
+    async def read_file(self, params: ReadFileParams) -> bytes:
+        """Return the content of a regular file, up to 512 MiB or `max_bytes`."""
 
-    async def open(
-        self,
-        path: PathUri,
-        mode: OpenMode = "read",
-        *,
-        permissions: int | None = None,
-        sandbox: SandboxContext | None = None,
-    ) -> FileHandle:
+    async def open(self, params: OpenParams) -> FileHandle:
         """
         Open a regular file to read it, or to replace its content.
 
@@ -362,68 +362,31 @@ class FileSystem(Protocol):
         cannot set them, and leaves them as they are.
         """
 
-    async def write_file(
-        self,
-        path: PathUri,
-        data: bytes,
-        *,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def write_file(self, params: WriteFileParams) -> None:
         """Create a file or replace its content; its directory must exist."""
 
-    async def create_directory(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def create_directory(self, params: CreateDirectoryParams) -> None:
         """Create a directory, with `recursive` also its parents."""
 
-    async def get_metadata(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> FileMetadata:
+    async def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
         """Return the kind of a file, its size and its times."""
 
-    async def canonicalize(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> PathUri:
+    async def canonicalize(self, params: CanonicalizeParams) -> PathUri:
         """Return the path with all links resolved; it must exist."""
 
-    async def read_directory(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> list[DirectoryEntry]:
+    async def read_directory(self, params: ReadDirectoryParams) -> list[DirectoryEntry]:
         """Return the entries of a directory, unordered."""
 
-    async def walk(
-        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
-    ) -> WalkResponse:
+    async def walk(self, params: WalkParams) -> WalkResponse:
         """Return the entries below a directory, breadth first, within the limits of `options`."""
 
-    async def remove(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        force: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def remove(self, params: RemoveParams) -> None:
         """Remove a file or a directory; with `force` a missing one is no error."""
 
-    async def copy(
-        self,
-        source: PathUri,
-        destination: PathUri,
-        *,
-        recursive: bool,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def copy(self, params: CopyParams) -> None:
         """Copy a file, a link or, with `recursive`, a directory."""
 
-    async def rename(self, source: PathUri, destination: PathUri) -> None:
+    async def rename(self, params: RenameParams) -> None:
         """
         Rename a file, a link or a directory atomically; an existing file is replaced.
 
@@ -433,9 +396,7 @@ class FileSystem(Protocol):
                 (`EXDEV`).
         """
 
-    async def watch_missing(
-        self, missing: Sequence[PathUri], present: PathUri | None = None
-    ) -> "MissingWatch | None":
+    async def watch_missing(self, params: WatchMissingParams) -> "MissingWatch | None":
         """Watch for files to appear; None if that cannot be done."""
 
 

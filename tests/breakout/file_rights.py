@@ -18,6 +18,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.environments.environment import Environment
+from holdfast.protocol.fs import OpenParams
 from holdfast.protocol.sandbox import ManagedProfile, SandboxContext, UnrestrictedFiles
 from holdfast.sandbox.bubblewrap import enforcer
 from holdfast.sandbox.factory import shared_sandboxes
@@ -122,7 +123,9 @@ async def operate(env: Environment, verb: str, at: str, to: str) -> None:
             await files.read_bytes(at)
         case "open":
             sandbox = await files._sandbox()
-            handle = await env.filesystem.open(await env.uri(at), sandbox=sandbox)
+            handle = await env.filesystem.open(
+                OpenParams(handle_id="", path=await env.uri(at), sandbox=sandbox)
+            )
             await handle.read_block(0, 10)
             await handle.aclose()
         case "copy":

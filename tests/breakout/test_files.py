@@ -8,7 +8,18 @@ import pytest
 
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.fs import (
+    CopyParams,
+    CreateDirectoryParams,
+    FileContent,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    WalkOptions,
+    WalkParams,
+    WriteFileParams,
+)
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from tests.breakout.ground import PROFILES, Prepared
@@ -23,7 +34,9 @@ def at(path: Path) -> PathUri:
 async def write_outside(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.write_file(at(ground.path("file")), b"x", sandbox=box)
+    await files.write_file(
+        WriteFileParams(at(ground.path("file")), data_base64=FileContent(b"x"), sandbox=box)
+    )
 
 
 async def write_outside_through_a_link(
@@ -31,13 +44,15 @@ async def write_outside_through_a_link(
 ) -> None:
     link = ground.path("work") / "link"
     link.symlink_to(ground.path("file"))
-    await files.write_file(at(link), b"x", sandbox=box)
+    await files.write_file(WriteFileParams(at(link), data_base64=FileContent(b"x"), sandbox=box))
 
 
 async def write_outside_in_blocks(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    handle = await files.open(at(ground.path("file")), "replace", sandbox=box)
+    handle = await files.open(
+        OpenParams(handle_id="", path=at(ground.path("file")), mode="replace", sandbox=box)
+    )
     await handle.write_block(0, b"x")
     await handle.aclose()
 
@@ -45,44 +60,59 @@ async def write_outside_in_blocks(
 async def remove_outside(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.remove(at(ground.path("outside") / "locked"), sandbox=box)
+    await files.remove(RemoveParams(at(ground.path("outside") / "locked"), sandbox=box))
 
 
 async def make_a_directory_outside(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.create_directory(at(ground.path("outside") / "new/newer"), sandbox=box)
+    await files.create_directory(
+        CreateDirectoryParams(at(ground.path("outside") / "new/newer"), sandbox=box)
+    )
 
 
 async def copy_to_the_outside(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
     there = at(ground.path("outside") / "copy")
-    await files.copy(at(ground.path("work") / "sub"), there, recursive=True, sandbox=box)
+    await files.copy(
+        CopyParams(
+            source_path=at(ground.path("work") / "sub"),
+            destination_path=there,
+            recursive=True,
+            sandbox=box,
+        )
+    )
 
 
 async def write_to_git(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.write_file(at(ground.path("work") / ".git/config"), b"x", sandbox=box)
+    await files.write_file(
+        WriteFileParams(
+            at(ground.path("work") / ".git/config"), data_base64=FileContent(b"x"), sandbox=box
+        )
+    )
 
 
 async def make_a_protected_directory(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.create_directory(at(ground.path("work") / ".codex/skills"), sandbox=box)
+    await files.create_directory(
+        CreateDirectoryParams(at(ground.path("work") / ".codex/skills"), sandbox=box)
+    )
 
 
 async def remove_the_parent_of_what_is_denied(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.remove(at(ground.path("work") / "deep"), sandbox=box)
+    await files.remove(RemoveParams(at(ground.path("work") / "deep"), sandbox=box))
 
 
 async def read_what_is_denied(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.read_file(at(ground.path("secret")), sandbox=box)
+    await files.read_file(ReadFileParams(at(ground.path("secret")), sandbox=box))
 
 
 async def read_what_is_denied_through_a_link(
@@ -90,7 +120,7 @@ async def read_what_is_denied_through_a_link(
 ) -> None:
     link = ground.path("work") / "link"
     link.symlink_to(ground.path("secret").parent)
-    await files.read_file(at(link / "key"), sandbox=box)
+    await files.read_file(ReadFileParams(at(link / "key"), sandbox=box))
 
 
 async def read_what_a_pattern_denies(
@@ -99,20 +129,27 @@ async def read_what_a_pattern_denies(
     """A file that came after the start of every sandbox."""
     late = ground.path("work") / "late.env"
     late.write_text("TOKEN=late")
-    await files.read_file(at(late), sandbox=box)
+    await files.read_file(ReadFileParams(at(late), sandbox=box))
 
 
 async def copy_what_is_denied(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
     there = at(ground.path("work") / "copy")
-    await files.copy(at(ground.path("secret")), there, recursive=False, sandbox=box)
+    await files.copy(
+        CopyParams(
+            source_path=at(ground.path("secret")),
+            destination_path=there,
+            recursive=False,
+            sandbox=box,
+        )
+    )
 
 
 async def list_what_is_denied(
     files: LocalFileSystem, ground: Prepared, box: SandboxContext | None
 ) -> None:
-    await files.read_directory(at(ground.path("secret").parent), sandbox=box)
+    await files.read_directory(ReadDirectoryParams(at(ground.path("secret").parent), sandbox=box))
 
 
 OPERATIONS: list[Operation] = [
@@ -164,8 +201,10 @@ async def test_a_walk_does_not_show_what_is_denied(ground: Prepared) -> None:
             max_depth=9, max_directories=99, max_entries=999, follow_directory_symlinks=False
         ),
     )
-    freely = await LocalFileSystem().walk(start, options)
-    kept = await LocalFileSystem().walk(start, options, sandbox=PROFILES["guarded"](ground))
+    freely = await LocalFileSystem().walk(WalkParams(start, options=options))
+    kept = await LocalFileSystem().walk(
+        WalkParams(start, options=options, sandbox=PROFILES["guarded"](ground))
+    )
     secret = PathUri.from_path(ground.path("secret"))
     assert str(secret) in str(freely)
     assert str(secret) not in str(kept)

@@ -6,6 +6,7 @@ real Codex server behind our client, or in memory.
 """
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +22,20 @@ from holdfast.filesystem.local import LocalFileSystem
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
 from holdfast.filesystem.trees import move
 from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
+    FileContent,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    RenameParams,
     WalkOptions,
+    WalkParams,
+    WatchMissingParams,
+    WriteFileParams,
 )
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import (
@@ -127,9 +141,9 @@ async def test_a_file_is_read_back_as_it_was_written(
     files: FileSystem, tmp_path: Path, size: int
 ) -> None:
     data = os.urandom(size)
-    await files.write_file(uri(tmp_path, "a b%é"), data)
+    await files.write_file(WriteFileParams(uri(tmp_path, "a b%é"), data_base64=FileContent(data)))
     assert (tmp_path / "a b%é").read_bytes() == data
-    assert await files.read_file(uri(tmp_path, "a b%é")) == data
+    assert await files.read_file(ReadFileParams(uri(tmp_path, "a b%é"))) == data
 
 
 @pytest.mark.requirement("fs.write")
@@ -140,7 +154,7 @@ async def test_a_shorter_file_replaces_a_longer_one(
     path = tmp_path / "f"
     path.write_bytes(b"x" * 2 * BIG)
     path.chmod(0o640)
-    await files.write_file(uri(path), b"y" * size)
+    await files.write_file(WriteFileParams(uri(path), data_base64=FileContent(b"y" * size)))
     assert path.read_bytes() == b"y" * size
     assert path.stat().st_mode & 0o777 == 0o640
 
@@ -151,7 +165,9 @@ async def test_a_file_is_written_through_a_link(
     files: FileSystem, tmp_path: Path, size: int
 ) -> None:
     (tmp_path / "link").symlink_to("target")
-    await files.write_file(uri(tmp_path, "link"), b"z" * size)
+    await files.write_file(
+        WriteFileParams(uri(tmp_path, "link"), data_base64=FileContent(b"z" * size))
+    )
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").stat().st_size == size
 
@@ -160,22 +176,26 @@ async def test_a_file_is_written_through_a_link(
 @pytest.mark.parametrize("size", [3, BIG])
 async def test_a_file_needs_its_folder(files: FileSystem, tmp_path: Path, size: int) -> None:
     with pytest.raises(NotFound, match=r"^No such file or directory \(os error 2\)$"):
-        await files.write_file(uri(tmp_path, "none", "f"), b"x" * size)
+        await files.write_file(
+            WriteFileParams(uri(tmp_path, "none", "f"), data_base64=FileContent(b"x" * size))
+        )
 
 
 @pytest.mark.requirement("fs.errors.codes", "fs.canonicalize", "fs.walk.root")
 async def test_what_is_not_there_is_not_found(files: FileSystem, tmp_path: Path) -> None:
     missing = uri(tmp_path, "none")
     for work in (
-        files.read_file(missing),
-        files.read_file(missing, follow_symlinks=False),
-        files.open(missing),
-        files.get_metadata(missing),
-        files.canonicalize(missing),
-        files.read_directory(missing),
-        files.walk(missing, walk_options()),
-        files.remove(missing, force=False),
-        files.copy(missing, uri(tmp_path, "other"), recursive=True),
+        files.read_file(ReadFileParams(missing)),
+        files.read_file(ReadFileParams(missing, follow_symlinks=False)),
+        files.open(OpenParams(handle_id="", path=missing)),
+        files.get_metadata(GetMetadataParams(missing)),
+        files.canonicalize(CanonicalizeParams(missing)),
+        files.read_directory(ReadDirectoryParams(missing)),
+        files.walk(WalkParams(missing, options=walk_options())),
+        files.remove(RemoveParams(missing, force=False)),
+        files.copy(
+            CopyParams(source_path=missing, destination_path=uri(tmp_path, "other"), recursive=True)
+        ),
     ):
         with pytest.raises(NotFound, match=r"^No such file or directory \(os error 2\)$"):
             await work
@@ -184,13 +204,13 @@ async def test_what_is_not_there_is_not_found(files: FileSystem, tmp_path: Path)
 @pytest.mark.requirement("fs.read.regular-only", "fs.open.replace.target")
 async def test_a_folder_is_not_a_file(files: FileSystem, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=f"^path `{tmp_path}` is not a file$"):
-        await files.read_file(uri(tmp_path))
+        await files.read_file(ReadFileParams(uri(tmp_path)))
     with pytest.raises(InvalidRequest, match=f"^path `{tmp_path}` is not a file$"):
-        await files.open(uri(tmp_path))
+        await files.open(OpenParams(handle_id="", path=uri(tmp_path)))
     with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
-        await files.write_file(uri(tmp_path), b"x")
+        await files.write_file(WriteFileParams(uri(tmp_path), data_base64=FileContent(b"x")))
     with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
-        await files.open(uri(tmp_path), "replace")
+        await files.open(OpenParams(handle_id="", path=uri(tmp_path), mode="replace"))
 
 
 @pytest.mark.requirement("fs.no-follow.last")
@@ -200,22 +220,44 @@ async def test_links_are_not_followed_where_they_must_not_be(
     (tmp_path / "f").write_bytes(b"x")
     (tmp_path / "link").symlink_to("f")
     link = uri(tmp_path, "link")
-    assert await files.read_file(uri(tmp_path, "f"), follow_symlinks=False) == b"x"
+    assert await files.read_file(ReadFileParams(uri(tmp_path, "f"), follow_symlinks=False)) == b"x"
     with pytest.raises(OperationFailed, match=r"\(os error 40\)$"):
-        await files.read_file(link, follow_symlinks=False)
+        await files.read_file(ReadFileParams(link, follow_symlinks=False))
     with pytest.raises(OperationFailed, match=r"\(os error 40\)$"):
-        await files.write_file(link, b"y", follow_symlinks=False)
+        await files.write_file(
+            WriteFileParams(link, data_base64=FileContent(b"y"), follow_symlinks=False)
+        )
     with pytest.raises(InvalidRequest, match=r"^path contains a symbolic link$"):
-        await files.get_metadata(link, follow_symlinks=False)
+        await files.get_metadata(GetMetadataParams(link, follow_symlinks=False))
     with pytest.raises(InvalidRequest, match=r"^path contains a symbolic link$"):
-        await files.remove(link, recursive=False, follow_symlinks=False)
+        await files.remove(RemoveParams(link, recursive=False, follow_symlinks=False))
     assert (tmp_path / "f").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("size", [5, 70_000, BIG])
+async def test_a_file_over_the_limit_of_its_reader_is_refused(
+    files: FileSystem, tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "f").write_bytes(bytes(size))
+    path = uri(tmp_path, "f")
+    assert await files.read_file(ReadFileParams(path, max_bytes=size)) == bytes(size)
+    for follow in (True, False):
+        params = ReadFileParams(path, max_bytes=size - 1, follow_symlinks=follow)
+        with pytest.raises(
+            InvalidRequest, match=f"too large to read: limit is {size - 1} "
+        ) as over:
+            await files.read_file(params)
+        assert over.value.errno == errno.EFBIG
 
 
 @pytest.mark.requirement("path.foreign")
 async def test_a_path_of_another_system_is_refused(files: FileSystem) -> None:
     foreign = PathUri.parse("file:///C:/x")
-    for work in (files.read_file(foreign), files.open(foreign), files.get_metadata(foreign)):
+    for work in (
+        files.read_file(ReadFileParams(foreign)),
+        files.open(OpenParams(handle_id="", path=foreign)),
+        files.get_metadata(GetMetadataParams(foreign)),
+    ):
         with pytest.raises(InvalidRequest, match=r"^'file:///C:/x' is invalid on 'linux'$"):
             await work
 
@@ -236,47 +278,65 @@ async def test_nothing_but_entries_that_are_no_links_is_touched(
     make_fifo(tmp_path / "fifo")
     behind, link, root = uri(tmp_path, "link/f"), uri(tmp_path, "link"), uri("/")
     for work in (
-        files.read_file(behind, follow_symlinks=False),
-        files.write_file(behind, b"y", follow_symlinks=False),
-        files.get_metadata(behind, follow_symlinks=False),
-        files.remove(behind, recursive=False, follow_symlinks=False),
-        files.create_directory(uri(tmp_path, "link/new"), follow_symlinks=False),
-        files.create_directory(link, follow_symlinks=False),
+        files.read_file(ReadFileParams(behind, follow_symlinks=False)),
+        files.write_file(
+            WriteFileParams(behind, data_base64=FileContent(b"y"), follow_symlinks=False)
+        ),
+        files.get_metadata(GetMetadataParams(behind, follow_symlinks=False)),
+        files.remove(RemoveParams(behind, recursive=False, follow_symlinks=False)),
+        files.create_directory(
+            CreateDirectoryParams(uri(tmp_path, "link/new"), follow_symlinks=False)
+        ),
+        files.create_directory(CreateDirectoryParams(link, follow_symlinks=False)),
     ):
         with pytest.raises(OperationFailed, match=r"\(os error 20\)$"):
             await work
     with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
-        await files.create_directory(link, recursive=False, follow_symlinks=False)
+        await files.create_directory(
+            CreateDirectoryParams(link, recursive=False, follow_symlinks=False)
+        )
     for work in (
-        files.read_file(uri(tmp_path), follow_symlinks=False),
-        files.read_file(uri(tmp_path, "fifo"), follow_symlinks=False),
-        files.write_file(uri("/dev/null"), b"", follow_symlinks=False),
+        files.read_file(ReadFileParams(uri(tmp_path), follow_symlinks=False)),
+        files.read_file(ReadFileParams(uri(tmp_path, "fifo"), follow_symlinks=False)),
+        files.write_file(
+            WriteFileParams(uri("/dev/null"), data_base64=FileContent(b""), follow_symlinks=False)
+        ),
     ):
         with pytest.raises(InvalidRequest, match=r"^path is not a regular file$"):
             await work
     with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
-        await files.write_file(uri(tmp_path), b"", follow_symlinks=False)
+        await files.write_file(
+            WriteFileParams(uri(tmp_path), data_base64=FileContent(b""), follow_symlinks=False)
+        )
     with pytest.raises(OperationFailed, match=r"\(os error 6\)$"):
-        await files.write_file(uri(tmp_path, "fifo"), b"", follow_symlinks=False)
+        await files.write_file(
+            WriteFileParams(
+                uri(tmp_path, "fifo"), data_base64=FileContent(b""), follow_symlinks=False
+            )
+        )
     for work in (
-        files.read_file(root, follow_symlinks=False),
-        files.write_file(root, b"", follow_symlinks=False),
-        files.remove(root, recursive=False, follow_symlinks=False),
+        files.read_file(ReadFileParams(root, follow_symlinks=False)),
+        files.write_file(
+            WriteFileParams(root, data_base64=FileContent(b""), follow_symlinks=False)
+        ),
+        files.remove(RemoveParams(root, recursive=False, follow_symlinks=False)),
     ):
         with pytest.raises(InvalidRequest, match=r"^path must name an entry$"):
             await work
     with pytest.raises(OperationFailed, match=r"^directory already exists$"):
-        await files.create_directory(root, recursive=False, follow_symlinks=False)
+        await files.create_directory(
+            CreateDirectoryParams(root, recursive=False, follow_symlinks=False)
+        )
     with pytest.raises(OperationFailed, match=r"^recursive no-follow removal is unsupported$"):
-        await files.remove(uri(tmp_path, "d"), follow_symlinks=False)
+        await files.remove(RemoveParams(uri(tmp_path, "d"), follow_symlinks=False))
     assert (tmp_path / "d/f").read_bytes() == b"x"
 
 
 @pytest.mark.requirement("fs.write.device")
 async def test_a_device_can_be_written_to(files: FileSystem) -> None:
-    await files.write_file(uri("/dev/null"), b"x")
+    await files.write_file(WriteFileParams(uri("/dev/null"), data_base64=FileContent(b"x")))
     with pytest.raises(OperationFailed, match=r"^No space left on device \(os error 28\)$"):
-        await files.write_file(uri("/dev/full"), b"x")
+        await files.write_file(WriteFileParams(uri("/dev/full"), data_base64=FileContent(b"x")))
 
 
 # -- blocks
@@ -285,7 +345,7 @@ async def test_a_device_can_be_written_to(files: FileSystem) -> None:
 @pytest.mark.requirement("fs.read-block", "fs.read-block.length")
 async def test_blocks_are_read_at_any_place(files: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
-    handle = await files.open(uri(tmp_path, "f"))
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path, "f")))
     assert await handle.read_block(2, 3) == (b"234", False)
     assert await handle.read_block(8, 5) == (b"89", True)
     assert await handle.read_block(100, 5) == (b"", True)
@@ -307,7 +367,7 @@ async def test_a_file_goes_through_a_handle_and_back(
     data = os.urandom(size)
     pieces = iter([data[at : at + BLOCK] for at in range(0, size, BLOCK)])
     given: list[int] = []
-    handle = await files.open(uri(tmp_path, "f"), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path, "f"), mode="replace"))
     await write_blocks(handle, lambda: next(pieces, b""), gave=given.append)
     await handle.aclose()
     assert sum(given) == size
@@ -317,7 +377,7 @@ async def test_a_file_goes_through_a_handle_and_back(
     async def take(chunk: bytes) -> None:
         chunks.append(chunk)
 
-    handle = await files.open(uri(tmp_path, "f"))
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path, "f")))
     await read_blocks(handle, take)
     assert b"".join(chunks) == data
     chunks.clear()
@@ -328,7 +388,7 @@ async def test_a_file_goes_through_a_handle_and_back(
 
 @pytest.mark.requirement("fs.write-block", "fs.write-block.range")
 async def test_a_gap_becomes_zeros(files: FileSystem, tmp_path: Path) -> None:
-    handle = await files.open(uri(tmp_path, "f"), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path, "f"), mode="replace"))
     await handle.write_block(5, b"end")
     await handle.write_block(0, b"a")
     with pytest.raises(InvalidRequest, match=r"^file write block length must be between 1 and"):
@@ -345,7 +405,7 @@ async def test_a_discarded_replacement_leaves_the_old_file(
     if subject.real:
         pytest.skip("different on purpose: Codex writes into the file itself")
     (tmp_path / "f").write_bytes(b"old")
-    handle = await files.open(uri(tmp_path, "f"), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path, "f"), mode="replace"))
     await handle.write_block(0, b"new and unfinished")
     handle.discard()
     await handle.aclose()
@@ -360,18 +420,18 @@ async def test_metadata_tells_what_a_path_leads_to(files: FileSystem, tmp_path: 
     (tmp_path / "f").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("f")
     make_fifo(tmp_path / "fifo")
-    file = await files.get_metadata(uri(tmp_path, "f"))
+    file = await files.get_metadata(GetMetadataParams(uri(tmp_path, "f")))
     assert (file.is_file, file.is_directory, file.is_symlink, file.size) == (True, False, False, 5)
     assert abs(file.modified_at_ms - (tmp_path / "f").stat().st_mtime * 1000) < 2
-    link = await files.get_metadata(uri(tmp_path, "link"))
+    link = await files.get_metadata(GetMetadataParams(uri(tmp_path, "link")))
     assert (link.is_file, link.is_symlink, link.size) == (True, True, 5)
-    folder = await files.get_metadata(uri(tmp_path))
+    folder = await files.get_metadata(GetMetadataParams(uri(tmp_path)))
     assert (folder.is_file, folder.is_directory) == (False, True)
-    fifo = await files.get_metadata(uri(tmp_path, "fifo"))
+    fifo = await files.get_metadata(GetMetadataParams(uri(tmp_path, "fifo")))
     assert (fifo.is_file, fifo.is_directory) == (False, False)
     (tmp_path / "f").unlink()
     with pytest.raises(NotFound):
-        await files.get_metadata(uri(tmp_path, "link"))
+        await files.get_metadata(GetMetadataParams(uri(tmp_path, "link")))
 
 
 @pytest.mark.requirement("fs.canonicalize")
@@ -379,28 +439,30 @@ async def test_a_path_is_resolved(files: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "link").symlink_to("d")
     (tmp_path / "loop").symlink_to("loop")
-    assert await files.canonicalize(uri(tmp_path, "link")) == uri(resolved(tmp_path), "d")
+    assert await files.canonicalize(CanonicalizeParams(uri(tmp_path, "link"))) == uri(
+        resolved(tmp_path), "d"
+    )
     with pytest.raises(OperationFailed, match=r"\(os error 40\)$"):
-        await files.canonicalize(uri(tmp_path, "loop"))
+        await files.canonicalize(CanonicalizeParams(uri(tmp_path, "loop")))
 
 
 @pytest.mark.requirement("fs.mkdir", "fs.mkdir.single", "fs.list")
 async def test_folders_are_made_and_listed(files: FileSystem, tmp_path: Path) -> None:
-    await files.create_directory(uri(tmp_path, "a/b"))
-    await files.create_directory(uri(tmp_path, "a/b"))
+    await files.create_directory(CreateDirectoryParams(uri(tmp_path, "a/b")))
+    await files.create_directory(CreateDirectoryParams(uri(tmp_path, "a/b")))
     with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
-        await files.create_directory(uri(tmp_path, "a"), recursive=False)
+        await files.create_directory(CreateDirectoryParams(uri(tmp_path, "a"), recursive=False))
     with pytest.raises(NotFound):
-        await files.create_directory(uri(tmp_path, "x/y"), recursive=False)
+        await files.create_directory(CreateDirectoryParams(uri(tmp_path, "x/y"), recursive=False))
     (tmp_path / "a/f").touch()
     (tmp_path / "a/broken").symlink_to("nowhere")
-    entries = await files.read_directory(uri(tmp_path, "a"))
+    entries = await files.read_directory(ReadDirectoryParams(uri(tmp_path, "a")))
     assert {(e.file_name, e.is_directory, e.is_file) for e in entries} == {
         ("b", True, False),
         ("f", False, True),
     }
     with pytest.raises(OperationFailed, match=r"\(os error 20\)$"):
-        await files.read_directory(uri(tmp_path, "a/f"))
+        await files.read_directory(ReadDirectoryParams(uri(tmp_path, "a/f")))
 
 
 @pytest.mark.requirement("fs.mkdir", "fs.mkdir.in-the-way")
@@ -411,10 +473,10 @@ async def test_a_folder_is_not_made_over_or_below_something_else(
     (tmp_path / "f").touch()
     (tmp_path / "link").symlink_to("d")
     (tmp_path / "broken").symlink_to("nowhere")
-    await files.create_directory(uri(tmp_path, "link"))
+    await files.create_directory(CreateDirectoryParams(uri(tmp_path, "link")))
     for name, number in (("f", 17), ("broken", 17), ("f/x", 20)):
         with pytest.raises(OperationFailed, match=rf"\(os error {number}\)$"):
-            await files.create_directory(uri(tmp_path, name))
+            await files.create_directory(CreateDirectoryParams(uri(tmp_path, name)))
 
 
 @pytest.mark.requirement("fs.list", "fs.list.lossy")
@@ -424,7 +486,7 @@ async def test_entries_tell_what_they_lead_to(files: FileSystem, tmp_path: Path)
     (tmp_path / "loop").symlink_to("loop")
     make_fifo(tmp_path / "fifo")
     touch(tmp_path, b"\xff")
-    entries = await files.read_directory(uri(tmp_path))
+    entries = await files.read_directory(ReadDirectoryParams(uri(tmp_path)))
     assert {(e.file_name, e.is_directory, e.is_file) for e in entries} == {
         (".hidden", True, False),
         ("link", True, False),
@@ -439,31 +501,31 @@ async def test_a_walk_is_breadth_first_and_sorted(files: FileSystem, tmp_path: P
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
     (tmp_path / "link").symlink_to("b")
-    found = await files.walk(uri(tmp_path), walk_options())
+    found = await files.walk(WalkParams(uri(tmp_path), options=walk_options()))
     names = [below(entry.path, tmp_path) for entry in found.entries]
     assert names == [".h", "a", "b", "z", ".h/y", "a/x", "b/c", "b/c/deep"]
     assert [entry.kind for entry in found.entries][:4] == ["directory"] * 3 + ["file"]
     assert (found.errors, found.truncated) == ([], False)
-    shallow = await files.walk(uri(tmp_path), walk_options(max_depth=0))
+    shallow = await files.walk(WalkParams(uri(tmp_path), options=walk_options(max_depth=0)))
     assert len(shallow.entries) == 4
-    cut = await files.walk(uri(tmp_path), walk_options(max_entries=2))
+    cut = await files.walk(WalkParams(uri(tmp_path), options=walk_options(max_entries=2)))
     assert (len(cut.entries), cut.truncated) == (2, True)
     with pytest.raises(InvalidRequest, match=r"^filesystem walk limits must be greater than zero$"):
-        await files.walk(uri(tmp_path), walk_options(max_entries=0))
+        await files.walk(WalkParams(uri(tmp_path), options=walk_options(max_entries=0)))
     with pytest.raises(InvalidRequest, match=r"^filesystem walk limits exceed maximums"):
-        await files.walk(uri(tmp_path), walk_options(max_depth=65))
+        await files.walk(WalkParams(uri(tmp_path), options=walk_options(max_depth=65)))
 
 
 @pytest.mark.requirement("fs.remove", "fs.remove.not-empty")
 async def test_things_are_removed(files: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "d/e").mkdir(parents=True)
     (tmp_path / "link").symlink_to("d")
-    await files.remove(uri(tmp_path, "link"))
+    await files.remove(RemoveParams(uri(tmp_path, "link")))
     assert (tmp_path / "d/e").is_dir()
     with pytest.raises(OperationFailed, match=r"\(os error 39\)$"):
-        await files.remove(uri(tmp_path, "d"), recursive=False)
-    await files.remove(uri(tmp_path, "d"))
-    await files.remove(uri(tmp_path, "d"))
+        await files.remove(RemoveParams(uri(tmp_path, "d"), recursive=False))
+    await files.remove(RemoveParams(uri(tmp_path, "d")))
+    await files.remove(RemoveParams(uri(tmp_path, "d")))
     assert names_in(tmp_path) == []
 
 
@@ -473,13 +535,13 @@ async def test_what_is_gone_need_not_be_removed(files: FileSystem, tmp_path: Pat
     (tmp_path / "f").touch()
     (tmp_path / "link").symlink_to("d")
     make_fifo(tmp_path / "fifo")
-    await files.remove(uri(tmp_path, "none/x"), recursive=False)
+    await files.remove(RemoveParams(uri(tmp_path, "none/x"), recursive=False))
     with pytest.raises(NotFound):
-        await files.remove(uri(tmp_path, "none/x"), force=False)
+        await files.remove(RemoveParams(uri(tmp_path, "none/x"), force=False))
     with pytest.raises(OperationFailed, match=r"\(os error 20\)$"):
-        await files.remove(uri(tmp_path, "f/x"))
-    await files.remove(PathUri.parse(f"{uri(tmp_path, 'link')}/"))
-    await files.remove(uri(tmp_path, "fifo"))
+        await files.remove(RemoveParams(uri(tmp_path, "f/x")))
+    await files.remove(RemoveParams(PathUri.parse(f"{uri(tmp_path, 'link')}/")))
+    await files.remove(RemoveParams(uri(tmp_path, "fifo")))
     assert sorted(names_in(tmp_path)) == ["d", "f"]
 
 
@@ -490,10 +552,24 @@ async def test_things_are_copied(files: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "d/e/f").chmod(0o711)
     (tmp_path / "d/link").symlink_to("e/f")
     with pytest.raises(InvalidRequest, match=r"^fs/copy requires recursive: true"):
-        await files.copy(uri(tmp_path, "d"), uri(tmp_path, "c"), recursive=False)
+        await files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "d"), destination_path=uri(tmp_path, "c"), recursive=False
+            )
+        )
     with pytest.raises(InvalidRequest, match=r"^fs/copy cannot copy a directory to itself"):
-        await files.copy(uri(tmp_path, "d"), uri(tmp_path, "d/e/d"), recursive=True)
-    await files.copy(uri(tmp_path, "d"), uri(tmp_path, "c"), recursive=True)
+        await files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "d"),
+                destination_path=uri(tmp_path, "d/e/d"),
+                recursive=True,
+            )
+        )
+    await files.copy(
+        CopyParams(
+            source_path=uri(tmp_path, "d"), destination_path=uri(tmp_path, "c"), recursive=True
+        )
+    )
     assert (tmp_path / "c/e/f").read_bytes() == b"x"
     assert (tmp_path / "c/e/f").stat().st_mode & 0o777 == 0o711
     assert link_at(tmp_path / "c/link") == "e/f"
@@ -504,20 +580,52 @@ async def test_a_copy_is_written_over_what_is_there(files: FileSystem, tmp_path:
     (tmp_path / "f").write_bytes(b"x")
     (tmp_path / "broken").symlink_to("made")
     (tmp_path / "d").mkdir()
-    await files.copy(uri(tmp_path, "f"), uri(tmp_path, "broken"), recursive=False)
+    await files.copy(
+        CopyParams(
+            source_path=uri(tmp_path, "f"),
+            destination_path=uri(tmp_path, "broken"),
+            recursive=False,
+        )
+    )
     assert (tmp_path / "made").read_bytes() == b"x"
     with pytest.raises(OperationFailed, match=r"\(os error 21\)$"):
-        await files.copy(uri(tmp_path, "f"), uri(tmp_path, "d"), recursive=False)
+        await files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "f"), destination_path=uri(tmp_path, "d"), recursive=False
+            )
+        )
     with pytest.raises(NotFound):
-        await files.copy(uri(tmp_path, "f"), uri(tmp_path, "none/f"), recursive=False)
-    await files.copy(uri(tmp_path, "broken"), uri(tmp_path, "again"), recursive=True)
+        await files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "f"),
+                destination_path=uri(tmp_path, "none/f"),
+                recursive=False,
+            )
+        )
+    await files.copy(
+        CopyParams(
+            source_path=uri(tmp_path, "broken"),
+            destination_path=uri(tmp_path, "again"),
+            recursive=True,
+        )
+    )
     assert link_at(tmp_path / "again") == "made"
     with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
-        await files.copy(uri(tmp_path, "broken"), uri(tmp_path, "f"), recursive=False)
+        await files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "broken"),
+                destination_path=uri(tmp_path, "f"),
+                recursive=False,
+            )
+        )
     make_fifo(tmp_path / "fifo")
     for device in ("/dev/null", tmp_path / "fifo"):
         with pytest.raises(InvalidRequest, match=r"^fs/copy only supports regular files, direct"):
-            await files.copy(uri(device), uri(tmp_path, "x"), recursive=True)
+            await files.copy(
+                CopyParams(
+                    source_path=uri(device), destination_path=uri(tmp_path, "x"), recursive=True
+                )
+            )
 
 
 @pytest.mark.requirement("fs.copy.folder", "fs.copy.merge")
@@ -527,23 +635,49 @@ async def test_a_folder_is_merged_into_another(files: FileSystem, tmp_path: Path
         (tmp_path / name).write_text(name)
     make_fifo(tmp_path / "from/fifo")
     (tmp_path / "from").chmod(0o700)
-    await files.copy(uri(tmp_path, "from"), uri(tmp_path, "there/to"), recursive=True)
+    await files.copy(
+        CopyParams(
+            source_path=uri(tmp_path, "from"),
+            destination_path=uri(tmp_path, "there/to"),
+            recursive=True,
+        )
+    )
     found = {path.name: path.read_text() for path in (tmp_path / "there/to").iterdir()}
     assert found == {"same": "from/same", "new": "from/new", "own": "there/to/own"}
-    await files.copy(uri(tmp_path, "from"), uri(tmp_path, "a/b/c"), recursive=True)
+    await files.copy(
+        CopyParams(
+            source_path=uri(tmp_path, "from"),
+            destination_path=uri(tmp_path, "a/b/c"),
+            recursive=True,
+        )
+    )
     assert sorted(names_in(tmp_path / "a/b/c")) == ["new", "same"]
     assert (tmp_path / "a/b/c").stat().st_mode == (tmp_path / "a/b").stat().st_mode
     with pytest.raises(OperationFailed, match=r"\(os error 17\)$"):
-        await files.copy(uri(tmp_path, "from"), uri(tmp_path, "there/to/own"), recursive=True)
+        await files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "from"),
+                destination_path=uri(tmp_path, "there/to/own"),
+                recursive=True,
+            )
+        )
     (tmp_path / "link").symlink_to("from")
     with pytest.raises(InvalidRequest, match=r"^fs/copy cannot copy a directory to itself"):
-        await files.copy(uri(tmp_path, "from"), uri(tmp_path, "link/x"), recursive=True)
+        await files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "from"),
+                destination_path=uri(tmp_path, "link/x"),
+                recursive=True,
+            )
+        )
 
 
 @pytest.mark.requirement("fs.watch")
 async def test_a_watch_fires_when_something_appears(files: FileSystem, tmp_path: Path) -> None:
     tmp_path = resolved(tmp_path)
-    watch = await files.watch_missing([uri(tmp_path, "a"), uri(tmp_path, "d/b")])
+    watch = await files.watch_missing(
+        WatchMissingParams(watch_id=0, missing=[uri(tmp_path, "a"), uri(tmp_path, "d/b")])
+    )
     assert watch is not None
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(watch.changed())
@@ -551,9 +685,19 @@ async def test_a_watch_fires_when_something_appears(files: FileSystem, tmp_path:
         (tmp_path / "d").mkdir()
         await asyncio.wait_for(waiting, LIMIT)
     watch.cancel()
-    assert await files.watch_missing([uri(tmp_path, "d")]) is None
-    assert await files.watch_missing([]) is None
-    assert await files.watch_missing([uri(tmp_path, "a")], uri(tmp_path, "nothing")) is None
+    assert (
+        await files.watch_missing(WatchMissingParams(watch_id=0, missing=[uri(tmp_path, "d")]))
+        is None
+    )
+    assert await files.watch_missing(WatchMissingParams(watch_id=0, missing=[])) is None
+    assert (
+        await files.watch_missing(
+            WatchMissingParams(
+                watch_id=0, missing=[uri(tmp_path, "a")], present=uri(tmp_path, "nothing")
+            )
+        )
+        is None
+    )
 
 
 # -- sandboxes
@@ -561,8 +705,10 @@ async def test_a_watch_fires_when_something_appears(files: FileSystem, tmp_path:
 
 @pytest.mark.requirement("fs.sandbox.none")
 async def test_a_disabled_sandbox_is_none(files: FileSystem, tmp_path: Path) -> None:
-    await files.write_file(uri(tmp_path, "f"), b"x", sandbox=DISABLED)
-    assert await files.read_file(uri(tmp_path, "f"), sandbox=DISABLED) == b"x"
+    await files.write_file(
+        WriteFileParams(uri(tmp_path, "f"), data_base64=FileContent(b"x"), sandbox=DISABLED)
+    )
+    assert await files.read_file(ReadFileParams(uri(tmp_path, "f"), sandbox=DISABLED)) == b"x"
 
 
 def confined(*entries: tuple[Path | Literal["root"], Access]) -> SandboxContext:
@@ -586,21 +732,23 @@ async def test_a_sandbox_hides_what_it_does_not_name(
         (tmp_path / name / "f").write_text(name)
     (tmp_path / "in/link").symlink_to(tmp_path / "out/f")
     sandbox = confined((tmp_path / "in", "read"))
-    assert await files.read_file(uri(tmp_path, "in/f"), sandbox=sandbox) == b"in"
-    handle = await files.open(uri(tmp_path, "in/f"), sandbox=sandbox)
+    assert await files.read_file(ReadFileParams(uri(tmp_path, "in/f"), sandbox=sandbox)) == b"in"
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path, "in/f"), sandbox=sandbox))
     assert await handle.read_block(0, 9) == (b"in", True)
     await handle.aclose()
     for path in ("out/f", "in/link"):
         for work in (
-            files.read_file(uri(tmp_path, path), sandbox=sandbox),
-            files.get_metadata(uri(tmp_path, path), sandbox=sandbox),
-            files.open(uri(tmp_path, path), sandbox=sandbox),
+            files.read_file(ReadFileParams(uri(tmp_path, path), sandbox=sandbox)),
+            files.get_metadata(GetMetadataParams(uri(tmp_path, path), sandbox=sandbox)),
+            files.open(OpenParams(handle_id="", path=uri(tmp_path, path), sandbox=sandbox)),
         ):
             with pytest.raises(NotFound, match=r"^No such file or directory \(os error 2\)$"):
                 await work
-    listed = await files.read_directory(uri(tmp_path, "in"), sandbox=sandbox)
+    listed = await files.read_directory(ReadDirectoryParams(uri(tmp_path, "in"), sandbox=sandbox))
     assert [entry.file_name for entry in listed] == ["f"]
-    walked = await files.walk(uri(tmp_path, "in"), walk_options(), sandbox=sandbox)
+    walked = await files.walk(
+        WalkParams(uri(tmp_path, "in"), options=walk_options(), sandbox=sandbox)
+    )
     assert [below(entry.path, tmp_path) for entry in walked.entries] == ["in/f"]
 
 
@@ -613,16 +761,20 @@ async def test_a_sandbox_denies_what_it_says(
     (tmp_path / "secret/key").write_text("x")
     sandbox = confined(("root", "read"), (tmp_path / "secret", "deny"))
     for work in (
-        files.read_file(uri(tmp_path, "secret/key"), sandbox=sandbox),
-        files.get_metadata(uri(tmp_path, "secret/key"), sandbox=sandbox),
-        files.read_directory(uri(tmp_path, "secret"), sandbox=sandbox),
-        files.open(uri(tmp_path, "secret/key"), sandbox=sandbox),
-        files.write_file(uri(tmp_path, "secret/new"), b"x", sandbox=sandbox),
-        files.remove(uri(tmp_path, "secret"), sandbox=sandbox),
+        files.read_file(ReadFileParams(uri(tmp_path, "secret/key"), sandbox=sandbox)),
+        files.get_metadata(GetMetadataParams(uri(tmp_path, "secret/key"), sandbox=sandbox)),
+        files.read_directory(ReadDirectoryParams(uri(tmp_path, "secret"), sandbox=sandbox)),
+        files.open(OpenParams(handle_id="", path=uri(tmp_path, "secret/key"), sandbox=sandbox)),
+        files.write_file(
+            WriteFileParams(
+                uri(tmp_path, "secret/new"), data_base64=FileContent(b"x"), sandbox=sandbox
+            )
+        ),
+        files.remove(RemoveParams(uri(tmp_path, "secret"), sandbox=sandbox)),
     ):
         with pytest.raises(InvalidRequest, match=r"^Permission denied \(os error 13\)$"):
             await work
-    metadata = await files.get_metadata(uri(tmp_path, "secret"), sandbox=sandbox)
+    metadata = await files.get_metadata(GetMetadataParams(uri(tmp_path, "secret"), sandbox=sandbox))
     assert metadata.is_directory
 
 
@@ -635,22 +787,52 @@ async def test_a_sandbox_writes_only_where_it_says(
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "ws/link").symlink_to(tmp_path / "out/f")
     sandbox = confined(("root", "read"), (tmp_path / "ws", "write"))
-    await files.write_file(uri(tmp_path, "ws/f"), b"x", sandbox=sandbox)
-    await files.create_directory(uri(tmp_path, "ws/a/b"), sandbox=sandbox)
-    await files.copy(uri(tmp_path, "ws/f"), uri(tmp_path, "ws/g"), recursive=False, sandbox=sandbox)
-    await files.remove(uri(tmp_path, "ws/f"), sandbox=sandbox)
-    handle = await files.open(uri(tmp_path, "ws/h"), "replace", sandbox=sandbox)
+    await files.write_file(
+        WriteFileParams(uri(tmp_path, "ws/f"), data_base64=FileContent(b"x"), sandbox=sandbox)
+    )
+    await files.create_directory(CreateDirectoryParams(uri(tmp_path, "ws/a/b"), sandbox=sandbox))
+    await files.copy(
+        CopyParams(
+            source_path=uri(tmp_path, "ws/f"),
+            destination_path=uri(tmp_path, "ws/g"),
+            recursive=False,
+            sandbox=sandbox,
+        )
+    )
+    await files.remove(RemoveParams(uri(tmp_path, "ws/f"), sandbox=sandbox))
+    handle = await files.open(
+        OpenParams(handle_id="", path=uri(tmp_path, "ws/h"), mode="replace", sandbox=sandbox)
+    )
     await handle.write_block(0, b"x")
     await handle.aclose()
     assert sorted(names_in(tmp_path / "ws")) == [".git", "a", "g", "h", "link"]
     for work in (
-        files.write_file(uri(tmp_path, "out/f"), b"x", sandbox=sandbox),
-        files.write_file(uri(tmp_path, "ws/link"), b"x", sandbox=sandbox),
-        files.write_file(uri(tmp_path, "ws/.git/config"), b"x", sandbox=sandbox),
-        files.open(uri(tmp_path, "out/f"), "replace", sandbox=sandbox),
-        files.create_directory(uri(tmp_path, "out/a"), sandbox=sandbox),
-        files.remove(uri(tmp_path, "out"), sandbox=sandbox),
-        files.copy(uri(tmp_path, "ws/g"), uri(tmp_path, "out/g"), recursive=False, sandbox=sandbox),
+        files.write_file(
+            WriteFileParams(uri(tmp_path, "out/f"), data_base64=FileContent(b"x"), sandbox=sandbox)
+        ),
+        files.write_file(
+            WriteFileParams(
+                uri(tmp_path, "ws/link"), data_base64=FileContent(b"x"), sandbox=sandbox
+            )
+        ),
+        files.write_file(
+            WriteFileParams(
+                uri(tmp_path, "ws/.git/config"), data_base64=FileContent(b"x"), sandbox=sandbox
+            )
+        ),
+        files.open(
+            OpenParams(handle_id="", path=uri(tmp_path, "out/f"), mode="replace", sandbox=sandbox)
+        ),
+        files.create_directory(CreateDirectoryParams(uri(tmp_path, "out/a"), sandbox=sandbox)),
+        files.remove(RemoveParams(uri(tmp_path, "out"), sandbox=sandbox)),
+        files.copy(
+            CopyParams(
+                source_path=uri(tmp_path, "ws/g"),
+                destination_path=uri(tmp_path, "out/g"),
+                recursive=False,
+                sandbox=sandbox,
+            )
+        ),
     ):
         with pytest.raises(OperationFailed, match=r"^Read-only file system \(os error 30\)$"):
             await work
@@ -664,8 +846,10 @@ async def test_a_sandbox_writes_only_where_it_says(
 async def test_many_files_go_at_once(files: FileSystem, tmp_path: Path) -> None:
     async def there_and_back(number: int) -> None:
         data = bytes([number]) * (number * 997)
-        await files.write_file(uri(tmp_path, number), data)
-        assert await files.read_file(uri(tmp_path, number)) == data
+        await files.write_file(
+            WriteFileParams(uri(tmp_path, number), data_base64=FileContent(data))
+        )
+        assert await files.read_file(ReadFileParams(uri(tmp_path, number))) == data
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(100):
@@ -679,15 +863,29 @@ async def test_a_file_is_renamed_in_one_step_where_the_server_can(
     (tmp_path / "new").write_text("old content")
     if subject.real:
         with pytest.raises(Unsupported):
-            await files.rename(uri(tmp_path, "old"), uri(tmp_path, "new"))
+            await files.rename(
+                RenameParams(
+                    source_path=uri(tmp_path, "old"), destination_path=uri(tmp_path, "new")
+                )
+            )
     else:
-        await files.rename(uri(tmp_path, "old"), uri(tmp_path, "new"))
+        await files.rename(
+            RenameParams(source_path=uri(tmp_path, "old"), destination_path=uri(tmp_path, "new"))
+        )
         assert (tmp_path / "new").read_text() == "new content"
         with pytest.raises(FileNotFoundError) as source:
-            await files.rename(uri(tmp_path, "old"), uri(tmp_path, "new"))
+            await files.rename(
+                RenameParams(
+                    source_path=uri(tmp_path, "old"), destination_path=uri(tmp_path, "new")
+                )
+            )
         assert source.value.filename == f"{tmp_path}/old"
         with pytest.raises(FileNotFoundError) as target:
-            await files.rename(uri(tmp_path, "new"), uri(tmp_path, "no/such"))
+            await files.rename(
+                RenameParams(
+                    source_path=uri(tmp_path, "new"), destination_path=uri(tmp_path, "no/such")
+                )
+            )
         assert target.value.filename == f"{tmp_path}/no/such"
         (tmp_path / "old").write_text("again")
     await move(files, uri(tmp_path, "old"), uri(tmp_path, "moved"))  # also by a copy
@@ -701,10 +899,12 @@ async def test_a_file_that_is_replaced_gets_permissions_where_the_server_can(
     path = tmp_path / "script"
     path.write_text("old")
     path.chmod(0o640)
-    handle = await files.open(uri(path), "replace", permissions=0o751)
+    handle = await files.open(
+        OpenParams(handle_id="", path=uri(path), mode="replace", permissions=0o751)
+    )
     await handle.write_block(0, b"new")
     await handle.aclose()
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == (0o640 if subject.real else 0o751)
-    told = (await files.get_metadata(uri(path))).permissions
+    told = (await files.get_metadata(GetMetadataParams(uri(path)))).permissions
     assert told is UNSET if subject.real else told == 0o751

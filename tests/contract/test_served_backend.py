@@ -26,6 +26,7 @@ from holdfast.errors import (
 from holdfast.events import Closed, Exited, ProcessEvent, Reason, StreamEnded
 from holdfast.process.observers import ProcessObserver
 from holdfast.process.served import ServedProcess
+from holdfast.protocol.fs import GetMetadataParams, OpenParams, ReadFileParams
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk
@@ -262,7 +263,7 @@ async def test_a_server_may_stand_on_another_server(served: Served) -> None:
             fake.output(b"and back")
             fake.end(5)
             assert (await finish(process)).stdout == b"and back"
-            assert await client.files.read_file(uri("/data/a")) == b"alpha"
+            assert await client.files.read_file(ReadFileParams(uri("/data/a"))) == b"alpha"
 
 
 # -- files
@@ -278,13 +279,13 @@ async def test_refusals_and_delays_of_files_reach_the_client(
 ) -> None:
     served.files.refuse("read_file", OperationFailed("worn out", errno=errno.EIO), "/data/a")
     with pytest.raises(OperationFailed, match=r"^worn out$"):
-        await remote_files.read_file(uri("/data/a"))
+        await remote_files.read_file(ReadFileParams(uri("/data/a")))
     served.files.refuse("read_file", None, "/data/a")
     served.files.hold("read_file")
-    waiting = asyncio.create_task(remote_files.read_file(uri("/data/a")))
+    waiting = asyncio.create_task(remote_files.read_file(ReadFileParams(uri("/data/a"))))
     await served.files.until(lambda: len(served.files.asked) == 2)
     # Other requests of the client do not wait for it.
-    assert (await remote_files.get_metadata(uri("/data/a"))).size == 5
+    assert (await remote_files.get_metadata(GetMetadataParams(uri("/data/a")))).size == 5
     assert not waiting.done()
     served.files.let()
     assert await waiting == b"alpha"
@@ -293,7 +294,7 @@ async def test_refusals_and_delays_of_files_reach_the_client(
 async def test_requests_on_one_handle_keep_their_order(
     served: Served, remote_files: FileSystem
 ) -> None:
-    handle = await remote_files.open(uri("/data/b"), "replace")
+    handle = await remote_files.open(OpenParams(handle_id="", path=uri("/data/b"), mode="replace"))
     served.files.hold("write_block")
     writes = [asyncio.create_task(handle.write_block(at, b"%d" % at)) for at in range(5)]
     closing = asyncio.create_task(handle.aclose())
@@ -309,7 +310,9 @@ async def test_requests_on_one_handle_keep_their_order(
 
 async def test_a_client_that_goes_leaves_no_half_written_file(served: Served) -> None:
     async with await ExecServerClient.connect(served.url) as client:
-        handle = await client.files.open(uri("/data/a"), "replace")
+        handle = await client.files.open(
+            OpenParams(handle_id="", path=uri("/data/a"), mode="replace")
+        )
         await handle.write_block(0, b"half")
     assert served.files.path("/data/a").read_text() == "alpha"
 
@@ -323,9 +326,11 @@ async def test_a_replacement_that_is_given_up_frees_its_handle(served: Served) -
         for _ in range(13):
             async with await ExecServerClient.connect(url) as client:
                 for _ in range(10):
-                    handle = await client.files.open(uri("/data/a"), "replace")
+                    handle = await client.files.open(
+                        OpenParams(handle_id="", path=uri("/data/a"), mode="replace")
+                    )
                     await handle.write_block(0, b"half")
-        last = await far.open(uri("/data/a"), "replace")
+        last = await far.open(OpenParams(handle_id="", path=uri("/data/a"), mode="replace"))
         last.discard()
         last.discard()
     assert served.files.path("/data/a").read_text() == "alpha"
@@ -335,7 +340,9 @@ async def test_an_opening_that_is_given_up_frees_its_handle(served: Served) -> N
     files = served.client.files
     served.files.hold("open")
     for number in range(130):
-        opening = asyncio.create_task(files.open(uri("/data/a"), "replace"))
+        opening = asyncio.create_task(
+            files.open(OpenParams(handle_id="", path=uri("/data/a"), mode="replace"))
+        )
         await served.files.until(lambda: len(served.files.asked) == 2 * number + 1)  # noqa: B023
         opening.cancel()
         served.files.let(1)

@@ -12,6 +12,7 @@ from holdfast.environments.environment import Environment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import ConnectionLost
 from holdfast.events import Exited, ProcessEvent
+from holdfast.protocol.fs import FileContent, ReadFileParams, WriteFileParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
 from tests.e2e.cutting import CuttingProxy
@@ -50,8 +51,10 @@ async def works(environment: Environment, folder: Path) -> None:
     process = await start(environment, f"works-{folder.name}", "echo fine; exit 7")
     assert (await process.wait()).exit_code == 7
     file = PathUri.from_path(str(folder / "file"))
-    await environment.filesystem.write_file(file, b"content")
-    assert await environment.filesystem.read_file(file) == b"content"
+    await environment.filesystem.write_file(
+        WriteFileParams(file, data_base64=FileContent(b"content"))
+    )
+    assert await environment.filesystem.read_file(ReadFileParams(file)) == b"content"
 
 
 async def lives_through_a_cut(

@@ -20,6 +20,13 @@ from holdfast.errors import (
     SpawnFailed,
 )
 from holdfast.filesystem.local import LocalFileSystem
+from holdfast.protocol.fs import (
+    CopyParams,
+    GetMetadataParams,
+    OpenParams,
+    ReadFileParams,
+    RemoveParams,
+)
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from tests.e2e.wire import Client, ServerProcess, connect, file_uri, start_params
@@ -56,9 +63,9 @@ async def test_a_file_error_is_the_same_here_and_there(
         for native in paths:
             path = PathUri.from_path(native)
             with pytest.raises(Refused) as here:
-                await local.read_file(path)
+                await local.read_file(ReadFileParams(path))
             with pytest.raises(Refused) as there:
-                await holdfast.files.read_file(path)
+                await holdfast.files.read_file(ReadFileParams(path))
             assert told(there.value) == told(here.value)
             assert there.value.path == native
             assert isinstance(there.value.__cause__, RemoteError)
@@ -69,21 +76,25 @@ async def test_file_errors_carry_number_and_path(
 ) -> None:
     missing = PathUri.from_path(tmp_path / "none")
     with pytest.raises(NotFound) as caught:
-        await holdfast.files.get_metadata(missing)
+        await holdfast.files.get_metadata(GetMetadataParams(missing))
     assert (caught.value.errno, caught.value.path) == (errno.ENOENT, missing.native)
     with pytest.raises(NotFound) as caught:
-        await holdfast.files.open(missing)
+        await holdfast.files.open(OpenParams(handle_id="", path=missing))
     assert (caught.value.errno, caught.value.path) == (errno.ENOENT, missing.native)
     (tmp_path / "folder/full").mkdir(parents=True)
     folder = PathUri.from_path(tmp_path / "folder")
     with pytest.raises(OperationFailed) as failed:
-        await holdfast.files.remove(folder, recursive=False)
+        await holdfast.files.remove(RemoveParams(folder, recursive=False))
     assert (failed.value.errno, failed.value.path) == (errno.ENOTEMPTY, folder.native)
     with pytest.raises(NotFound) as caught:
-        await holdfast.files.copy(missing, folder.child("copy"), recursive=False)
+        await holdfast.files.copy(
+            CopyParams(source_path=missing, destination_path=folder.child("copy"), recursive=False)
+        )
     assert (caught.value.errno, caught.value.path) == (errno.ENOENT, missing.native)
     with pytest.raises(InvalidRequest) as refused:
-        await holdfast.files.copy(folder, missing, recursive=False)
+        await holdfast.files.copy(
+            CopyParams(source_path=folder, destination_path=missing, recursive=False)
+        )
     assert refused.value.errno is None
 
 

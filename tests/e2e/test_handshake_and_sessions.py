@@ -452,6 +452,7 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
         "processEndMarked",
         "filePermissions",
         "fileRename",
+        "fileReadLimit",
     }
     assert {"networkProxyLaunch", "windowsMxc"} < set(capabilities)
 

@@ -109,7 +109,7 @@ CHUNKED = "Transfer-Encoding: chunked"
     "surplus",
     [
         pytest.param(b"5;" + b"x" * 1_000_000, id="extension of a chunk"),
-        pytest.param(b'1\r\n{\r\n0\r\nx: ' + b"y" * 1_000_000, id="trailer"),
+        pytest.param(b"1\r\n{\r\n0\r\nx: " + b"y" * 1_000_000, id="trailer"),
         pytest.param(b"1\r\n{\r\n0\r\n" + b"x: y\r\n" * 200_000, id="trailers"),
     ],
 )

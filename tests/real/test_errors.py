@@ -17,6 +17,7 @@ from holdfast.errors import (
     RemoteError,
     SpawnFailed,
 )
+from holdfast.protocol.fs import ReadFileParams, RemoveParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from tests.real.codex import codex_serving
@@ -41,17 +42,17 @@ async def start(client: ExecServerClient, argv: list[str], **params: object) -> 
 async def test_file_errors_have_number_and_path(client: ExecServerClient, tmp_path: Path) -> None:
     missing = PathUri.from_path(tmp_path / "none")
     with pytest.raises(NotFound) as caught:
-        await client.files.read_file(missing)
+        await client.files.read_file(ReadFileParams(missing))
     assert (caught.value.errno, caught.value.path) == (errno.ENOENT, missing.native)
     assert isinstance(caught.value.__cause__, RemoteError)
     assert caught.value.__cause__.data is None
     (tmp_path / "folder/full").mkdir(parents=True)
     folder = PathUri.from_path(tmp_path / "folder")
     with pytest.raises(OperationFailed) as failed:
-        await client.files.remove(folder, recursive=False)
+        await client.files.remove(RemoveParams(folder, recursive=False))
     assert (failed.value.errno, failed.value.path) == (errno.ENOTEMPTY, folder.native)
     with pytest.raises(InvalidRequest) as refused:
-        await client.files.read_file(folder)
+        await client.files.read_file(ReadFileParams(folder))
     assert (refused.value.errno, refused.value.path) == (None, folder.native)
 
 

@@ -20,6 +20,7 @@ from holdfast.errors import (
     NotFound,
     RemoteError,
 )
+from holdfast.protocol.fs import CopyParams, CreateDirectoryParams, GetMetadataParams, RemoveParams
 from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 from holdfast.system_text import without_number
 
@@ -178,7 +179,7 @@ async def _remove(
     paths: Sequence[str] = options.paths
     for text in paths:
         removal = location.files.remove(
-            location.path(text), recursive=options.recursive, force=options.force
+            RemoveParams(location.path(text), recursive=options.recursive, force=options.force)
         )
         await outcome.attempt(text, _with_advice(removal, recursive=options.recursive))
 
@@ -197,14 +198,24 @@ async def _make_folders(
     location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome
 ) -> None:
     for text in options.paths:
-        await outcome.attempt(text, location.files.create_directory(location.path(text)))
+        await outcome.attempt(
+            text,
+            location.files.create_directory(
+                CreateDirectoryParams(location.path(text), recursive=True)
+            ),
+        )
 
 
 async def _copy(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
     async def copy(source: PathUri, into: PathUri) -> None:
-        if not options.recursive and (await location.files.get_metadata(source)).is_directory:
+        if (
+            not options.recursive
+            and (await location.files.get_metadata(GetMetadataParams(source))).is_directory
+        ):
             raise InvalidRequest(FOLDER)
-        await location.files.copy(source, into, recursive=options.recursive)
+        await location.files.copy(
+            CopyParams(source_path=source, destination_path=into, recursive=options.recursive)
+        )
 
     await _each_to_target(location, options, outcome, copy)
 
@@ -254,7 +265,7 @@ async def inside(
     """
     is_folder = False
     with suppress(NotFound):
-        is_folder = (await location.files.get_metadata(target)).is_directory
+        is_folder = (await location.files.get_metadata(GetMetadataParams(target))).is_directory
     if several and not is_folder:
         raise InvalidRequest(f"{target.native} is no folder, which several sources need")
     # The root directory has no name.

@@ -11,7 +11,13 @@ from urllib.parse import unquote
 
 from holdfast.cli.fs import EnvironmentFiles, Outcome
 from holdfast.errors import HoldfastError, NotFound, OperationFailed
-from holdfast.protocol.fs import FileMetadata, WalkOptions
+from holdfast.protocol.fs import (
+    FileMetadata,
+    GetMetadataParams,
+    ReadDirectoryParams,
+    WalkOptions,
+    WalkParams,
+)
 from holdfast.protocol.paths import PathUri
 
 __all__ = ["list_paths"]
@@ -56,13 +62,13 @@ async def _list(
     location: EnvironmentFiles, text: str, options: argparse.Namespace, outcome: Outcome
 ) -> list[_ListedFile]:
     path = location.path(text)
-    metadata = await location.files.get_metadata(path)
+    metadata = await location.files.get_metadata(GetMetadataParams(path))
     if not metadata.is_directory:
         return [_ListedFile(text, path, metadata, is_directory=False)]
     if options.recursive:
         lines = await _walk(location, path, outcome)
     else:
-        entries = await location.files.read_directory(path)
+        entries = await location.files.read_directory(ReadDirectoryParams(path))
         lines = [
             _ListedFile(entry.file_name, path.child(entry.file_name), None, entry.is_directory)
             for entry in entries
@@ -72,7 +78,7 @@ async def _list(
 
 
 async def _walk(location: EnvironmentFiles, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
-    found = await location.files.walk(path, _EVERYTHING)
+    found = await location.files.walk(WalkParams(path, options=_EVERYTHING))
     # A partial list would look complete to a script.
     if found.truncated:
         raise OperationFailed("there is more below it than can be listed")
@@ -97,7 +103,9 @@ async def _with_metadata(
     async def look(line: _ListedFile) -> _ListedFile | None:
         async with at_once:
             try:
-                return line._replace(metadata=await location.files.get_metadata(line.path))
+                return line._replace(
+                    metadata=await location.files.get_metadata(GetMetadataParams(line.path))
+                )
             except NotFound:
                 # Removed since the directory was read.
                 return None

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from holdfast.cli.exit_status import Ended
 from holdfast.cli.fs import FOLDER, EnvironmentFiles, Outcome, complain, inside
@@ -29,7 +29,7 @@ from holdfast.filesystem.trees import (
     send_file,
     walk_tree,
 )
-from holdfast.protocol.fs import FileMetadata
+from holdfast.protocol.fs import CreateDirectoryParams, FileMetadata, GetMetadataParams, OpenParams
 from holdfast.protocol.paths import PathUri
 
 __all__ = ["cat", "get", "put"]
@@ -44,7 +44,7 @@ async def cat(location: EnvironmentFiles, options: argparse.Namespace, outcome: 
     """Write files to stdout."""
 
     async def write(path: PathUri) -> None:
-        metadata = await location.files.get_metadata(path)
+        metadata = await location.files.get_metadata(GetMetadataParams(path))
         await _fetch(location, path, metadata, _stdout(), 0, lambda size: None)
 
     for text in options.paths:
@@ -70,7 +70,7 @@ async def _get(
 ) -> None:
     source = location.path(text)
     name = os.path.basename(source.native) or "root"
-    metadata = await location.files.get_metadata(source)
+    metadata = await location.files.get_metadata(GetMetadataParams(source))
     if metadata.is_directory:
         if not options.recursive or target == "-":
             raise InvalidRequest(FOLDER)
@@ -100,7 +100,7 @@ async def _get_folder(
     with Progress(source.native, None) as progress:
 
         async def fetch(path: PathUri, into: str) -> None:
-            metadata = await location.files.get_metadata(path)
+            metadata = await location.files.get_metadata(GetMetadataParams(path))
             await _get_file(location, path, metadata, into, options.resume, progress)
 
         await run_together(
@@ -156,7 +156,7 @@ async def _fetch(
 
     while True:
         try:
-            handle = await location.files.open(source)
+            handle = await location.files.open(OpenParams(handle_id="", path=source))
             try:
                 await read_blocks(handle, take, start=offset)
             finally:
@@ -166,7 +166,7 @@ async def _fetch(
             if not attempts:
                 raise
             # Raises if the connection is lost for good.
-            now = await location.files.get_metadata(source)
+            now = await location.files.get_metadata(GetMetadataParams(source))
             if (now.size, now.modified_at_ms) != (metadata.size, metadata.modified_at_ms):
                 raise OperationFailed("it changed while the connection was lost") from None
         else:
@@ -226,7 +226,7 @@ async def _put_folder(
         into = target
         for part in folder.parts:
             into = into.child(part)
-        await location.files.create_directory(into)
+        await location.files.create_directory(CreateDirectoryParams(into, recursive=True))
         here = os.path.join(source, *folder.parts)
         for name in (*folder.files, *folder.links):
             path = os.path.join(here, name)
@@ -254,7 +254,7 @@ async def _send(
     file: BinaryIO,
     target: PathUri,
     progress: Progress,
-    permissions: int | None = None,
+    permissions: int | UnsetType = UNSET,
 ) -> None:
     await send_file(
         location.files,

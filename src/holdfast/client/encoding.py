@@ -1,15 +1,10 @@
-"""Bytes as text on the wire, by a library that uses the processor's vector instructions."""
+"""The bytes of a server's base64, by a library that uses the processor's vector instructions."""
 
 import pybase64
 
 from holdfast.errors import RemoteProtocolError
 
-__all__ = ["decoded", "encoded"]
-
-
-def encoded(data: bytes) -> str:
-    """Return bytes as base64."""
-    return pybase64.b64encode_as_string(data)
+__all__ = ["decoded"]
 
 
 def decoded(text: str) -> bytes:

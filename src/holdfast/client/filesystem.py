@@ -7,20 +7,23 @@ whether the server has made them.
 """
 
 import asyncio
+import errno
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast.client.client_connection import Link
-from holdfast.client.encoding import decoded, encoded
+from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, Unsupported
+from holdfast.filesystem.errno_mapping import too_large
 from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
 from holdfast.protocol import codes
-from holdfast.protocol.base import Base64, Method, Wire
+from holdfast.protocol.base import Base64, Method
 from holdfast.protocol.fs import (
     CanonicalizeParams,
     CloseParams,
@@ -30,14 +33,13 @@ from holdfast.protocol.fs import (
     FileMetadata,
     GetMetadataParams,
     MissingChangedEvent,
-    OpenMode,
     OpenParams,
+    PathParams,
     ReadBlockParams,
     ReadDirectoryParams,
     ReadFileParams,
     RemoveParams,
     RenameParams,
-    WalkOptions,
     WalkParams,
     WalkResponse,
     WatchMissingParams,
@@ -63,6 +65,7 @@ from holdfast.protocol.methods import (
 )
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.rpc.base64 import content_bytes
 
 if TYPE_CHECKING:
     from holdfast.client.session import ClientSession
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteFileHandle", "RemoteFileSystem", "RemoteMissingWatch"]
 
 P = TypeVar("P")
+OnePath = TypeVar("OnePath", bound=PathParams)
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -81,24 +85,6 @@ _AT_ONCE = 4 << 20
 _ONE_MESSAGE = 11 << 20
 
 
-class _FileText(Wire, frozen=True, kw_only=True):
-    """Result of `fs/readFile` with the base64 undecoded: `pybase64` is faster than msgspec."""
-
-    data_base64: str
-
-
-class _BlockText(Wire, frozen=True, kw_only=True):
-    """Result of `fs/readBlock`, undecoded for the same reason."""
-
-    chunk: str
-    eof: bool
-
-
-# The same methods as in the table, with results whose base64 stays text.
-_READ_FILE = Method(FS_READ_FILE.name, ReadFileParams, _FileText)
-_READ_BLOCK = Method(FS_READ_BLOCK.name, ReadBlockParams, _BlockText)
-
-
 class RemoteFileHandle:
     """
     A file that a server holds open for one connection.
@@ -107,38 +93,28 @@ class RemoteFileHandle:
     here, since the path may name another file by then.
     """
 
-    def __init__(self, session: "ClientSession", link: Link, mode: OpenMode) -> None:
+    def __init__(self, session: "ClientSession", link: Link, params: OpenParams) -> None:
         self._session = session
         self._link = link
-        self._mode = mode
-        self._handle_id = uuid.uuid4().hex
+        # The caller's id may name another file of this connection: a server has many clients.
+        self._params = msgspec.structs.replace(params, handle_id=uuid.uuid4().hex)
+        self._handle_id = self._params.handle_id
         self._closed = False
-        self._path: PathUri | None = None
 
-    async def open(
-        self, path: PathUri, sandbox: SandboxContext | None, permissions: int | None = None
-    ) -> None:
+    async def open(self) -> None:
         """Open the file on the server; call this once, before anything else."""
-        params = OpenParams(
-            handle_id=self._handle_id,
-            path=path,
-            mode=self._mode,
-            sandbox=sandbox,
-            permissions=UNSET if permissions is None else permissions,
-        )
-        self._path = path
-        with refusals(path=path):
-            await self._link.call(FS_OPEN, params)
+        with refusals(path=self._params.path):
+            await self._link.call(FS_OPEN, self._params)
 
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
         params = ReadBlockParams(handle_id=self._handle_id, offset=offset, len=size)
-        with refusals(path=self._path):
-            answer = await self._link.call(_READ_BLOCK, params)
+        with refusals(path=self._params.path):
+            answer = await self._link.call(FS_READ_BLOCK, params)
         return decoded(answer.chunk), answer.eof
 
     async def write_block(self, offset: int, data: bytes) -> None:
         params = WriteBlockParams(handle_id=self._handle_id, offset=offset, chunk=Base64(data))
-        with refusals(path=self._path):
+        with refusals(path=self._params.path):
             await self._link.call(FS_WRITE_BLOCK, params)
 
     async def aclose(self) -> None:
@@ -153,20 +129,20 @@ class RemoteFileHandle:
             return
         self._closed = True
         try:
-            with refusals(path=self._path):
+            with refusals(path=self._params.path):
                 await self._link.call(
                     FS_CLOSE, CloseParams(handle_id=self._handle_id), cleanup=True
                 )
         except ConnectionLost:
             # A handle for reading ends with its connection anyway: nothing is lost.
-            if self._mode == "replace":
+            if self._params.mode == "replace":
                 raise
 
     def discard(self) -> None:
         """Give up the file without completing it."""
         if self._closed:
             return
-        if self._mode == "read":
+        if self._params.mode == "read":
             self._session.start_task(self._close_quietly())
         else:
             self._closed = True
@@ -178,7 +154,7 @@ class RemoteFileHandle:
         # handle cannot be read, and a server closes a handle whose read fails.
         params = ReadBlockParams(handle_id=self._handle_id, offset=0, len=1)
         with suppress(HoldfastError):
-            await self._link.call(_READ_BLOCK, params)
+            await self._link.call(FS_READ_BLOCK, params)
 
     async def _close_quietly(self) -> None:
         with suppress(HoldfastError):
@@ -218,9 +194,7 @@ class RemoteFileSystem:
 
     # -- the seam: what only looks
 
-    async def read_file(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> bytes:
+    async def read_file(self, params: ReadFileParams) -> bytes:
         """
         Read a file; a large one is read in blocks.
 
@@ -228,161 +202,95 @@ class RemoteFileSystem:
         sandbox to a handle. Then it has to fit into one message.
         """
         # Handles follow links, and not every server applies a sandbox to them.
-        if follow_symlinks and self._streams(sandbox):
-            # One more round trip: only the size tells whether one message can hold the file.
-            metadata = await self.get_metadata(path, sandbox=sandbox)
-            if metadata.is_file and metadata.size > _AT_ONCE:
-                return await self._again(lambda: self._read_in_blocks(path, sandbox))
-        params = ReadFileParams(
-            path=path, follow_symlinks=_only_false(follow_symlinks), sandbox=sandbox
-        )
-        return decoded((await self._look(_READ_FILE, params, path)).data_base64)
+        has_blocks = params.follow_symlinks is not False and self._streams(params.sandbox)
+        if not self._session.capabilities.file_read_limit:
+            return await self._read_by_size(params, has_blocks)
+        # A caller with a limit reads a larger file by itself: the client of a server that stands
+        # on this one.
+        if params.max_bytes is not UNSET or not has_blocks:
+            return await self._read_whole(params)
+        try:
+            return await self._read_whole(msgspec.structs.replace(params, max_bytes=_AT_ONCE))
+        except InvalidRequest as error:
+            if error.errno != errno.EFBIG:
+                raise
+        return await self._again(lambda: self._read_in_blocks(params))
 
-    async def get_metadata(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> FileMetadata:
-        params = GetMetadataParams(
-            path=path, follow_symlinks=_only_false(follow_symlinks), sandbox=sandbox
-        )
-        return await self._look(FS_GET_METADATA, params, path)
+    async def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
+        return await self._look(FS_GET_METADATA, params)
 
-    async def canonicalize(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> PathUri:
-        params = CanonicalizeParams(path=path, sandbox=sandbox)
-        return (await self._look(FS_CANONICALIZE, params, path)).path
+    async def canonicalize(self, params: CanonicalizeParams) -> PathUri:
+        return (await self._look(FS_CANONICALIZE, params)).path
 
-    async def read_directory(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> list[DirectoryEntry]:
-        params = ReadDirectoryParams(path=path, sandbox=sandbox)
-        return (await self._look(FS_READ_DIRECTORY, params, path)).entries
+    async def read_directory(self, params: ReadDirectoryParams) -> list[DirectoryEntry]:
+        return (await self._look(FS_READ_DIRECTORY, params)).entries
 
-    async def walk(
-        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
-    ) -> WalkResponse:
-        params = WalkParams(path=path, options=options, sandbox=sandbox)
-        return await self._look(FS_WALK, params, path)
+    async def walk(self, params: WalkParams) -> WalkResponse:
+        return await self._look(FS_WALK, params)
 
     # -- the seam: what changes something
 
-    async def open(
-        self,
-        path: PathUri,
-        mode: OpenMode = "read",
-        *,
-        permissions: int | None = None,
-        sandbox: SandboxContext | None = None,
-    ) -> RemoteFileHandle:
+    async def open(self, params: OpenParams) -> RemoteFileHandle:
         """
         Open a file; see `FileSystem.open`.
 
         Raises:
             InvalidRequest: Also if the server cannot replace a file in blocks.
         """
-        if mode == "replace" and not self._session.capabilities.file_write_streaming:
+        if params.mode == "replace" and not self._session.capabilities.file_write_streaming:
             raise InvalidRequest("the server cannot write a file in blocks")
-        handle = RemoteFileHandle(self._session, await self._session.connected(), mode)
-        try:
+        link = await self._session.connected()
+        if not self._session.capabilities.file_permissions:
             # Other servers do not know the member: the file gets their default permissions.
-            can = self._session.capabilities.file_permissions
-            await handle.open(path, sandbox, permissions if can else None)
+            params = msgspec.structs.replace(params, permissions=UNSET)
+        handle = RemoteFileHandle(self._session, link, params)
+        try:
+            await handle.open()
         except asyncio.CancelledError:
             # The server may have opened it before the cancellation.
             handle.discard()
             raise
         return handle
 
-    async def write_file(
-        self,
-        path: PathUri,
-        data: bytes,
-        *,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def write_file(self, params: WriteFileParams) -> None:
         """
         Replace a file; a large one is written in blocks.
 
         One message of at most 11 MiB carries it if links must not be followed, or if the server
         cannot write blocks.
         """
-        if len(data) > _AT_ONCE and follow_symlinks and self._streams(sandbox, writing=True):
-            await self._again(lambda: self._write_in_blocks(path, data, sandbox))
+        size = params.data_base64.size
+        if (
+            size > _AT_ONCE
+            and params.follow_symlinks is not False
+            and self._streams(params.sandbox, writing=True)
+        ):
+            data = await asyncio.to_thread(content_bytes, params.data_base64)
+            await self._again(lambda: self._write_in_blocks(params, data))
             return
-        if len(data) > _ONE_MESSAGE:
+        if size > _ONE_MESSAGE:
             raise InvalidRequest(
                 f"file is too large to write in one message: limit is {_ONE_MESSAGE} bytes"
             )
-        params = WriteFileParams(
-            path=path,
-            data_base64=encoded(data),
-            follow_symlinks=_only_false(follow_symlinks),
-            sandbox=sandbox,
-        )
         # Repeated after a lost connection: writing the same bytes twice changes nothing.
-        await self._look(FS_WRITE_FILE, params, path)
+        await self._look(FS_WRITE_FILE, params)
 
-    async def create_directory(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        params = CreateDirectoryParams(
-            path=path,
-            recursive=recursive,
-            follow_symlinks=_only_false(follow_symlinks),
-            sandbox=sandbox,
-        )
-        await self._change(FS_CREATE_DIRECTORY, params, path)
+    async def create_directory(self, params: CreateDirectoryParams) -> None:
+        await self._change(FS_CREATE_DIRECTORY, params)
 
-    async def remove(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        force: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        params = RemoveParams(
-            path=path,
-            recursive=recursive,
-            force=force,
-            follow_symlinks=_only_false(follow_symlinks),
-            sandbox=sandbox,
-        )
-        await self._change(FS_REMOVE, params, path)
+    async def remove(self, params: RemoveParams) -> None:
+        await self._change(FS_REMOVE, params)
 
-    async def copy(
-        self,
-        source: PathUri,
-        destination: PathUri,
-        *,
-        recursive: bool,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        params = CopyParams(
-            source_path=source,
-            destination_path=destination,
-            recursive=recursive,
-            sandbox=sandbox,
-        )
+    async def copy(self, params: CopyParams) -> None:
         await self._change(FS_COPY, params)
 
-    async def rename(self, source: PathUri, destination: PathUri) -> None:
+    async def rename(self, params: RenameParams) -> None:
         if not self._session.capabilities.file_rename:
             # A copy and a removal would not be atomic, so it is left to the caller.
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot rename files")
-        params = RenameParams(source_path=source, destination_path=destination)
         await self._change(FS_RENAME, params)
 
-    async def watch_missing(
-        self, missing: Sequence[PathUri], present: PathUri | None = None
-    ) -> RemoteMissingWatch | None:
+    async def watch_missing(self, params: WatchMissingParams) -> RemoteMissingWatch | None:
         """Watch for missing files; see `FileSystem.watch_missing`. Ends the previous watch."""
         if not self._session.capabilities.fs_watch_missing:
             return None
@@ -392,7 +300,7 @@ class RemoteFileSystem:
         # A new id for each watch, since the server reports by id.
         self._last_watch += 1
         watch = self._watch = RemoteMissingWatch(self._last_watch)
-        params = WatchMissingParams(watch_id=watch.watch_id, missing=list(missing), present=present)
+        params = msgspec.structs.replace(params, watch_id=watch.watch_id)
         with refusals():
             answer = await link.call(FS_WATCH_MISSING, params)
         return watch if answer.watching else None
@@ -412,14 +320,14 @@ class RemoteFileSystem:
 
     # -- inside
 
-    async def _look(self, method: Method[P, R], params: P, path: PathUri) -> R:
+    async def _look(self, method: Method[OnePath, R], params: OnePath) -> R:
         """Call, and repeat the call after each lost connection."""
-        with refusals(path=path):
+        with refusals(path=params.path):
             return await self._session.call_again(method, params)
 
-    async def _change(self, method: Method[P, R], params: P, path: PathUri | None = None) -> R:
-        """Call once; `path` is the path that errors name, if there is exactly one."""
-        with refusals(path=path):
+    async def _change(self, method: Method[P, R], params: P) -> R:
+        """Call once; errors name the path if there is exactly one."""
+        with refusals(path=params.path if isinstance(params, PathParams) else None):
             return await self._session.call(method, params)
 
     def _streams(self, sandbox: SandboxContext | None, *, writing: bool = False) -> bool:
@@ -429,24 +337,42 @@ class RemoteFileSystem:
             return False
         return sandbox is None or has.sandboxed_file_streaming
 
-    async def _read_in_blocks(self, path: PathUri, sandbox: SandboxContext | None) -> bytes:
+    async def _read_by_size(self, params: ReadFileParams, has_blocks: bool) -> bytes:
+        """Read a file of a server that reads any file at once; see `read_file`."""
+        most = params.max_bytes
+        if has_blocks or most is not UNSET:
+            # One more round trip: only the size tells whether one message can hold the file.
+            metadata = await self.get_metadata(
+                GetMetadataParams(
+                    params.path, follow_symlinks=params.follow_symlinks, sandbox=params.sandbox
+                )
+            )
+            if metadata.is_file and most is not UNSET and metadata.size > most:
+                raise too_large(most)
+            if has_blocks and metadata.is_file and metadata.size > _AT_ONCE:
+                return await self._again(lambda: self._read_in_blocks(params))
+        return await self._read_whole(msgspec.structs.replace(params, max_bytes=UNSET))
+
+    async def _read_whole(self, params: ReadFileParams) -> bytes:
+        return decoded((await self._look(FS_READ_FILE, params)).data_base64)
+
+    async def _read_in_blocks(self, params: ReadFileParams) -> bytes:
         chunks: list[bytes] = []
 
         async def take(chunk: bytes) -> None:
             chunks.append(chunk)
 
-        handle = await self.open(path, sandbox=sandbox)
+        handle = await self.open(OpenParams(handle_id="", path=params.path, sandbox=params.sandbox))
         try:
             await read_blocks(handle, take)
         finally:
             await handle.aclose()
         return b"".join(chunks)
 
-    async def _write_in_blocks(
-        self, path: PathUri, data: bytes, sandbox: SandboxContext | None
-    ) -> None:
+    async def _write_in_blocks(self, params: WriteFileParams, data: bytes) -> None:
         blocks = (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
-        handle = await self.open(path, "replace", sandbox=sandbox)
+        opening = OpenParams(handle_id="", path=params.path, mode="replace", sandbox=params.sandbox)
+        handle = await self.open(opening)
         try:
             await write_blocks(handle, lambda: next(blocks, b""))
         except BaseException:
@@ -464,8 +390,3 @@ class RemoteFileSystem:
             except ConnectionLost:
                 if self._session.lost_for_good:
                     raise
-
-
-def _only_false(follow_symlinks: bool) -> bool | None:
-    """Return the value for the wire: older servers do not know the member, so True is left out."""
-    return None if follow_symlinks else False

@@ -36,7 +36,13 @@ from holdfast.protocol.discovery import (
     SkillFiles,
     SkillSource,
 )
-from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.fs import (
+    GetMetadataParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    WalkOptions,
+    WalkParams,
+)
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -143,7 +149,7 @@ async def _cached_plugins(
     if cache is None:
         return [], True
     try:
-        found = await files.walk(cache, _CACHE, sandbox=sandbox)
+        found = await files.walk(WalkParams(cache, options=_CACHE, sandbox=sandbox))
     except NotFound:
         return [], True
     except HoldfastError:
@@ -177,7 +183,7 @@ async def _folders(
 ) -> AsyncIterator[str]:
     """Yield the names of subdirectories, without links to directories."""
     try:
-        entries = await files.read_directory(package, sandbox=sandbox)
+        entries = await files.read_directory(ReadDirectoryParams(package, sandbox=sandbox))
     except HoldfastError:
         return
     for entry in entries:
@@ -185,7 +191,7 @@ async def _folders(
         if path is None:
             continue
         try:
-            metadata = await files.get_metadata(path, sandbox=sandbox)
+            metadata = await files.get_metadata(GetMetadataParams(path, sandbox=sandbox))
         except HoldfastError:
             continue
         if not metadata.is_symlink:
@@ -199,7 +205,7 @@ async def _remote_id(
     if path is None:
         return None
     try:
-        data = await files.read_file(path, sandbox=sandbox)
+        data = await files.read_file(ReadFileParams(path, sandbox=sandbox))
     except NotFound:
         return None
     if len(data) > _MAX_INSTALL_FILE:
@@ -221,7 +227,7 @@ async def _look(
     files: FileSystem, location: _Location, sandbox: SandboxContext | None
 ) -> _ScanResult:
     try:
-        metadata = await files.get_metadata(location.root, sandbox=sandbox)
+        metadata = await files.get_metadata(GetMetadataParams(location.root, sandbox=sandbox))
     except HoldfastError as error:
         # A missing or inaccessible directory is normal on most machines.
         unknown = not isinstance(error, NotFound) and error.errno != EACCES

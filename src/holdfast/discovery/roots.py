@@ -20,9 +20,7 @@ from holdfast.protocol.discovery import (
     PluginFiles,
     SkillFiles,
 )
-from holdfast.protocol.fs import (
-    WalkOptions,
-)
+from holdfast.protocol.fs import GetMetadataParams, ReadFileParams, WalkOptions, WalkParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -91,13 +89,15 @@ class _Scan:
     async def run(self) -> DiscoveredRoot:
         root = self._root
         try:
-            metadata = await self._files.get_metadata(root, sandbox=self._sandbox)
+            metadata = await self._files.get_metadata(
+                GetMetadataParams(root, sandbox=self._sandbox)
+            )
         except HoldfastError as error:
             return self._failed(f"failed to inspect capability root {root}: {error}")
         if not metadata.is_directory:
             return self._failed(f"capability root {root} is not a directory")
         try:
-            found = await self._files.walk(root, _SCAN, sandbox=self._sandbox)
+            found = await self._files.walk(WalkParams(root, options=_SCAN, sandbox=self._sandbox))
         except HoldfastError as error:
             return self._failed(f"failed to scan capability root {root}: {error}")
         self._warnings += [
@@ -215,7 +215,9 @@ class _Scan:
 
     async def _text(self, path: PathUri) -> CapabilityFile | None:
         try:
-            metadata = await self._files.get_metadata(path, sandbox=self._sandbox)
+            metadata = await self._files.get_metadata(
+                GetMetadataParams(path, sandbox=self._sandbox)
+            )
         except NotFound:
             return None
         except HoldfastError as error:
@@ -228,7 +230,7 @@ class _Scan:
         if self._bytes + metadata.size > _MAX_ROOT:
             raise _Skipped(f"capability root bundle exceeds the {_MAX_ROOT}-byte limit")
         try:
-            data = await self._files.read_file(path, sandbox=self._sandbox)
+            data = await self._files.read_file(ReadFileParams(path, sandbox=self._sandbox))
         except HoldfastError as error:
             raise _Skipped(f"failed to read capability file {path}: {error}") from error
         # The file has grown since its size was read.

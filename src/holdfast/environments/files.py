@@ -34,7 +34,23 @@ from holdfast.filesystem.trees import (
     permissions_of,
     send_file,
 )
-from holdfast.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions, WalkResponse
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
+    DirectoryEntry,
+    FileContent,
+    FileMetadata,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    WalkOptions,
+    WalkParams,
+    WalkResponse,
+    WriteFileParams,
+)
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.tasks import made_in_thread
@@ -83,7 +99,7 @@ class Files:
         # The protocol's texts name no path; people need one.
         with naming("read", path):
             return await self._filesystem.read_file(
-                await self._uri(path), sandbox=await self._sandbox()
+                ReadFileParams(await self._uri(path), sandbox=await self._sandbox())
             )
 
     async def write(self, path: AnyPath, data: str | bytes, *, parents: bool = False) -> None:
@@ -102,13 +118,14 @@ class Files:
         sandbox = await self._sandbox()
         with naming("write", path):
             folder = _parent(uri) if parents else None
+            params = WriteFileParams(uri, data_base64=FileContent(raw), sandbox=sandbox)
             try:
-                await self._filesystem.write_file(uri, raw, sandbox=sandbox)
+                await self._filesystem.write_file(params)
             except NotFound:
                 if folder is None:
                     raise
                 async with self._folder_made(folder, sandbox):
-                    await self._filesystem.write_file(uri, raw, sandbox=sandbox)
+                    await self._filesystem.write_file(params)
 
     @asynccontextmanager
     async def _folder_made(
@@ -125,24 +142,28 @@ class Files:
             missing.append(name)
             above = PathUri.from_path(outer)
         try:
-            await files.create_directory(folder, sandbox=sandbox)
+            await files.create_directory(
+                CreateDirectoryParams(folder, recursive=True, sandbox=sandbox)
+            )
             yield
         except Refused:
             with suppress(HoldfastError):
                 # Without links on the way, so that a link in place of a folder is not removed.
-                real = (await files.canonicalize(above, sandbox=sandbox)).native
+                real = (await files.canonicalize(CanonicalizeParams(above, sandbox=sandbox))).native
                 for count in range(len(missing)):
                     made = PathUri.from_path(os.path.join(real, *reversed(missing[count:])))
                     # The innermost may not have been made.
                     with suppress(Refused):
                         await files.remove(
-                            made, recursive=False, follow_symlinks=False, sandbox=sandbox
+                            RemoveParams(
+                                made, recursive=False, follow_symlinks=False, sandbox=sandbox
+                            )
                         )
             raise
 
     async def _is_missing(self, path: PathUri, sandbox: SandboxContext | None) -> bool:
         try:
-            await self._filesystem.get_metadata(path, sandbox=sandbox)
+            await self._filesystem.get_metadata(GetMetadataParams(path, sandbox=sandbox))
         except NotFound:
             return True
         except Refused:
@@ -154,7 +175,7 @@ class Files:
         """Return the entries of a directory, sorted by name."""
         with naming("list", path):
             found = await self._filesystem.read_directory(
-                await self._uri(path), sandbox=await self._sandbox()
+                ReadDirectoryParams(await self._uri(path), sandbox=await self._sandbox())
             )
         # A server lists in the order of its disk, which changes.
         return sorted(found, key=lambda entry: entry.file_name)
@@ -186,7 +207,7 @@ class Files:
         )
         with naming("walk", path):
             return await self._filesystem.walk(
-                await self._uri(path), options, sandbox=await self._sandbox()
+                WalkParams(await self._uri(path), options=options, sandbox=await self._sandbox())
             )
 
     async def exists(self, path: AnyPath) -> bool:
@@ -201,14 +222,16 @@ class Files:
         """Return the kind of a file, its size and its times."""
         with naming("look at", path):
             return await self._filesystem.get_metadata(
-                await self._uri(path), sandbox=await self._sandbox()
+                GetMetadataParams(await self._uri(path), sandbox=await self._sandbox())
             )
 
     async def mkdir(self, path: AnyPath) -> None:
         """Create a directory and its parents; an existing one is no error."""
         with naming("make", path):
             await self._filesystem.create_directory(
-                await self._uri(path), sandbox=await self._sandbox()
+                CreateDirectoryParams(
+                    await self._uri(path), recursive=True, sandbox=await self._sandbox()
+                )
             )
 
     async def remove(
@@ -217,11 +240,13 @@ class Files:
         """Remove a file or an empty folder; with `recursive` also a folder that is not empty."""
         with naming("remove", path):
             await self._filesystem.remove(
-                await self._uri(path),
-                recursive=recursive,
-                # `force` is the wire's name for it.
-                force=missing_ok,
-                sandbox=await self._sandbox(),
+                RemoveParams(
+                    await self._uri(path),
+                    recursive=recursive,
+                    # The wire's name for it.
+                    force=missing_ok,
+                    sandbox=await self._sandbox(),
+                )
             )
 
     async def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
@@ -230,7 +255,12 @@ class Files:
         with naming("copy", source, destination):
             try:
                 await self._filesystem.copy(
-                    origin, await self._uri(destination), recursive=recursive, sandbox=sandbox
+                    CopyParams(
+                        source_path=origin,
+                        destination_path=await self._uri(destination),
+                        recursive=recursive,
+                        sandbox=sandbox,
+                    )
                 )
             except InvalidRequest as refused:
                 # The server's refusal does not say that a flag is missing, so the kind is looked
@@ -365,7 +395,9 @@ class Files:
         """Return True if a file could not be opened because it is a directory."""
         if isinstance(refused, NotFound):
             return False
-        return (await self._filesystem.get_metadata(uri, sandbox=sandbox)).is_directory
+        return (
+            await self._filesystem.get_metadata(GetMetadataParams(uri, sandbox=sandbox))
+        ).is_directory
 
     async def _fetch(
         self,
@@ -377,16 +409,16 @@ class Files:
     ) -> None:
         """Fetch one file."""
         if not in_blocks:
-            data = await self._filesystem.read_file(uri, sandbox=sandbox)
+            data = await self._filesystem.read_file(ReadFileParams(uri, sandbox=sandbox))
             await asyncio.to_thread(_arrive, target, data)
             took(len(data))
             return
         permissions: int | None = None
         if (await self._environment.capabilities()).file_permissions:
-            found = await self._filesystem.get_metadata(uri, sandbox=sandbox)
+            found = await self._filesystem.get_metadata(GetMetadataParams(uri, sandbox=sandbox))
             # Unset on a server that does not report them.
             permissions = found.permissions or None
-        handle = await self._filesystem.open(uri, sandbox=sandbox)
+        handle = await self._filesystem.open(OpenParams(handle_id="", path=uri, sandbox=sandbox))
         try:
             arriving = await made_in_thread(partial(_Arriving, target), _Arriving.give_up)
 

@@ -27,6 +27,7 @@ from holdfast.filesystem.trees import (
     send_file,
     walk_tree,
 )
+from holdfast.protocol.fs import CanonicalizeParams, CreateDirectoryParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -145,7 +146,9 @@ async def upload_tree(
     progress = TransferCount(on_progress, len(plan.files), sum(file.size for file in plan.files))
     folders: dict[tuple[str, ...], PathUri] = {(): target}
     with _naming(source):
-        await filesystem.create_directory(target, sandbox=sandbox)
+        await filesystem.create_directory(
+            CreateDirectoryParams(target, recursive=True, sandbox=sandbox)
+        )
     for depth in range(1, 1 + max(map(len, plan.folders))):
         # Directories of one depth do not depend on each other.
         parts_here = [parts for parts in plan.folders if len(parts) == depth]
@@ -153,7 +156,9 @@ async def upload_tree(
         async def make(parts: tuple[str, ...]) -> None:
             folders[parts] = folders[parts[:-1]].child(parts[-1])
             with _naming(os.path.join(source, *parts)):
-                await filesystem.create_directory(folders[parts], sandbox=sandbox)
+                await filesystem.create_directory(
+                    CreateDirectoryParams(folders[parts], recursive=True, sandbox=sandbox)
+                )
 
         await run_together(make(parts) for parts in parts_here)
 
@@ -255,7 +260,7 @@ async def download_tree(
         ConnectionLost: Likewise.
     """
     # `walk` does not follow a link, not even the first path.
-    root = await filesystem.canonicalize(source, sandbox=sandbox)
+    root = await filesystem.canonicalize(CanonicalizeParams(source, sandbox=sandbox))
     tree = await walk_tree(filesystem, root, sandbox=sandbox)
     for path, message in tree.errors:
         # An incomplete listing would silently leave files out.

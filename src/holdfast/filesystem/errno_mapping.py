@@ -12,7 +12,7 @@ from holdfast.errors import InvalidRequest, NotFound, OperationFailed, Refused
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.system_text import system_text
 
-__all__ = ["about", "native_path", "refusal"]
+__all__ = ["about", "native_path", "refusal", "too_large"]
 
 # Errors that the real server blames on the request.
 _INVALID = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM})
@@ -52,6 +52,11 @@ def refusal(error: OSError, path: str | None = None) -> Refused:
         return NotFound(system_text(number), errno=number, path=path)
     kind = InvalidRequest if number in _INVALID else OperationFailed
     return kind(system_text(number), errno=number, path=path)
+
+
+def too_large(most: int) -> InvalidRequest:
+    """Return the error for a file of more bytes than may be read at once."""
+    return InvalidRequest(f"file is too large to read: limit is {most} bytes", errno=errno.EFBIG)
 
 
 class about:

@@ -13,14 +13,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.errors import InvalidRequest, NotFound
 from holdfast.filesystem import nofollow
 from holdfast.filesystem.atomic_write import Writer, WriteTarget, find_target, start_writing
 from holdfast.filesystem.directories import lossy
-from holdfast.filesystem.errno_mapping import about
+from holdfast.filesystem.errno_mapping import about, too_large
 from holdfast.filesystem.threads import SerialQueue, Threads
 from holdfast.protocol.base import I64_MAX
-from holdfast.protocol.fs import OpenMode
+from holdfast.protocol.fs import OpenParams, ReadFileParams
 
 __all__ = [
     "MAX_BLOCK",
@@ -87,26 +89,22 @@ class OpenFile(Protocol):
         """Close the file, and drop the written content unless it was written in place."""
 
 
-def open_file(path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
+def open_file(params: OpenParams) -> OpenFile:
     """
     Open a regular file; links are followed.
-
-    Args:
-        path: Absolute path.
-        mode: `read`, or `replace` for new content.
-        permissions: Permission bits of a replaced file; unchanged if None.
 
     Raises:
         InvalidRequest: The path is not a regular file.
         OSError: The error of the system call.
     """
-    if mode == "read":
+    path = params.path.native
+    if params.mode == "read":
         return reading(_open_to_read(path))
     target = find_target(path)
     if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
         target.close()
         raise not_a_file(path)
-    return replacing(target, permissions)
+    return replacing(target, params.permissions)
 
 
 def reading(descriptor: int) -> OpenFile:
@@ -114,31 +112,32 @@ def reading(descriptor: int) -> OpenFile:
     return _ReadFile(descriptor)
 
 
-def replacing(target: WriteTarget, permissions: int | None = None) -> OpenFile:
+def replacing(target: WriteTarget, permissions: int | UnsetType) -> OpenFile:
     """
     Return an open file for new content; it takes over the descriptors of the target.
 
     Args:
         target: File to replace.
-        permissions: Permission bits in the end; unchanged if None.
+        permissions: Permission bits in the end; unchanged if unset.
 
     Raises:
         OSError: The error of `start_writing`.
     """
-    return _ReplacedFile(start_writing(target), permissions)
+    return _ReplacedFile(start_writing(target), None if permissions is UNSET else permissions)
 
 
-def read_file(path: str, *, follow_symlinks: bool) -> bytes:
+def read_file(params: ReadFileParams) -> bytes:
     """
     Return the content of a regular file.
 
     Raises:
-        InvalidRequest: The path is not a regular file, or it is larger than `MAX_FILE`.
+        InvalidRequest: The path is not a regular file, or it is too large.
         OSError: The error of the system call.
     """
-    descriptor = _open_to_read(path) if follow_symlinks else nofollow.open_to_read(path)
+    open_to_read = nofollow.open_to_read if params.follow_symlinks is False else _open_to_read
+    descriptor = open_to_read(params.path.native)
     try:
-        return read_all(descriptor)
+        return read_all(descriptor, params)
     finally:
         os.close(descriptor)
 
@@ -158,25 +157,26 @@ def not_a_file(path: str) -> InvalidRequest:
     return InvalidRequest(f"path `{lossy(path)}` is not a file")
 
 
-def read_all(descriptor: int) -> bytes:
+def read_all(descriptor: int, params: ReadFileParams) -> bytes:
     """
     Return the rest of an open file.
 
     Raises:
-        InvalidRequest: The file is larger than `MAX_FILE`.
+        InvalidRequest: The file is larger than `max_bytes` or `MAX_FILE`.
         OSError: The error of the system call.
     """
+    most = MAX_FILE if params.max_bytes is UNSET else min(params.max_bytes, MAX_FILE)
     size = os.fstat(descriptor).st_size
     pieces: list[bytes] = []
     total = 0
-    while total <= MAX_FILE and size <= MAX_FILE:
+    while total <= most and size <= most:
         # At least one byte: only an empty read tells the end, whatever `fstat` reported.
         piece = os.read(descriptor, max(size - total, 0) + 1 if size else _UNKNOWN_SIZE)
         if not piece:
             return b"".join(pieces)
         pieces.append(piece)
         total += len(piece)
-    raise InvalidRequest(f"file is too large to read: limit is {MAX_FILE} bytes")
+    raise too_large(most)
 
 
 class _ReadFile:
@@ -246,8 +246,7 @@ class LocalFileHandle:
     """
     Open file of this machine.
 
-    Operations may be called before the file is open, and wait for their turn. Methods that are
-    not `async` queue the operation at once, whether or not the caller awaits it.
+    Operations may be called before the file is open, and wait for their turn.
     """
 
     def __init__(self, threads: Threads, opener: Callable[[], OpenFile], path: str) -> None:
@@ -274,12 +273,8 @@ class LocalFileHandle:
             NotFound: It is closed.
             InvalidRequest: `size` is out of range.
         """
-        return await self.start_reading(offset, size)
-
-    def start_reading(self, offset: int, size: int) -> asyncio.Future[tuple[bytes, bool]]:
-        """Queue a `read_block`; return its future."""
         check_read_length(size)
-        return self._queue.run(partial(self._read, offset, size))
+        return await self._queue.run(partial(self._read, offset, size))
 
     async def write_block(self, offset: int, data: bytes) -> None:
         """
@@ -289,12 +284,8 @@ class LocalFileHandle:
             NotFound: The handle is closed.
             InvalidRequest: The range is out of bounds.
         """
-        await self.start_writing(offset, data)
-
-    def start_writing(self, offset: int, data: bytes) -> asyncio.Future[None]:
-        """Queue a `write_block`; return its future."""
         check_write_range(offset, len(data))
-        return self._queue.run(partial(self._write, offset, data))
+        await self._queue.run(partial(self._write, offset, data))
 
     async def aclose(self) -> None:
         """
@@ -306,15 +297,11 @@ class LocalFileHandle:
             OperationFailed: The new content could not replace the file.
         """
         try:
-            await self.start_closing()
+            await self._queue.run(self._close)
         except asyncio.CancelledError:
             # A cancelled call of the queue is not begun any more, and the file would stay open.
             self.discard()
             raise
-
-    def start_closing(self) -> asyncio.Future[None]:
-        """Queue an `aclose`; return its future."""
-        return self._queue.run(self._close)
 
     def discard(self) -> None:
         """Close the file in the background, and drop the written content."""

@@ -9,35 +9,49 @@ delays no other client. Only look-ups that the kernel answers from memory run in
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from msgspec import UNSET
 
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.errno_mapping import about, native_path
 from holdfast.filesystem.handle import LocalFileHandle, OpenFile
 from holdfast.filesystem.inotify import Inotify
 from holdfast.filesystem.nowait import (
+    LARGEST_CACHED,
     cached_content,
     cached_content_of_command,
     cached_metadata,
 )
 from holdfast.filesystem.operations import DIRECT, Operations
-from holdfast.filesystem.threads import FileThreads, Threads, ThreadShare
-from holdfast.filesystem.walk import Walked, check_limits
+from holdfast.filesystem.threads import FileThreads, Threads
+from holdfast.filesystem.walk import check_limits
 from holdfast.filesystem.watch import LocalMissingWatch, watch_missing
 from holdfast.late_import import late_module
 from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
     DirectoryEntry,
     FileMetadata,
-    OpenMode,
-    WalkOptions,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    RenameParams,
+    WalkParams,
     WalkResponse,
+    WatchMissingParams,
+    WriteFileParams,
 )
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
+from holdfast.rpc.base64 import content_pieces
 
 if TYPE_CHECKING:
     from holdfast.filesystem.sandboxed import sandbox_operations
@@ -59,26 +73,20 @@ class LocalFileSystem:
 
     def __init__(self) -> None:
         self._pool = FileThreads()
-        # Of one client: all threads for this object, a share of them after `for_client`.
+        # Of one client after `for_client`.
         self._threads: Threads = self._pool
         self._inotify = Inotify()
 
-    def for_client(self) -> "LocalFileSystem":
+    def for_client(self, threads: Threads) -> "LocalFileSystem":
         """
-        Return the same files for one of several clients.
+        Return the same files for one of several clients, with threads of that client.
 
-        A client whose system calls hang waits for them; other clients do not. Only `aclose` of
-        this object ends the threads.
+        A client whose system calls hang waits for them; other clients do not.
         """
-        # A shallow copy: the thread pool and the inotify instance are shared.
+        # A shallow copy: the inotify instance is shared.
         other = copy(self)
-        other._threads = self._pool.share()  # noqa: SLF001 - one of the same class
+        other._threads = threads  # noqa: SLF001 - one of the same class
         return other
-
-    def leave(self) -> None:
-        """Give up the pending calls of one client (`for_client`), which has disconnected."""
-        if isinstance(self._threads, ThreadShare):
-            self._threads.leave()
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,23 +100,16 @@ class LocalFileSystem:
         self._inotify.close()
         await self._pool.aclose()
 
-    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run a function in a thread of this client, for example to encode content."""
-        return self._threads.run(work)
-
-    def check_path(self, path: PathUri) -> None:
-        """Refuse a path of another operating system; see `native_path`."""
-        native_path(path)
-
-    def read_file_nowait(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> bytes | None:
+    def cached_content(self, params: ReadFileParams) -> bytes | None:
         """Return the content of a small file if the kernel has it in memory, or None."""
-        native = native_path(path)
+        native = native_path(params.path)
         # Without following links, the error for a link depends on its position in the path, which
-        # only the slow way knows.
-        if not follow_symlinks:
+        # only the slow way knows. So is the error for a file that is larger than the limit.
+        if params.follow_symlinks is False or (
+            params.max_bytes is not UNSET and params.max_bytes < LARGEST_CACHED
+        ):
             return None
+        sandbox = params.sandbox
         if sandbox is None:
             return cached_content(native)
         # A sandbox may show another file at the path. A link may lead to a hidden path, so only
@@ -117,31 +118,47 @@ class LocalFileSystem:
             return None
         return cached_content_of_command(native, sandbox_operations.as_a_command(sandbox))
 
-    async def read_file(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> bytes:
-        """Return the content of a regular file, up to 512 MiB."""
-        found = self.read_file_nowait(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
+    def cached_metadata(self, params: GetMetadataParams) -> FileMetadata | None:
+        """Return the metadata of a path if the kernel has it in memory, or None."""
+        native = native_path(params.path)
+        # For the reasons of `cached_content`.
+        if params.follow_symlinks is False:
+            return None
+        sandbox = params.sandbox
+        if sandbox is None:
+            return cached_metadata(native)
+        if not _shows_as_is(sandbox, native):
+            return None
+        with sandbox_operations.as_a_command(sandbox):
+            return cached_metadata(native, links=False)
+
+    async def read_file(self, params: ReadFileParams) -> bytes:
+        """Return the content of a regular file, up to 512 MiB or `max_bytes`."""
+        found = self.cached_content(params)
         if found is not None:
             return found
-        native = native_path(path)
-        return await self._operate(
-            _reading_operations,
-            sandbox,
-            native,
-            lambda files: files.read_file(native, follow_symlinks=follow_symlinks),
-        )
+        return await self._reading(params, lambda files: files.read_file(params))
 
-    async def open(
-        self,
-        path: PathUri,
-        mode: OpenMode = "read",
-        *,
-        permissions: int | None = None,
-        sandbox: SandboxContext | None = None,
-    ) -> LocalFileHandle:
+    async def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
+        """Return kind, size and times of a file."""
+        found = self.cached_metadata(params)
+        if found is not None:
+            return found
+        return await self._reading(params, lambda files: files.get_metadata(params))
+
+    async def open(self, params: OpenParams) -> LocalFileHandle:
         """Open a regular file to read it, or to replace its content."""
-        handle = self.start_opening(path, mode, permissions=permissions, sandbox=sandbox)
+        native = native_path(params.path)
+        sandbox = params.sandbox
+        find = _reading_operations if params.mode == "read" else _operations
+
+        def opener() -> OpenFile:
+            files = find(sandbox)
+            with about(native), _as_a_command(sandbox):
+                file = files.open(params)
+            return file if sandbox is None else _FileOfSandbox(file, sandbox)
+
+        handle = LocalFileHandle(self._threads, opener, native)
         try:
             await handle.opened
         except asyncio.CancelledError:
@@ -150,193 +167,50 @@ class LocalFileSystem:
             raise
         return handle
 
-    def start_opening(
-        self,
-        path: PathUri,
-        mode: OpenMode,
-        *,
-        permissions: int | None = None,
-        sandbox: SandboxContext | None = None,
-    ) -> LocalFileHandle:
-        """Return a handle at once, which opens in a thread; see `LocalFileHandle.opened`."""
-        native = native_path(path)
-        find = _reading_operations if mode == "read" else _operations
-
-        def opener() -> OpenFile:
-            files = find(sandbox)
-            with about(native), _as_a_command(sandbox):
-                file = files.open_file(native, mode, permissions)
-            return file if sandbox is None else _FileOfSandbox(file, sandbox)
-
-        return LocalFileHandle(self._threads, opener, native)
-
-    async def write_file(
-        self,
-        path: PathUri,
-        data: bytes,
-        *,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def write_file(self, params: WriteFileParams) -> None:
         """
         Create a file or replace its content; its directory must exist.
 
         A regular file is replaced in one step where that is possible; the real server writes
         into it. A FIFO without a reader is refused at once.
         """
-        await self.write_pieces(path, (data,), follow_symlinks=follow_symlinks, sandbox=sandbox)
+        # First: the real server reports bad base64 before a bad path.
+        pieces = content_pieces(params.data_base64)
+        await self._changing(params, lambda files: files.write_file(params, pieces))
 
-    async def write_pieces(
-        self,
-        path: PathUri,
-        pieces: Iterable[bytes],
-        *,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        """Write a file from pieces, which are produced in the thread; see `write_file`."""
-        native = native_path(path)
-        await self._operate(
-            _operations,
-            sandbox,
-            native,
-            lambda files: files.write_file(native, pieces, follow_symlinks=follow_symlinks),
-        )
-
-    async def create_directory(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def create_directory(self, params: CreateDirectoryParams) -> None:
         """Make a directory, with `recursive` also its parents."""
-        native = native_path(path)
-        await self._operate(
-            _operations,
-            sandbox,
-            native,
-            lambda files: files.create_directory(
-                native, recursive=recursive, follow_symlinks=follow_symlinks
-            ),
-        )
+        await self._changing(params, lambda files: files.create_directory(params))
 
-    def get_metadata_nowait(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> FileMetadata | None:
-        """Return the metadata of a path if the kernel has it in memory, or None."""
-        native = native_path(path)
-        # For the reasons of `read_file_nowait`.
-        if not follow_symlinks:
-            return None
-        if sandbox is None:
-            return cached_metadata(native)
-        if not _shows_as_is(sandbox, native):
-            return None
-        with sandbox_operations.as_a_command(sandbox):
-            return cached_metadata(native, links=False)
-
-    async def get_metadata(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> FileMetadata:
-        """Return kind, size and times of a file."""
-        found = self.get_metadata_nowait(path, follow_symlinks=follow_symlinks, sandbox=sandbox)
-        if found is not None:
-            return found
-        native = native_path(path)
-        return await self._operate(
-            _reading_operations,
-            sandbox,
-            native,
-            lambda files: files.get_metadata(native, follow_symlinks=follow_symlinks),
-        )
-
-    async def canonicalize(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> PathUri:
+    async def canonicalize(self, params: CanonicalizeParams) -> PathUri:
         """Return the real path of an existing file."""
-        native = native_path(path)
-        found = await self._operate(
-            _reading_operations, sandbox, native, lambda files: files.canonicalize(native)
-        )
+        found = await self._reading(params, lambda files: files.canonicalize(params))
         return PathUri.from_path(found)
 
-    async def read_directory(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> list[DirectoryEntry]:
+    async def read_directory(self, params: ReadDirectoryParams) -> list[DirectoryEntry]:
         """Return the entries of a directory, in no order."""
-        native = native_path(path)
-        return await self._operate(
-            _reading_operations, sandbox, native, lambda files: files.read_directory(native)
-        )
+        return await self._reading(params, lambda files: files.read_directory(params))
 
-    async def walk(
-        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
-    ) -> WalkResponse:
+    async def walk(self, params: WalkParams) -> WalkResponse:
         """Return the files and directories below a directory, breadth first, within limits."""
-        return await self.walk_into(Walked.response, path, options, sandbox=sandbox)
-
-    async def walk_into(
-        self,
-        finish: Callable[[Walked], T],
-        path: PathUri,
-        options: WalkOptions,
-        *,
-        sandbox: SandboxContext | None = None,
-    ) -> T:
-        """Walk a directory, and convert the result in the same thread; see `walk`."""
         # Before the path: the real server reports bad limits first.
-        check_limits(options)
-        native = native_path(path)
-        return await self._operate(
-            _reading_operations,
-            sandbox,
-            native,
-            lambda files: finish(files.walk(native, path, options)),
-        )
+        check_limits(params.options)
+        return await self._reading(params, lambda files: files.walk(params))
 
-    async def remove(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        force: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def remove(self, params: RemoveParams) -> None:
         """Remove a file or a directory; with `force`, a missing path is no error."""
-        native = native_path(path)
-        await self._operate(
-            _operations,
-            sandbox,
-            native,
-            lambda files: files.remove(
-                native, recursive=recursive, force=force, follow_symlinks=follow_symlinks
-            ),
-        )
+        await self._changing(params, lambda files: files.remove(params))
 
-    async def copy(
-        self,
-        source: PathUri,
-        destination: PathUri,
-        *,
-        recursive: bool,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
+    async def copy(self, params: CopyParams) -> None:
         """Copy a file, a link or, with `recursive`, a directory."""
-        origin, target = native_path(source), native_path(destination)
+        for path in (params.source_path, params.destination_path):
+            native_path(path)
         # No path for errors: the operation knows whether source or destination is at fault.
-        await self._operate(
-            _operations,
-            sandbox,
-            None,
-            lambda files: files.copy(origin, target, recursive=recursive),
-        )
+        await self._operate(_operations, params.sandbox, None, lambda files: files.copy(params))
 
-    async def rename(self, source: PathUri, destination: PathUri) -> None:
+    async def rename(self, params: RenameParams) -> None:
         """Rename a file, a link or a directory."""
-        origin, target = native_path(source), native_path(destination)
+        origin, target = native_path(params.source_path), native_path(params.destination_path)
 
         def rename() -> None:
             # `rename` does not tell which path is missing, so the source is checked first.
@@ -345,25 +219,32 @@ class LocalFileSystem:
             with about(target):
                 os.rename(origin, target)
 
-        await self.run(rename)
+        await self._threads.run(rename)
 
-    async def watch_missing(
-        self, missing: Sequence[PathUri], present: PathUri | None = None
-    ) -> LocalMissingWatch | None:
+    async def watch_missing(self, params: WatchMissingParams) -> LocalMissingWatch | None:
         """Return a watch for missing files to appear; None if they cannot be watched."""
         try:
-            paths = [native_path(path) for path in missing]
-            present_path = None if present is None else native_path(present)
+            paths = [native_path(path) for path in params.missing]
+            present = None if params.present is None else native_path(params.present)
             # In the event loop, which reads its events.
             self._inotify.open()
         # The caller gets None, and has to look for the files by itself.
         except (InvalidRequest, OSError):
             return None
         return await self._threads.run(
-            partial(watch_missing, self._inotify, paths, present_path), undo=_cancel_watch
+            partial(watch_missing, self._inotify, paths, present), undo=_cancel_watch
         )
 
     # -- inside
+
+    def _reading(self, params: "_OnePath", work: Callable[[Operations], T]) -> asyncio.Future[T]:
+        """Run an operation that only reads, in a thread."""
+        native = native_path(params.path)
+        return self._operate(_reading_operations, params.sandbox, native, work)
+
+    def _changing(self, params: "_OnePath", work: Callable[[Operations], T]) -> asyncio.Future[T]:
+        """Run an operation that changes something, in a thread."""
+        return self._operate(_operations, params.sandbox, native_path(params.path), work)
 
     def _operate(
         self,
@@ -389,7 +270,17 @@ class LocalFileSystem:
             with about(path), _as_a_command(sandbox):
                 return work(files)
 
-        return self.run(job)
+        return self._threads.run(job)
+
+
+class _OnePath(Protocol):
+    """The params of an operation on one path."""
+
+    @property
+    def path(self) -> PathUri: ...
+
+    @property
+    def sandbox(self) -> SandboxContext | None: ...
 
 
 class _FileOfSandbox:

@@ -32,6 +32,7 @@ from holdfast.linux.kernel_cache import (
 from holdfast.protocol.fs import FileMetadata
 
 __all__ = [
+    "LARGEST_CACHED",
     "cached_content",
     "cached_content_of_command",
     "cached_metadata",
@@ -43,8 +44,8 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CONTENT = CachedLookup(_READ)
 _NO_LINK_CONTENT = CachedLookup(_READ, links=False)
 
-# Bytes of a file to read in the event loop; copying more would delay other clients.
-_LARGEST = 1 << 16
+LARGEST_CACHED = 1 << 16
+"""Bytes of a file to read in the event loop; copying more would delay other clients."""
 
 
 def _milliseconds(seconds: int, nanoseconds: int) -> int:
@@ -179,7 +180,7 @@ def _small_file(path: str, name: bytes, how: CachedLookup) -> StatxFields | None
     except FileNotFoundError as error:
         raise refusal(error, path) from None
     # Opened only after this check: the open of a device or a FIFO has side effects.
-    if facts is None or not stat.S_ISREG(facts.mode) or not 0 < facts.size <= _LARGEST:
+    if facts is None or not stat.S_ISREG(facts.mode) or not 0 < facts.size <= LARGEST_CACHED:
         return None
     return facts
 

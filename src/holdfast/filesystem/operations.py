@@ -14,88 +14,97 @@ from holdfast.filesystem.atomic_write import find_target, find_target_nofollow, 
 from holdfast.filesystem.copy import copy
 from holdfast.filesystem.handle import OpenFile, open_file, read_file
 from holdfast.filesystem.nowait import metadata
-from holdfast.filesystem.walk import Walked, walk
-from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode, WalkOptions
-from holdfast.protocol.paths import PathUri
+from holdfast.filesystem.walk import walk
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
+    DirectoryEntry,
+    FileMetadata,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    WalkParams,
+    WalkResponse,
+    WriteFileParams,
+)
 
 __all__ = ["DIRECT", "Operations"]
 
 
 class Operations(Protocol):
     """
-    File operations by absolute paths without dots.
+    File operations of this machine; see `FileSystem`. The caller has checked the paths.
 
     They raise `OSError` for errors of system calls, and `Refused` for errors whose text is part
     of the protocol.
     """
 
-    def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
-        """Return the content of a regular file."""
+    def read_file(self, params: ReadFileParams) -> bytes: ...
 
-    def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
-        """Open a regular file."""
+    def open(self, params: OpenParams) -> OpenFile: ...
 
-    def write_file(self, path: str, pieces: Iterable[bytes], *, follow_symlinks: bool) -> None:
-        """Create a file or replace its content."""
+    def write_file(self, params: WriteFileParams, pieces: Iterable[bytes]) -> None:
+        """Write a file; `pieces` are the bytes of its content."""
 
-    def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
-        """Make a directory."""
+    def create_directory(self, params: CreateDirectoryParams) -> None: ...
 
-    def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
-        """Return kind, size and times of a file."""
+    def get_metadata(self, params: GetMetadataParams) -> FileMetadata: ...
 
-    def canonicalize(self, path: str) -> str:
-        """Return the real path of an existing file."""
+    def canonicalize(self, params: CanonicalizeParams) -> str: ...
 
-    def read_directory(self, path: str) -> list[DirectoryEntry]:
-        """Return the entries of a directory."""
+    def read_directory(self, params: ReadDirectoryParams) -> list[DirectoryEntry]: ...
 
-    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
-        """Return the files and directories below a directory."""
+    def walk(self, params: WalkParams) -> WalkResponse: ...
 
-    def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
-        """Remove a file or a directory."""
+    def remove(self, params: RemoveParams) -> None: ...
 
-    def copy(self, source: str, destination: str, *, recursive: bool) -> None:
-        """Copy a file, a link or a directory."""
+    def copy(self, params: CopyParams) -> None: ...
 
 
 class _Direct:
     """File operations with the permissions of the server process."""
 
-    def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
-        return read_file(path, follow_symlinks=follow_symlinks)
+    def read_file(self, params: ReadFileParams) -> bytes:
+        return read_file(params)
 
-    def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
-        return open_file(path, mode, permissions)
+    def open(self, params: OpenParams) -> OpenFile:
+        return open_file(params)
 
-    def write_file(self, path: str, pieces: Iterable[bytes], *, follow_symlinks: bool) -> None:
-        find = find_target if follow_symlinks else find_target_nofollow
-        write_pieces(find(path), pieces)
+    def write_file(self, params: WriteFileParams, pieces: Iterable[bytes]) -> None:
+        find = find_target_nofollow if params.follow_symlinks is False else find_target
+        write_pieces(find(params.path.native), pieces)
 
-    def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
-        create = directories.create_directory if follow_symlinks else nofollow.create_directory
-        create(path, recursive=recursive)
+    def create_directory(self, params: CreateDirectoryParams) -> None:
+        where = nofollow if params.follow_symlinks is False else directories
+        where.create_directory(params.path.native, recursive=params.recursive is not False)
 
-    def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
-        return metadata(path) if follow_symlinks else nofollow.get_metadata(path)
+    def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
+        look = nofollow.get_metadata if params.follow_symlinks is False else metadata
+        return look(params.path.native)
 
-    def canonicalize(self, path: str) -> str:
+    def canonicalize(self, params: CanonicalizeParams) -> str:
         # Strict: a missing file has no real path.
-        return os.path.realpath(path, strict=True)
+        return os.path.realpath(params.path.native, strict=True)
 
-    def read_directory(self, path: str) -> list[DirectoryEntry]:
-        return directories.read_directory(path)
+    def read_directory(self, params: ReadDirectoryParams) -> list[DirectoryEntry]:
+        return directories.read_directory(params.path.native)
 
-    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
-        return walk(path, uri, options)
+    def walk(self, params: WalkParams) -> WalkResponse:
+        return walk(params.path, params.options)
 
-    def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
-        remove = directories.remove if follow_symlinks else nofollow.remove
-        remove(path, recursive=recursive, force=force)
+    def remove(self, params: RemoveParams) -> None:
+        remove = nofollow.remove if params.follow_symlinks is False else directories.remove
+        remove(
+            params.path.native,
+            recursive=params.recursive is not False,
+            force=params.force is not False,
+        )
 
-    def copy(self, source: str, destination: str, *, recursive: bool) -> None:
-        copy(source, destination, recursive=recursive)
+    def copy(self, params: CopyParams) -> None:
+        copy(params.source_path.native, params.destination_path.native, recursive=params.recursive)
 
 
 DIRECT: Operations = _Direct()

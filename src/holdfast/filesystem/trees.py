@@ -12,11 +12,22 @@ import stat
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.backends import FileSystem
 from holdfast.errors import OperationFailed, Unsupported
 from holdfast.filesystem.transfer import BLOCK, write_blocks
 from holdfast.linux.proc import umask
-from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.fs import (
+    CopyParams,
+    FileContent,
+    OpenParams,
+    RemoveParams,
+    RenameParams,
+    WalkOptions,
+    WalkParams,
+    WriteFileParams,
+)
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.tasks import made_in_thread
@@ -106,7 +117,7 @@ async def walk_tree(
             root.
         ForeignPathUri: The server has another kind of paths than this machine.
     """
-    found = await filesystem.walk(root, EVERYTHING, sandbox=sandbox)
+    found = await filesystem.walk(WalkParams(root, options=EVERYTHING, sandbox=sandbox))
     tree = ListedTree([], [], [(error.path, error.message) for error in found.errors])
     # A partial copy that looks complete would be worse than none.
     if found.truncated:
@@ -133,7 +144,7 @@ async def send_file(
     target: PathUri,
     *,
     in_blocks: bool,
-    permissions: int | None = None,
+    permissions: int | UnsetType = UNSET,
     sandbox: SandboxContext | None = None,
     sent: Callable[[int], None] | None = None,
 ) -> None:
@@ -151,11 +162,17 @@ async def send_file(
     """
     if not in_blocks:
         data = await asyncio.to_thread(file.read)
-        await filesystem.write_file(target, data, sandbox=sandbox)
+        await filesystem.write_file(
+            WriteFileParams(target, data_base64=FileContent(data), sandbox=sandbox)
+        )
         if sent is not None:
             sent(len(data))
         return
-    handle = await filesystem.open(target, "replace", permissions=permissions, sandbox=sandbox)
+    handle = await filesystem.open(
+        OpenParams(
+            handle_id="", path=target, mode="replace", permissions=permissions, sandbox=sandbox
+        )
+    )
     try:
         await write_blocks(handle, lambda: file.read(BLOCK), gave=sent)
     except BaseException:
@@ -179,7 +196,7 @@ async def move(
     # `rename` has no sandbox parameter, so it would ignore the restrictions.
     if sandbox is None:
         try:
-            await filesystem.rename(source, destination)
+            await filesystem.rename(RenameParams(source_path=source, destination_path=destination))
         except Unsupported:
             pass
         except OperationFailed as error:
@@ -187,8 +204,12 @@ async def move(
                 raise
         else:
             return
-    await filesystem.copy(source, destination, recursive=True, sandbox=sandbox)
-    await filesystem.remove(source, recursive=True, force=False, sandbox=sandbox)
+    await filesystem.copy(
+        CopyParams(
+            source_path=source, destination_path=destination, recursive=True, sandbox=sandbox
+        )
+    )
+    await filesystem.remove(RemoveParams(source, recursive=True, force=False, sandbox=sandbox))
 
 
 async def open_in_thread(opener: Callable[[], BinaryIO]) -> BinaryIO:
@@ -196,10 +217,10 @@ async def open_in_thread(opener: Callable[[], BinaryIO]) -> BinaryIO:
     return await made_in_thread(opener, lambda file: file.close())
 
 
-def permissions_of(file: BinaryIO) -> int | None:
+def permissions_of(file: BinaryIO) -> int | UnsetType:
     """Return the permission bits of an open file, if it is a regular one."""
     mode = os.fstat(file.fileno()).st_mode
-    return mode & 0o777 if stat.S_ISREG(mode) else None
+    return mode & 0o777 if stat.S_ISREG(mode) else UNSET
 
 
 def masked(permissions: int) -> int:

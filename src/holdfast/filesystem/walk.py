@@ -1,9 +1,8 @@
 """
 Walks a directory tree, breadth first and within limits [fs.walk.*].
 
-`scandir` returns the kind of nearly every entry, so entries need no `stat` each. The result has
-texts in place of objects: creating objects for tens of thousands of paths takes longer than
-finding the paths.
+`scandir` returns the kind of nearly every entry, so entries need no `stat` each. Paths are texts
+until the end: creating objects for tens of thousands of them takes longer than finding them.
 """
 
 import errno
@@ -20,7 +19,7 @@ from holdfast.protocol.fs import WalkEntry, WalkError, WalkOptions, WalkResponse
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.system_text import system_text
 
-__all__ = ["WalkTree", "Walked", "WalkedPath", "check_limits", "walk"]
+__all__ = ["WalkTree", "WalkedPath", "check_limits", "walk"]
 
 Kind = Literal["file", "directory"]
 
@@ -56,22 +55,6 @@ def check_limits(options: WalkOptions) -> None:
         raise InvalidRequest(
             f"filesystem walk limits exceed maximums: depth={MAX_DEPTH}, "
             f"directories={MAX_DIRECTORIES}, entries={MAX_ENTRIES}"
-        )
-
-
-class Walked(NamedTuple):
-    """Result of a walk. Paths are texts of URIs, so they are ASCII without quotes."""
-
-    entries: list[tuple[str, Kind]]
-    errors: list[tuple[str, str]]
-    truncated: bool
-
-    def response(self) -> WalkResponse:
-        """Return the result as objects of the protocol."""
-        return WalkResponse(
-            entries=[WalkEntry(path=PathUri.parse(uri), kind=kind) for uri, kind in self.entries],
-            errors=[WalkError(path=PathUri.parse(uri), message=m) for uri, m in self.errors],
-            truncated=self.truncated,
         )
 
 
@@ -121,20 +104,19 @@ class WalkTree(Protocol):
         """Raise `FileNotFoundError` unless the path exists; a dangling link exists."""
 
 
-def walk(path: str, uri: PathUri, options: WalkOptions, *, tree: WalkTree | None = None) -> Walked:
+def walk(root: PathUri, options: WalkOptions, *, tree: WalkTree | None = None) -> WalkResponse:
     """
     Return the files and directories below a directory.
 
     Args:
-        path: Path of the directory.
-        uri: URI of the directory, the prefix of all paths in the result.
+        root: The directory; its URI is the prefix of all paths in the result.
         options: Limits, already checked by `check_limits`.
         tree: Tree to read; the host's files unless given.
 
     Raises:
         OSError: The directory is missing or cannot be read.
     """
-    return _TreeWalk(tree or _HostTree(), uri, options).run(path)
+    return _TreeWalk(tree or _HostTree(), root, options).run()
 
 
 class _HostTree:
@@ -161,8 +143,8 @@ class _TreeWalk:
         self._tree = tree
         self._root = root
         self._options = options
-        self._entries: list[tuple[str, Kind]] = []
-        self._errors: list[tuple[str, str]] = []
+        self._entries: list[WalkEntry] = []
+        self._errors: list[WalkError] = []
         self._pending: deque[_Folder] = deque()
         self._left = BUDGET
         # Entries and directories so far, for the limits of the request.
@@ -172,7 +154,8 @@ class _TreeWalk:
         # Directories that were entered, by device and inode: links may form loops.
         self._entered: set[tuple[int, int]] = set()
 
-    def run(self, path: str) -> Walked:
+    def run(self) -> WalkResponse:
+        path = self._root.native
         facts = self._tree.facts(path)
         if facts.is_folder and (self._options.follow_directory_symlinks or not facts.is_link):
             self._enter_later(_Folder(path, str(self._root), 0))
@@ -180,7 +163,7 @@ class _TreeWalk:
                 self._run()
             except _Full:
                 self._truncated = True
-        return Walked(self._entries, self._errors, self._truncated)
+        return WalkResponse(entries=self._entries, errors=self._errors, truncated=self._truncated)
 
     def _run(self) -> None:
         while self._pending:
@@ -251,11 +234,11 @@ class _TreeWalk:
 
     def _add(self, uri: str, kind: Kind) -> None:
         self._pay(ITEM_COST + len(uri))
-        self._entries.append((uri, kind))
+        self._entries.append(WalkEntry(uri=uri, kind=kind))
 
     def _fail(self, uri: str, message: str) -> None:
         self._pay(ITEM_COST + len(uri) + len(message.encode()))
-        self._errors.append((uri, message))
+        self._errors.append(WalkError(path=PathUri.parse(uri), message=message))
 
     def _pay(self, cost: int) -> None:
         """Take the cost of an item off the budget of the response."""

@@ -12,6 +12,14 @@ from holdfast.backends import FileSystem
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, Refused
 from holdfast.patching.errors import PatchFailed, PatchMismatch
 from holdfast.patching.plan import PatchPlan, PlannedRemoval, PlannedWrite
+from holdfast.protocol.fs import (
+    CreateDirectoryParams,
+    FileContent,
+    GetMetadataParams,
+    ReadFileParams,
+    RemoveParams,
+    WriteFileParams,
+)
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
@@ -73,10 +81,14 @@ async def _has_changed(
     """Return True if a file is known to differ from what the plan was made for."""
     try:
         if change.before is not None:
-            data = await files.read_file(change.real, follow_symlinks=False, sandbox=sandbox)
+            data = await files.read_file(
+                ReadFileParams(change.real, follow_symlinks=False, sandbox=sandbox)
+            )
             return data != change.before
         if isinstance(change, PlannedWrite):
-            await files.get_metadata(change.real, follow_symlinks=False, sandbox=sandbox)
+            await files.get_metadata(
+                GetMetadataParams(change.real, follow_symlinks=False, sandbox=sandbox)
+            )
             return True
     except NotFound:
         return change.before is not None
@@ -105,7 +117,9 @@ class _Rollback:
                 continue
             try:
                 await self._files.create_directory(
-                    folder, recursive=True, follow_symlinks=False, sandbox=sandbox
+                    CreateDirectoryParams(
+                        folder, recursive=True, follow_symlinks=False, sandbox=sandbox
+                    )
                 )
             except HoldfastError as error:
                 text = f"Failed to create parent directories for {write.name}"
@@ -168,15 +182,17 @@ class _Rollback:
 
     async def _put(self, path: PathUri, data: bytes) -> None:
         sandbox = self._sandboxes.of(path)
-        await self._files.write_file(path, data, follow_symlinks=False, sandbox=sandbox)
+        await self._files.write_file(
+            WriteFileParams(
+                path, data_base64=FileContent(data), follow_symlinks=False, sandbox=sandbox
+            )
+        )
 
     async def _remove(
         self, path: PathUri, *, sandbox: SandboxContext | None, follow_symlinks: bool = False
     ) -> None:
         await self._files.remove(
-            path,
-            recursive=False,
-            force=False,
-            follow_symlinks=follow_symlinks,
-            sandbox=sandbox,
+            RemoveParams(
+                path, recursive=False, force=False, follow_symlinks=follow_symlinks, sandbox=sandbox
+            )
         )

@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.patching.errors import InvalidPatch, PatchFailed, PatchMismatch
 from holdfast.patching.match import ChunkNotFound, TooMuchWork, updated_text
 from holdfast.patching.parse import AddFile, DeleteFile, Hunk, Patch, UpdateChunk, UpdateFile
-from holdfast.protocol.fs import FileMetadata
+from holdfast.protocol.fs import CanonicalizeParams, FileMetadata, GetMetadataParams, ReadFileParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.system_text import system_text
@@ -440,7 +440,7 @@ class _PlanMaker:
                 f"it has {spot.found.size} bytes, the most are {LARGEST_FILE}",
                 path=spot.path.native,
             )
-        data = await self._files.read_file(spot.path, sandbox=self._sandbox)
+        data = await self._files.read_file(ReadFileParams(spot.path, sandbox=self._sandbox))
         self._count(len(data))
         spot.before = data
 
@@ -467,11 +467,13 @@ class _PlanMaker:
                     for depth in range(len(missing))
                 )
             else:
-                real = await self._files.canonicalize(path, sandbox=self._sandbox)
+                real = await self._files.canonicalize(
+                    CanonicalizeParams(path, sandbox=self._sandbox)
+                )
                 entry, new_folders = real, ()
                 if found.is_symlink:
                     above_it = await self._files.canonicalize(
-                        PathUri.from_path(folder), sandbox=self._sandbox
+                        CanonicalizeParams(PathUri.from_path(folder), sandbox=self._sandbox)
                     )
                     entry = PathUri.from_path(posixpath.join(above_it.native, name))
             spot = _Spot(path=path, real=real, entry=entry, found=found, new_folders=new_folders)
@@ -483,7 +485,9 @@ class _PlanMaker:
         if spot.new_folders:
             return False
         try:
-            await self._files.get_metadata(spot.entry, follow_symlinks=False, sandbox=self._sandbox)
+            await self._files.get_metadata(
+                GetMetadataParams(spot.entry, follow_symlinks=False, sandbox=self._sandbox)
+            )
         except Refused:
             return False
         return True
@@ -501,14 +505,16 @@ class _PlanMaker:
         while True:
             uri = PathUri.from_path(folder)
             if folder == "/" or await self._metadata(uri) is not None:
-                real = await self._files.canonicalize(uri, sandbox=self._sandbox)
+                real = await self._files.canonicalize(
+                    CanonicalizeParams(uri, sandbox=self._sandbox)
+                )
                 return real.native, missing[::-1]
             folder, name = posixpath.split(folder)
             missing.append(name)
 
     async def _metadata(self, path: PathUri) -> FileMetadata | None:
         try:
-            return await self._files.get_metadata(path, sandbox=self._sandbox)
+            return await self._files.get_metadata(GetMetadataParams(path, sandbox=self._sandbox))
         except NotFound:
             return None
 

@@ -4,8 +4,9 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.errors import RemoteProtocolError
 from holdfast.protocol.base import U64, U64_MAX, Base64, Wire
-from holdfast.protocol.paths import PathUri
+from holdfast.protocol.paths import InvalidPathUri, PathUri
 from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = [
@@ -15,12 +16,14 @@ __all__ = [
     "CopyParams",
     "CreateDirectoryParams",
     "DirectoryEntry",
+    "FileContent",
     "FileMetadata",
     "GetMetadataParams",
     "MissingChangedEvent",
     "OpenMode",
     "OpenParams",
     "OpenResponse",
+    "PathParams",
     "ReadBlockParams",
     "ReadBlockResponse",
     "ReadDirectoryParams",
@@ -47,19 +50,55 @@ OpenMode = Literal["read", "replace"]
 _ALL_PERMISSIONS = 0o777
 
 
-class ReadFileParams(Wire, frozen=True, kw_only=True):
+class FileContent:
+    """
+    The content of a file in the params of a request, base64 on the wire.
+
+    It holds what it was made of: bytes, or the text of a request. So the thread that writes the
+    file decodes a large text, and one that is only passed on is not decoded.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes | str) -> None:
+        self.data = data
+
+    @property
+    def size(self) -> int:
+        """Bytes of the content; of a text, whose padding is not looked at, up to two more."""
+        return len(self.data) if isinstance(self.data, bytes) else len(self.data) * 3 // 4
+
+
+class PathParams(Wire, frozen=True):
+    """The params of an operation on one path, the first of them."""
+
     path: PathUri
+
+
+class ReadFileParams(PathParams, frozen=True, kw_only=True):
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
+    max_bytes: U64 | UnsetType = UNSET
+    """
+    Refuse a larger file, with `EFBIG` as the `errno`. An extension of Holdfast.
+
+    So a client need not ask for the size first.
+    """
+
+    def __post_init__(self) -> None:
+        # msgspec takes bounds of 63 bits at most.
+        if self.max_bytes is not UNSET and self.max_bytes > U64_MAX:
+            raise ValueError("invalid number")
 
 
 class ReadFileResponse(Wire, frozen=True, kw_only=True):
-    data_base64: bytes
-    """Raw bytes; base64 on the wire."""
+    # Text: the client decodes it with `pybase64`, which is faster than msgspec.
+    data_base64: str
 
 
 class OpenParams(Wire, frozen=True, kw_only=True):
     handle_id: str
+    """The name of the file on one connection; `FileSystem.open` makes its own, or needs none."""
     path: PathUri
     mode: OpenMode = "read"
     sandbox: SandboxContext | None = None
@@ -92,7 +131,8 @@ class ReadBlockParams(Wire, frozen=True, kw_only=True):
 
 
 class ReadBlockResponse(Wire, frozen=True, kw_only=True):
-    chunk: bytes
+    chunk: str
+    """Base64, as in `ReadFileResponse`."""
     eof: bool
 
 
@@ -110,25 +150,20 @@ class CloseParams(Wire, frozen=True, kw_only=True):
     handle_id: str
 
 
-class WriteFileParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
-    # Text, so that a large file is decoded piece by piece.
-    data_base64: str
-    """Base64, kept as text."""
+class WriteFileParams(PathParams, frozen=True, kw_only=True):
+    data_base64: FileContent
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
 
 
-class CreateDirectoryParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class CreateDirectoryParams(PathParams, frozen=True, kw_only=True):
     recursive: bool | None = None
     """True unless given."""
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
 
 
-class GetMetadataParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class GetMetadataParams(PathParams, frozen=True, kw_only=True):
     follow_symlinks: bool | None = None
     sandbox: SandboxContext | None = None
 
@@ -147,8 +182,7 @@ class FileMetadata(Wire, frozen=True, kw_only=True):
     """The permission bits, such as 0o755. An extension of Holdfast, for its own clients."""
 
 
-class CanonicalizeParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class CanonicalizeParams(PathParams, frozen=True, kw_only=True):
     sandbox: SandboxContext | None = None
 
 
@@ -156,8 +190,7 @@ class CanonicalizeResponse(Wire, frozen=True, kw_only=True):
     path: PathUri
 
 
-class ReadDirectoryParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class ReadDirectoryParams(PathParams, frozen=True, kw_only=True):
     sandbox: SandboxContext | None = None
 
 
@@ -179,15 +212,29 @@ class WalkOptions(Wire, frozen=True, kw_only=True):
     prune_hidden_directories: bool = False
 
 
-class WalkParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class WalkParams(PathParams, frozen=True, kw_only=True):
     options: WalkOptions
     sandbox: SandboxContext | None = None
 
 
-class WalkEntry(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class WalkEntry(Wire, frozen=True, kw_only=True, rename={"uri": "path"}):
+    # Text, since most of tens of thousands are only passed on.
+    uri: str
+    """The text of its path."""
     kind: Literal["file", "directory"]
+
+    @property
+    def path(self) -> PathUri:
+        """
+        Its path.
+
+        Raises:
+            RemoteProtocolError: A server sent something else.
+        """
+        try:
+            return PathUri.parse(self.uri)
+        except InvalidPathUri as error:
+            raise RemoteProtocolError(f"fs/walk returned a path that is invalid: {error}") from None
 
 
 class WalkError(Wire, frozen=True, kw_only=True):
@@ -201,8 +248,7 @@ class WalkResponse(Wire, frozen=True, kw_only=True):
     truncated: bool
 
 
-class RemoveParams(Wire, frozen=True, kw_only=True):
-    path: PathUri
+class RemoveParams(PathParams, frozen=True, kw_only=True):
     recursive: bool | None = None
     """True unless given."""
     force: bool | None = None
@@ -227,6 +273,7 @@ class RenameParams(Wire, frozen=True, kw_only=True):
 
 class WatchMissingParams(Wire, frozen=True, kw_only=True):
     watch_id: U64
+    """The name of the watch on one connection; see `OpenParams.handle_id`."""
     missing: list[PathUri]
     present: PathUri | None = None
 

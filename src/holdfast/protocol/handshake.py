@@ -63,6 +63,8 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     """`permissions` in `fs/open` and in the result of `fs/getMetadata`."""
     file_rename: bool = False
     """`fs/rename`."""
+    file_read_limit: bool = False
+    """`maxBytes` in `fs/readFile`."""
     process_resize: bool = False
     """`process/resize`, and `terminalSize` in `process/start`."""
     process_close_stdin: bool = False

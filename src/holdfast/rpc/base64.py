@@ -1,13 +1,14 @@
 """Base64 as the protocol wants it: standard alphabet, padded, no loose bits."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pybase64
 
-from holdfast.errors import InvalidParams
+from holdfast.errors import InvalidParams, InvalidRequest
+from holdfast.protocol.fs import FileContent
 
-__all__ = ["InvalidBase64", "decode_base64", "decode_base64_pieces", "encode_base64"]
+__all__ = ["InvalidBase64", "content_bytes", "content_pieces", "decode_base64", "encode_base64"]
 
 
 class InvalidBase64(InvalidParams):
@@ -67,12 +68,35 @@ def _fault(data: bytes) -> str:
     return f"Invalid symbol {data[at]}, offset {at}."
 
 
-def decode_base64_pieces(text: str) -> Iterator[bytes]:
-    """
-    Decode a text piece by piece, so that a huge one does not need memory twice.
+def content_bytes(content: FileContent) -> bytes:
+    """Return the bytes of a file; see `content_pieces`."""
+    return b"".join(content_pieces(content))
 
-    A fault raises `InvalidBase64` when its piece is due.
+
+def content_pieces(content: FileContent) -> Iterable[bytes]:
     """
+    Return the bytes of a file, a large text decoded piece by piece.
+
+    So a huge one does not need memory twice. A fault in it is raised when its piece is due.
+
+    Raises:
+        InvalidRequest: The content is a text that is not base64.
+    """
+    data = content.data
+    if isinstance(data, bytes):
+        return (data,)
+    # Up to a piece at once: that takes less than a millisecond.
+    return (_decode_content(data),) if len(data) <= PIECE else _decode_pieces(data)
+
+
+def _decode_content(text: str) -> bytes:
+    try:
+        return decode_base64(text)
+    except InvalidBase64 as error:
+        raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {error}") from None
+
+
+def _decode_pieces(text: str) -> Iterator[bytes]:
     last = max(0, len(text) - 1) // PIECE * PIECE
     for start in range(0, len(text), PIECE):
         piece = text[start : start + PIECE]
@@ -82,5 +106,5 @@ def decode_base64_pieces(text: str) -> Iterator[bytes]:
             yield decode_base64(piece)
         except InvalidBase64:
             # Decode all of it: the error then names the offset in the whole text.
-            decode_base64(text)
+            _decode_content(text)
             raise

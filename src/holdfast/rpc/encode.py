@@ -7,6 +7,7 @@ import pybase64
 
 from holdfast.protocol.base import Base64
 from holdfast.protocol.envelope import ErrorData, RequestId, Trace
+from holdfast.protocol.fs import FileContent
 from holdfast.protocol.methods import PROCESS_OUTPUT
 
 __all__ = [
@@ -24,8 +25,9 @@ __all__ = [
 
 def _to_text(value: object) -> str:
     """Return the text of a wire type that is a string in JSON."""
-    if type(value) is Base64:
-        return pybase64.b64encode_as_string(value.data)
+    if type(value) is Base64 or type(value) is FileContent:
+        data = value.data
+        return data if isinstance(data, str) else pybase64.b64encode_as_string(data)
     return str(value)
 
 

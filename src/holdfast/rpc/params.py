@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.errors import InvalidParams
 from holdfast.protocol.base import Base64, Empty
+from holdfast.protocol.fs import FileContent
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ThreadId
 from holdfast.rpc.base64 import decode_base64
@@ -62,6 +63,8 @@ def _from_text(kind: type, value: object) -> object:
         raise TypeError
     if kind is Base64:
         return Base64(decode_base64(value))
+    if kind is FileContent:
+        return FileContent(value)
     if kind is PathUri:
         return PathUri.parse(value)
     # The only other type with this hook.

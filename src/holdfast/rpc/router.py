@@ -14,12 +14,14 @@ from holdfast.errors import (
     HoldfastError,
     InvalidParams,
     InvalidRequest,
+    LocalProtocolError,
     MethodNotFound,
     NotFound,
     OperationFailed,
     Overloaded,
     Refused,
     SessionAttached,
+    Unsupported,
 )
 from holdfast.protocol import codes
 from holdfast.protocol.base import Method
@@ -132,7 +134,16 @@ class ErrorAnswer(NamedTuple):
 
 
 def error_of(error: Exception, method: str) -> ErrorAnswer:
-    """Return the error response for an exception of a handler."""
+    """
+    Return the error response for an exception of a handler.
+
+    What a handler calls may be another server. Its connection is not that of the client, so an
+    error of that connection is the failure of one request.
+    """
+    if isinstance(error, Unsupported):
+        error = MethodNotFound(error.message)
+    elif isinstance(error, HoldfastError) and not isinstance(error, Refused | LocalProtocolError):
+        error = OperationFailed(str(error), errno=error.errno)
     for kind, code in _CODES:
         if isinstance(error, kind):
             return ErrorAnswer(code, str(error), _data_of(error))

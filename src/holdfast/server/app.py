@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
 from holdfast.errors import Overloaded
 from holdfast.events import Reason
+from holdfast.filesystem.threads import FileThreads
 from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.process.closed_processes import RETENTION
@@ -148,6 +149,7 @@ class Server:
         sessions = Sessions(self._make_processes, expiry=self._session_expiry, audit=self._audit)
         self.state = ServerState(
             sessions=sessions,
+            threads=self._threads(),
             filesystem=self._served_files(),
             http=self._served_http(),
             environment=self._served_environment(),
@@ -175,6 +177,11 @@ class Server:
         shared = backend_processes.BackendSessions(self._processes)
         self._stack.push_async_callback(shared.aclose)
         return shared
+
+    def _threads(self) -> FileThreads:
+        threads = FileThreads()
+        self._stack.push_async_callback(threads.aclose)
+        return threads
 
     def _served_files(self) -> FileSystem:
         if self._files is not None:

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
+from holdfast.backends import FileSystem
 from holdfast.errors import HoldfastError, InvalidParams, InvalidRequest
 from holdfast.log_event import clip, path_text
-from holdfast.protocol.base import Empty
+from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.fs import (
     CopyParams,
     CreateDirectoryParams,
@@ -16,42 +17,42 @@ from holdfast.protocol.fs import (
     WriteFileParams,
 )
 from holdfast.protocol.http import HttpRequestParams
+from holdfast.rpc.router import Router
 from holdfast.server.audit_lines import CallLine, FileLine
 from holdfast.server.connection import ServerConnection
 from holdfast.server.sessions import short_session
 
-__all__ = ["AuditedCall", "audited_change", "note_opened"]
+__all__ = ["AuditedCall", "add_change", "note_opened"]
+
+_EMPTY = Empty()
 
 Change = TypeVar(
     "Change", WriteFileParams, CreateDirectoryParams, RemoveParams, CopyParams, RenameParams
 )
 
 
-def audited_change(
-    operation: str, handler: Callable[[ServerConnection, Change], Awaitable[Empty]]
-) -> Callable[[ServerConnection, Change], Awaitable[Empty]]:
-    """Return a handler that also adds an audit line, whether the request succeeds or not."""
+def add_change(
+    router: Router[ServerConnection],
+    method: Method[Change, Empty],
+    change: Callable[[FileSystem, Change], Awaitable[None]],
+) -> None:
+    """Serve a method that changes files, and add an audit line whether it succeeds or not."""
+    operation = method.name.removeprefix("fs/")
 
-    def handle(client: ServerConnection, params: Change) -> Awaitable[Empty]:
-        # Without an audit log, requests have no further layer.
-        if client.state.audit is None:
-            return handler(client, params)
-        return audit(client, params)
-
-    async def audit(client: ServerConnection, params: Change) -> Empty:
+    async def handle(client: ServerConnection, params: Change) -> Empty:
         # Stays like this if the task is cancelled, which is no `Exception`.
         outcome: str | None = "cancelled"
         try:
-            result = await handler(client, params)
+            await change(client.filesystem, params)
             outcome = None
         except Exception as error:
             outcome = _reason(error)
             raise
         finally:
             _note_change(client, operation, params, outcome)
-        return result
+        return _EMPTY
 
-    return handle
+    router.add(method, handle)
 
 
 def note_opened(client: ServerConnection, params: OpenParams, error: Exception | None) -> None:
@@ -134,8 +135,7 @@ def _note_change(
         path = params.path
     size = None
     if isinstance(params, WriteFileParams):
-        # Approximate: the padding of base64 is ignored.
-        size = len(params.data_base64) * 3 // 4
+        size = params.data_base64.size
     audit.write(
         FileLine(
             principal=client.principal,

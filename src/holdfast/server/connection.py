@@ -5,13 +5,10 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from holdfast.backends import FileSystem, HttpClient, ResolvesNames
 from holdfast.connection import Connection
 from holdfast.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
-from holdfast.filesystem.client_files import ClientFiles, ServesClients
-from holdfast.late_import import late_module
 from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty
@@ -30,12 +27,6 @@ from holdfast.server.response_slots import ResponseSlots
 from holdfast.server.sessions import Session, short_session
 from holdfast.server.state import ServerState
 from holdfast.transports.base import Transport
-
-if TYPE_CHECKING:
-    from holdfast.server import backend_files
-else:
-    # A server of this machine's files stays smaller without it.
-    backend_files = late_module("holdfast.server.backend_files")
 
 __all__ = ["ServerConnection"]
 
@@ -68,8 +59,11 @@ class ServerConnection:
         """True for a Holdfast client, which sends `process/ack`."""
         self.response_slots = ResponseSlots()
         self.bodies = ConnectionBodies(self.connection, tasks)
-        # With threads of its own: a client whose files are on a dead mount blocks only itself.
-        self.filesystem = _files_for_client(state.filesystem)
+        # A client whose files are on a dead mount blocks only itself.
+        self.threads = state.threads.share()
+        local = state.local_files
+        self.local_files = None if local is None else local.for_client(self.threads)
+        self.filesystem: FileSystem = self.local_files or state.filesystem
         self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
         self._opened_at = monotonic()
         self._session: Session | None = None
@@ -101,7 +95,7 @@ class ServerConnection:
         """The HTTP client, which resolves names in the threads of this connection if it can."""
         http = self.state.http
         if isinstance(http, ResolvesNames):
-            return http.resolving_by(self.filesystem.run)
+            return http.resolving_by(self.threads.run)
         return http
 
     def send(self, message: bytes) -> None:
@@ -228,7 +222,7 @@ class ServerConnection:
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()
-        self.filesystem.leave()
+        self.threads.leave()
         if self._session is not None:
             transport = self.connection.transport
             self.state.connection_ended(
@@ -256,10 +250,3 @@ class ServerConnection:
         self.bodies.resume()
         if self._session is not None:
             self._session.owner_paused(False)
-
-
-def _files_for_client(filesystem: FileSystem) -> ClientFiles:
-    """Return the files of a server for one of its clients, by the fast paths if it has them."""
-    if isinstance(filesystem, ServesClients):
-        return filesystem.for_client()
-    return backend_files.BackendFiles(filesystem)

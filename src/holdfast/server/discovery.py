@@ -45,9 +45,9 @@ async def _discover_installed(
     client: ServerConnection, params: DiscoverInstalledParams
 ) -> DiscoverInstalledResponse:
     # In threads: the user database may be a directory service, the home a network mount.
-    home = os.environ.get("HOME") or await client.filesystem.run(_home_of_user)
+    home = os.environ.get("HOME") or await client.threads.run(_home_of_user)
     try:
-        codex = await client.filesystem.run(partial(executor_config.codex_home, os.environ, home))
+        codex = await client.threads.run(partial(executor_config.codex_home, os.environ, home))
     except OperationFailed:
         # Without a home there is nothing to discover, which is no error.
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from holdfast.connection import Connection
-from holdfast.errors import MalformedMessage
+from holdfast.errors import MalformedMessage, OperationFailed
 from holdfast.log_event import LogEvent, clip
 from holdfast.protocol import codes
 from holdfast.protocol.envelope import Request
@@ -26,6 +26,7 @@ from holdfast.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.rpc.heavy import DecodedParams
 from holdfast.rpc.router import Route, Router, error_of
 from holdfast.server.principals import Usage
+from holdfast.tasks import was_cancelled
 from holdfast.telemetry import RequestRecord, Telemetry
 
 __all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher", "Outlasting"]
@@ -344,13 +345,22 @@ class Dispatcher(Generic[C]):
                 # While others wait, their answers often come in the same turn of the loop.
                 self._connection.reply(request.id, result, alone=not self._running)
             outcome = "success"
+        except asyncio.CancelledError:
+            if was_cancelled():
+                raise
+            # Of a backend that awaits a task which it has cancelled. The client still waits.
+            self._finish_failed(wait, OperationFailed("the backend cancelled the call"))
+            outcome = "error"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
-            self._leave(wait)
-            if not self._is_dropped:
-                self._fail(request, error)
+            self._finish_failed(wait, error)
             outcome = "error"
         if wait.record is not None:
             wait.record.finish(outcome)
+
+    def _finish_failed(self, wait: _Wait, error: Exception) -> None:
+        self._leave(wait)
+        if not self._is_dropped:
+            self._fail(wait.request, error)
 
     def _leave(self, wait: _Wait) -> None:
         """Free the slot of a request; harmless if it has none any more."""

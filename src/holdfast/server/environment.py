@@ -83,4 +83,4 @@ def _read_config(
             hostname=executor_config.executor_hostname(),
         )
 
-    return client.filesystem.run(load)
+    return client.threads.run(load)

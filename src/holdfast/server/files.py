@@ -4,23 +4,19 @@ Handlers of `fs/*`: they translate between the wire and the file system.
 Requests run concurrently; requests on one handle run in the order of arrival.
 """
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 import msgspec
 from msgspec import UNSET
 
-from holdfast.errors import InvalidRequest, NotFound
-from holdfast.filesystem.client_files import ClientFileHandle
+from holdfast.filesystem.errno_mapping import native_path
 from holdfast.filesystem.handle import check_read_length, check_write_range
-from holdfast.filesystem.walk import Walked
 from holdfast.protocol.base import Empty
 from holdfast.protocol.fs import (
     CanonicalizeParams,
     CanonicalizeResponse,
     CloseParams,
-    CopyParams,
-    CreateDirectoryParams,
     FileMetadata,
     GetMetadataParams,
     OpenParams,
@@ -29,13 +25,11 @@ from holdfast.protocol.fs import (
     ReadDirectoryParams,
     ReadDirectoryResponse,
     ReadFileParams,
-    RemoveParams,
-    RenameParams,
     WalkParams,
+    WalkResponse,
     WatchMissingParams,
     WatchMissingResponse,
     WriteBlockParams,
-    WriteFileParams,
 )
 from holdfast.protocol.methods import (
     FS_CANONICALIZE,
@@ -54,12 +48,12 @@ from holdfast.protocol.methods import (
     FS_WRITE_BLOCK,
     FS_WRITE_FILE,
 )
-from holdfast.rpc.base64 import InvalidBase64, decode_base64, decode_base64_pieces, encode_base64
+from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
-from holdfast.server.audited import audited_change, note_opened
+from holdfast.server.audited import add_change, note_opened
 from holdfast.server.connection import ServerConnection
-from holdfast.server.open_files import check_handle_id, unknown_handle
+from holdfast.server.open_files import ServedFile, check_handle_id
 
 __all__ = ["add_file_methods"]
 
@@ -80,35 +74,28 @@ def add_file_methods(router: Router[ServerConnection]) -> None:
     router.add(FS_READ_BLOCK, _read_block)
     router.add(FS_WRITE_BLOCK, _write_block)
     router.add(FS_CLOSE, _close)
-    router.add(FS_WRITE_FILE, audited_change("writeFile", _write_file))
-    router.add(FS_CREATE_DIRECTORY, audited_change("createDirectory", _create_directory))
     router.add(FS_GET_METADATA, _get_metadata)
     router.add(FS_CANONICALIZE, _canonicalize)
     router.add(FS_READ_DIRECTORY, _read_directory)
     router.add(FS_WALK, _walk)
-    router.add(FS_REMOVE, audited_change("remove", _remove))
-    router.add(FS_COPY, audited_change("copy", _copy))
-    router.add(FS_RENAME, audited_change("rename", _rename))
     router.add(FS_WATCH_MISSING, _watch_missing)
-
-
-def _follows(follow_symlinks: bool | None) -> bool:
-    # Links are followed unless the request says otherwise.
-    return follow_symlinks is not False
+    add_change(router, FS_WRITE_FILE, lambda files, params: files.write_file(params))
+    add_change(router, FS_CREATE_DIRECTORY, lambda files, params: files.create_directory(params))
+    add_change(router, FS_REMOVE, lambda files, params: files.remove(params))
+    add_change(router, FS_COPY, lambda files, params: files.copy(params))
+    add_change(router, FS_RENAME, lambda files, params: files.rename(params))
 
 
 # -- whole files
 
 
 def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Awaitable[Encoded]:
-    follow = _follows(params.follow_symlinks)
-    # A small file in the page cache is answered at once, without a thread.
-    found = client.filesystem.read_file_nowait(
-        params.path, follow_symlinks=follow, sandbox=params.sandbox
-    )
-    if found is None:
-        return _read_file_later(client, params)
-    return _content(encode_base64(found))
+    if client.local_files is not None:
+        # A small file in the page cache is answered at once, without a thread.
+        found = client.local_files.cached_content(params)
+        if found is not None:
+            return _content(encode_base64(found))
+    return _read_file_later(client, params)
 
 
 def _content(encoded: bytes) -> Encoded:
@@ -116,54 +103,33 @@ def _content(encoded: bytes) -> Encoded:
 
 
 async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> Encoded:
-    filesystem = client.filesystem
     async with client.response_slots.slot():
-        data = await filesystem.read_file(
-            params.path, follow_symlinks=_follows(params.follow_symlinks), sandbox=params.sandbox
-        )
+        data = await client.filesystem.read_file(params)
         if len(data) <= _AT_ONCE:
             encoded = encode_base64(data)
         else:
-            encoded = await filesystem.run(partial(encode_base64, data))
+            encoded = await client.threads.run(partial(encode_base64, data))
     return _content(encoded)
-
-
-async def _write_file(client: ServerConnection, params: WriteFileParams) -> Empty:
-    text = params.data_base64
-    pieces: Iterable[bytes]
-    try:
-        # Large contents are decoded by the thread that writes them.
-        pieces = (decode_base64(text),) if len(text) <= _AT_ONCE else decode_base64_pieces(text)
-        await client.filesystem.write_pieces(
-            params.path,
-            pieces,
-            follow_symlinks=_follows(params.follow_symlinks),
-            sandbox=params.sandbox,
-        )
-    except InvalidBase64 as error:
-        raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {error}") from None
-    return _EMPTY
 
 
 # -- files in blocks
 
 
 def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
-    # First of all: the real server reports a foreign path before a bad id.
-    client.filesystem.check_path(params.path)
+    if client.local_files is not None:
+        # First of all: the real server reports a foreign path before a bad id.
+        native_path(params.path)
     check_handle_id(params.handle_id)
-    return _opened(client, params, client.files.open(params))
+    return _opened(client, params, client.files.add(params.handle_id))
 
 
-async def _opened(
-    client: ServerConnection, params: OpenParams, handle: ClientFileHandle
-) -> OpenResponse:
+async def _opened(client: ServerConnection, params: OpenParams, file: ServedFile) -> OpenResponse:
     try:
-        await handle.opened
-    except Exception as error:
-        # The id was taken when the opening began; nobody could close this handle.
-        client.files.forget(params.handle_id, handle)
-        note_opened(client, params, error)
+        await file.open(client.filesystem, params)
+    except BaseException as error:
+        client.files.forget(params.handle_id, file)
+        if isinstance(error, Exception):
+            note_opened(client, params, error)
         raise
     note_opened(client, params, None)
     return OpenResponse(handle_id=params.handle_id)
@@ -172,24 +138,14 @@ async def _opened(
 def _read_block(client: ServerConnection, params: ReadBlockParams) -> Awaitable[Encoded]:
     check_handle_id(params.handle_id)
     check_read_length(params.len)
-    # Queued on the handle now, and not in the task: later requests must come after it.
-    handle = client.files.get(params.handle_id)
-    return _read(client, params, handle, handle.start_reading(params.offset, params.len))
+    return _read(client, params, client.files.get(params.handle_id))
 
 
-async def _read(
-    client: ServerConnection,
-    params: ReadBlockParams,
-    handle: ClientFileHandle,
-    reading: Awaitable[tuple[bytes, bool]],
-) -> Encoded:
+async def _read(client: ServerConnection, params: ReadBlockParams, file: ServedFile) -> Encoded:
     try:
-        chunk, eof = await reading
-    except NotFound:
-        # Closed by a request before this one, in the queue of the handle.
-        raise unknown_handle(params.handle_id) from None
+        chunk, eof = await file.read(params.offset, params.len)
     except Exception:
-        client.files.forget(params.handle_id, handle)
+        client.files.forget(params.handle_id, file)
         raise
     end = b'","eof":true}' if eof else b'","eof":false}'
     return Encoded(b'{"chunk":"', encode_base64(chunk), end)
@@ -199,59 +155,40 @@ def _write_block(client: ServerConnection, params: WriteBlockParams) -> Awaitabl
     check_handle_id(params.handle_id)
     data = params.chunk.data
     check_write_range(params.offset, len(data))
-    writing = client.files.get(params.handle_id).start_writing(params.offset, data)
-    return _write(params, writing)
+    return _write(client.files.get(params.handle_id), params.offset, data)
 
 
-async def _write(params: WriteBlockParams, writing: Awaitable[None]) -> Empty:
-    try:
-        await writing
-    except NotFound:
-        raise unknown_handle(params.handle_id) from None
+async def _write(file: ServedFile, offset: int, data: bytes) -> Empty:
+    await file.write(offset, data)
     return _EMPTY
 
 
 def _close(client: ServerConnection, params: CloseParams) -> Empty | Awaitable[Empty]:
     check_handle_id(params.handle_id)
-    handle = client.files.take(params.handle_id)
-    return _EMPTY if handle is None else _empty_after(handle.start_closing())
+    file = client.files.take(params.handle_id)
+    return _EMPTY if file is None else _closed(client, file)
 
 
-async def _empty_after(work: Awaitable[object]) -> Empty:
-    await work
+async def _closed(client: ServerConnection, file: ServedFile) -> Empty:
+    await client.files.close(file)
     return _EMPTY
 
 
 # -- names
 
 
-async def _create_directory(client: ServerConnection, params: CreateDirectoryParams) -> Empty:
-    await client.filesystem.create_directory(
-        params.path,
-        recursive=params.recursive is not False,
-        follow_symlinks=_follows(params.follow_symlinks),
-        sandbox=params.sandbox,
-    )
-    return _EMPTY
-
-
 def _get_metadata(
     client: ServerConnection, params: GetMetadataParams
 ) -> FileMetadata | Awaitable[FileMetadata]:
-    filesystem = client.filesystem
-    follow = _follows(params.follow_symlinks)
-    known = filesystem.get_metadata_nowait(
-        params.path, follow_symlinks=follow, sandbox=params.sandbox
-    )
-    if known is None:
-        return _look(client, params, follow)
-    return known if client.acknowledges else _as_codex(known)
+    if client.local_files is not None:
+        known = client.local_files.cached_metadata(params)
+        if known is not None:
+            return known if client.acknowledges else _as_codex(known)
+    return _look(client, params)
 
 
-async def _look(client: ServerConnection, params: GetMetadataParams, follow: bool) -> FileMetadata:
-    found = await client.filesystem.get_metadata(
-        params.path, follow_symlinks=follow, sandbox=params.sandbox
-    )
+async def _look(client: ServerConnection, params: GetMetadataParams) -> FileMetadata:
+    found = await client.filesystem.get_metadata(params)
     return found if client.acknowledges else _as_codex(found)
 
 
@@ -263,35 +200,32 @@ def _as_codex(found: FileMetadata) -> FileMetadata:
 async def _canonicalize(
     client: ServerConnection, params: CanonicalizeParams
 ) -> CanonicalizeResponse:
-    path = await client.filesystem.canonicalize(params.path, sandbox=params.sandbox)
-    return CanonicalizeResponse(path=path)
+    return CanonicalizeResponse(path=await client.filesystem.canonicalize(params))
 
 
 async def _read_directory(
     client: ServerConnection, params: ReadDirectoryParams
 ) -> ReadDirectoryResponse | Encoded:
-    filesystem = client.filesystem
     async with client.response_slots.slot():
-        entries = await filesystem.read_directory(params.path, sandbox=params.sandbox)
+        entries = await client.filesystem.read_directory(params)
         if len(entries) <= _BATCH:
             return ReadDirectoryResponse(entries=entries)
-        listed = await filesystem.run(partial(_encode_list, entries))
+        listed = await client.threads.run(partial(_encode_list, entries))
     return Encoded(b'{"entries":', *listed, b"}")
 
 
-async def _walk(client: ServerConnection, params: WalkParams) -> Encoded:
+async def _walk(client: ServerConnection, params: WalkParams) -> WalkResponse | Encoded:
     async with client.response_slots.slot():
-        return await client.filesystem.walk_into(
-            _encode_walk, params.path, params.options, sandbox=params.sandbox
-        )
+        found = await client.filesystem.walk(params)
+        if len(found.entries) + len(found.errors) <= _BATCH:
+            return found
+        return await client.threads.run(partial(_encode_walk, found))
 
 
-def _encode_walk(found: Walked) -> Encoded:
-    # URIs contain no character that JSON escapes, so they are joined as they are.
-    entries = ",".join([f'{{"path":"{uri}","kind":"{kind}"}}' for uri, kind in found.entries])
-    errors = encode_value([{"path": uri, "message": message} for uri, message in found.errors])
+def _encode_walk(found: WalkResponse) -> Encoded:
+    entries, errors = _encode_list(found.entries), _encode_list(found.errors)
     end = b',"truncated":true}' if found.truncated else b',"truncated":false}'
-    return Encoded(b'{"entries":[', entries.encode(), b'],"errors":', errors, end)
+    return Encoded(b'{"entries":', *entries, b',"errors":', *errors, end)
 
 
 def _encode_list(items: Sequence[object]) -> list[bytes]:
@@ -300,32 +234,6 @@ def _encode_list(items: Sequence[object]) -> list[bytes]:
         encode_value(items[start : start + _BATCH])[1:-1] for start in range(0, len(items), _BATCH)
     ]
     return [b"[", b",".join(batches), b"]"]
-
-
-async def _remove(client: ServerConnection, params: RemoveParams) -> Empty:
-    await client.filesystem.remove(
-        params.path,
-        recursive=params.recursive is not False,
-        force=params.force is not False,
-        follow_symlinks=_follows(params.follow_symlinks),
-        sandbox=params.sandbox,
-    )
-    return _EMPTY
-
-
-async def _copy(client: ServerConnection, params: CopyParams) -> Empty:
-    await client.filesystem.copy(
-        params.source_path,
-        params.destination_path,
-        recursive=params.recursive,
-        sandbox=params.sandbox,
-    )
-    return _EMPTY
-
-
-async def _rename(client: ServerConnection, params: RenameParams) -> Empty:
-    await client.filesystem.rename(params.source_path, params.destination_path)
-    return _EMPTY
 
 
 async def _watch_missing(

@@ -9,7 +9,6 @@ from holdfast.rpc.base64 import encode_base64
 from holdfast.rpc.encode import Encoded, encode_value
 from holdfast.rpc.router import Router
 from holdfast.server.audited import AuditedCall
-from holdfast.server.backend_errors import backend_errors
 from holdfast.server.connection import ServerConnection
 
 __all__ = ["add_http_methods"]
@@ -36,13 +35,13 @@ def _request(
 
 
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
-    with AuditedCall(client, params) as call, backend_errors():
+    with AuditedCall(client, params) as call:
         response = await client.http.request(params)
         call.status = response.status
     body = response.body_base64
     if len(body) <= _LARGE:
         return response
-    encoded = await client.filesystem.run(partial(encode_base64, body))
+    encoded = await client.threads.run(partial(encode_base64, body))
     status, headers = encode_value(response.status), encode_value(response.headers)
     head = b'{"status":%b,"headers":%b,"bodyBase64":"' % (status, headers)
     return Encoded(head, encoded, b'"}')
@@ -50,7 +49,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
-        with AuditedCall(client, params) as call, backend_errors():
+        with AuditedCall(client, params) as call:
             response, body = await client.http.stream(params)
             call.status = response.status
     except BaseException:

@@ -33,6 +33,7 @@ CAPABILITIES = Capabilities(
     shell_snapshot_v2=True,
     file_permissions=True,
     file_rename=True,
+    file_read_limit=True,
     process_resize=True,
     process_close_stdin=True,
     process_list=True,

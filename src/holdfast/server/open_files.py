@@ -3,18 +3,15 @@
 import asyncio
 import logging
 
-from msgspec import UNSET
-
-from holdfast.backends import MissingWatch
+from holdfast.backends import FileHandle, FileSystem, MissingWatch
 from holdfast.connection import Connection
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound
-from holdfast.filesystem.client_files import ClientFileHandle, ClientFiles
 from holdfast.protocol.fs import MissingChangedEvent, OpenParams, WatchMissingParams
 from holdfast.protocol.methods import FS_MISSING_CHANGED
-from holdfast.server.backend_errors import backend_errors
 from holdfast.server.principals import Usage
+from holdfast.tasks import ignoring_stray_cancellation
 
-__all__ = ["ConnectionFiles", "check_handle_id", "unknown_handle"]
+__all__ = ["ConnectionFiles", "ServedFile", "check_handle_id"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +36,71 @@ def check_handle_id(handle_id: str) -> None:
         raise InvalidRequest(f"file handle ID must not exceed {MAX_HANDLE_ID} bytes")
 
 
+class ServedFile:
+    """
+    An open file of a client.
+
+    Its operations run one after the other. Requests are tasks, which begin in the order in which
+    the requests arrived.
+    """
+
+    def __init__(self, handle_id: str) -> None:
+        self._handle_id = handle_id
+        self._handle: FileHandle | None = None
+        # Fair: the tasks get it in their order. Held while the file is opened, too.
+        self._turn = asyncio.Lock()
+        self._is_discarded = False
+
+    async def open(self, files: FileSystem, params: OpenParams) -> None:
+        """Open the file; the first operation."""
+        async with self._turn:
+            handle = await files.open(params)
+            if self._is_discarded:
+                handle.discard()
+            else:
+                self._handle = handle
+
+    async def read(self, offset: int, size: int) -> tuple[bytes, bool]:
+        """Return a block; see `FileHandle.read_block`."""
+        async with self._turn:
+            try:
+                return await self._opened().read_block(offset, size)
+            except Exception:
+                # As in the real server, a handle is closed after a failed read.
+                self.discard()
+                raise
+
+    async def write(self, offset: int, data: bytes) -> None:
+        """Write a block; see `FileHandle.write_block`."""
+        async with self._turn:
+            await self._opened().write_block(offset, data)
+
+    async def close(self) -> None:
+        """Close the file; see `FileHandle.aclose`."""
+        async with self._turn:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                await handle.aclose()
+
+    def discard(self) -> None:
+        """Close the file, and drop what was written; harmless if it is closed."""
+        self._is_discarded = True
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.discard()
+
+    def _opened(self) -> FileHandle:
+        if self._handle is None:
+            raise _unknown_handle(self._handle_id)
+        return self._handle
+
+
 class ConnectionFiles:
     """Open files and the watch of a connection, which all end with it."""
 
     def __init__(
         self,
-        filesystem: ClientFiles,
+        filesystem: FileSystem,
         connection: Connection,
         tasks: asyncio.TaskGroup,
         usage: Usage,
@@ -53,59 +109,64 @@ class ConnectionFiles:
         self._usage = usage
         self._connection = connection
         self._tasks = tasks
-        self._handles: dict[str, ClientFileHandle] = {}
+        self._handles: dict[str, ServedFile] = {}
+        # Those whose ids are free again.
+        self._closing: set[ServedFile] = set()
         self._last_watch_id = 0
         self._watch: asyncio.Task[None] | None = None
         self._ended = False
 
-    def open(self, params: OpenParams) -> ClientFileHandle:
+    def add(self, handle_id: str) -> ServedFile:
         """
-        Start to open a file; its id is taken from now on.
+        Return a file that is to be opened; its id is taken from now on.
 
         Raises:
             InvalidRequest: The id is taken, or the connection has too many files open.
             Overloaded: The principal has too many files open.
         """
-        handle_id = params.handle_id
         if handle_id in self._handles:
             raise InvalidRequest(f"file handle `{handle_id}` already exists")
         if len(self._handles) >= MAX_HANDLES:
             raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
         # The connection's own limit first, whose text is the real server's.
         self._usage.check("file_handles")
-        handle = self._filesystem.start_opening(
-            params.path,
-            params.mode,
-            permissions=None if params.permissions is UNSET else params.permissions,
-            sandbox=params.sandbox,
-        )
-        self._handles[handle_id] = handle
+        file = self._handles[handle_id] = ServedFile(handle_id)
         self._usage.file_handles += 1
-        return handle
+        return file
 
-    def get(self, handle_id: str) -> ClientFileHandle:
+    def get(self, handle_id: str) -> ServedFile:
         """
         Return an open file.
 
         Raises:
             NotFound: No open file has that id.
         """
-        handle = self._handles.get(handle_id)
-        if handle is None:
-            raise unknown_handle(handle_id)
-        return handle
+        file = self._handles.get(handle_id)
+        if file is None:
+            raise _unknown_handle(handle_id)
+        return file
 
-    def take(self, handle_id: str) -> ClientFileHandle | None:
-        """Remove and return an open file, or None; the caller closes it, and its id is free."""
-        handle = self._handles.pop(handle_id, None)
-        if handle is not None:
-            self._usage.file_handles -= 1
-        return handle
-
-    def forget(self, handle_id: str, handle: ClientFileHandle) -> None:
+    def forget(self, handle_id: str, file: ServedFile) -> None:
         """Free the id of a file that was closed by an error."""
-        if self._handles.get(handle_id) is handle:
-            self.take(handle_id)
+        if self._handles.get(handle_id) is file:
+            del self._handles[handle_id]
+            self._usage.file_handles -= 1
+
+    def take(self, handle_id: str) -> ServedFile | None:
+        """Free an id and return its file, which the caller closes; None if there is none."""
+        file = self._handles.get(handle_id)
+        if file is not None:
+            self.forget(handle_id, file)
+            # Discarded with the connection, should that end before the file is closed.
+            self._closing.add(file)
+        return file
+
+    async def close(self, file: ServedFile) -> None:
+        """Close a file that was taken."""
+        try:
+            await file.close()
+        finally:
+            self._closing.discard(file)
 
     async def watch(self, params: WatchMissingParams) -> bool:
         """Watch missing paths, in place of the previous watch; return False if not watched."""
@@ -114,7 +175,7 @@ class ConnectionFiles:
             return False
         self._end_watch()
         self._last_watch_id = params.watch_id
-        watch = await self._filesystem.watch_missing(params.missing, params.present)
+        watch = await self._filesystem.watch_missing(params)
         if watch is None:
             return False
         if self._ended or params.watch_id != self._last_watch_id:
@@ -129,7 +190,7 @@ class ConnectionFiles:
     async def _report(self, watch: MissingWatch, watch_id: int) -> None:
         # A backend that has lost its files cannot tell, so the client looks for itself.
         try:
-            with backend_errors():
+            with ignoring_stray_cancellation():
                 await watch.changed()
         except HoldfastError as error:
             logger.info("a watch of missing files was lost: %s", error)
@@ -154,23 +215,23 @@ class ConnectionFiles:
         self._ended = True
         self._end_watch()
         self._usage.file_handles -= len(self._handles)
-        discarded = list(self._handles.values())
+        discarded = [*self._handles.values(), *self._closing]
         self._handles.clear()
         if at_once:
-            for handle in discarded:
-                handle.discard()
+            for file in discarded:
+                file.discard()
         else:
             _discard_some(asyncio.get_running_loop(), discarded)
 
 
-def _discard_some(loop: asyncio.AbstractEventLoop, handles: list[ClientFileHandle]) -> None:
+def _discard_some(loop: asyncio.AbstractEventLoop, files: list[ServedFile]) -> None:
     """Discard a few files now, and the others in the next turns of the event loop."""
     # Each costs a job of a thread. Many connections may end together, with thousands of files.
-    for handle in handles[:_DISCARDED_AT_ONCE]:
-        handle.discard()
-    if len(handles) > _DISCARDED_AT_ONCE:
-        loop.call_soon(_discard_some, loop, handles[_DISCARDED_AT_ONCE:])
+    for file in files[:_DISCARDED_AT_ONCE]:
+        file.discard()
+    if len(files) > _DISCARDED_AT_ONCE:
+        loop.call_soon(_discard_some, loop, files[_DISCARDED_AT_ONCE:])
 
 
-def unknown_handle(handle_id: str) -> NotFound:
+def _unknown_handle(handle_id: str) -> NotFound:
     return NotFound(f"unknown file handle `{handle_id}`")

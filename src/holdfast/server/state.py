@@ -1,9 +1,11 @@
 """State that all connections of a server share."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from holdfast.backends import FileSystem, HttpClient
 from holdfast.errors import Overloaded
+from holdfast.filesystem.threads import FileThreads, Threads
+from holdfast.protocol.fs import FileMetadata, GetMetadataParams, ReadFileParams
 from holdfast.protocol.handshake import EnvironmentInfo
 from holdfast.server.principals import PrincipalLimits, Principals
 from holdfast.server.sessions import Session, Sessions
@@ -14,10 +16,24 @@ if TYPE_CHECKING:
     from holdfast.server.audit import AuditLog
     from holdfast.server.connection import ServerConnection
 
-__all__ = ["DEFAULT_CONCURRENT_REQUESTS", "ServerState"]
+__all__ = ["DEFAULT_CONCURRENT_REQUESTS", "LocalFiles", "ServerState"]
 
 # Requests of one connection that may wait at once; those answered at once do not count.
 DEFAULT_CONCURRENT_REQUESTS = 1024
+
+
+@runtime_checkable
+class LocalFiles(FileSystem, Protocol):
+    """Optional: a `FileSystem` of this machine, which answers from the kernel's caches."""
+
+    def for_client(self, threads: Threads) -> "LocalFiles":
+        """Return the same files for one of several clients, with threads of that client."""
+
+    def cached_content(self, params: ReadFileParams) -> bytes | None:
+        """Return the content of a file if it can be had without a wait, or None."""
+
+    def cached_metadata(self, params: GetMetadataParams) -> FileMetadata | None:
+        """Return the metadata of a path if it can be had without a wait, or None."""
 
 
 class ServerState:
@@ -27,6 +43,7 @@ class ServerState:
         self,
         *,
         sessions: Sessions,
+        threads: FileThreads,
         filesystem: FileSystem,
         http: HttpClient,
         environment: EnvironmentInfo,
@@ -39,7 +56,9 @@ class ServerState:
     ) -> None:
         self.sessions = sessions
         self.principals = Principals(limits)
+        self.threads = threads
         self.filesystem = filesystem
+        self.local_files = filesystem if isinstance(filesystem, LocalFiles) else None
         self.http = http
         self.environment = environment
         self.concurrent_requests = concurrent_requests

@@ -5,10 +5,12 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from msgspec import UNSET
+
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed
 from holdfast.filesystem.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND
 from holdfast.filesystem.directories import listed
-from holdfast.filesystem.errno_mapping import about, native_path
+from holdfast.filesystem.errno_mapping import about, native_path, too_large
 from holdfast.filesystem.handle import (
     MAX_FILE,
     check_read_length,
@@ -19,14 +21,25 @@ from holdfast.filesystem.walk import check_limits, walk
 from holdfast.filesystem.watch import MAX_MISSING
 from holdfast.protocol.base import I64_MAX
 from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
     DirectoryEntry,
     FileMetadata,
-    OpenMode,
-    WalkOptions,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    RenameParams,
+    WalkParams,
     WalkResponse,
+    WatchMissingParams,
+    WriteFileParams,
 )
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
+from holdfast.rpc.base64 import content_bytes
 from holdfast.testing.fake_path import FakePath
 from holdfast.testing.file_tree import FileLocation, FileNode, FileTree, os_error
 from holdfast.testing.line import Changes
@@ -141,33 +154,28 @@ class FakeFileSystem:
 
     # -- the seam: content
 
-    async def read_file(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> bytes:
-        native = await self.begin("read_file", path, sandbox=sandbox)
+    async def read_file(self, params: ReadFileParams) -> bytes:
+        native = await self.begin("read_file", params.path, sandbox=params.sandbox)
         with about(native):
-            return self._to_read(native, follow_symlinks).content
+            content = self._to_read(native, params.follow_symlinks is not False).content
+            if params.max_bytes is not UNSET and len(content) > params.max_bytes:
+                raise too_large(params.max_bytes)
+            return content
 
-    async def open(
-        self,
-        path: PathUri,
-        mode: OpenMode = "read",
-        *,
-        permissions: int | None = None,
-        sandbox: SandboxContext | None = None,
-    ) -> "FakeFileHandle":
-        native = await self.begin("open", path, sandbox=sandbox)
+    async def open(self, params: OpenParams) -> "FakeFileHandle":
+        native = await self.begin("open", params.path, sandbox=params.sandbox)
         with about(native):
-            if mode == "read":
+            if params.mode == "read":
                 # The content of now: a file that is replaced later is another one.
                 content = self._to_read(native, follow=True).content
-                return FakeFileHandle(self, self._tree, path, content)
+                return FakeFileHandle(self, self._tree, params.path, content)
             # Through links, also dangling ones: the file is made where they lead.
             where = self._tree.locate(native)
             self._tree.check_writable(where.node)
             if where.node is not None and where.node.kind != "file":
                 raise not_a_file(native)
-            return FakeFileHandle(self, self._tree, path, b"", where, permissions)
+            permissions = None if params.permissions is UNSET else params.permissions
+            return FakeFileHandle(self, self._tree, params.path, b"", where, permissions)
 
     def _to_read(self, path: str, follow: bool) -> FileNode:
         """Return a regular file."""
@@ -189,17 +197,11 @@ class FakeFileSystem:
             raise InvalidRequest(_NO_ENTRY)
         return self._tree.get(path, "refuse")
 
-    async def write_file(
-        self,
-        path: PathUri,
-        data: bytes,
-        *,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        native = await self.begin("write_file", path, sandbox=sandbox)
+    async def write_file(self, params: WriteFileParams) -> None:
+        data = content_bytes(params.data_base64)
+        native = await self.begin("write_file", params.path, sandbox=params.sandbox)
         with about(native):
-            if follow_symlinks:
+            if params.follow_symlinks is not False:
                 self._tree.write(self._tree.locate(native), data)
                 return
             if native == "/":
@@ -214,19 +216,13 @@ class FakeFileSystem:
 
     # -- the seam: names
 
-    async def create_directory(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        native = await self.begin("create_directory", path, sandbox=sandbox)
+    async def create_directory(self, params: CreateDirectoryParams) -> None:
+        native = await self.begin("create_directory", params.path, sandbox=params.sandbox)
+        follow = params.follow_symlinks is not False
         with about(native):
-            if recursive:
-                self._make_directories(native, follow_symlinks)
-            elif follow_symlinks:
+            if params.recursive is not False:
+                self._make_directories(native, follow)
+            elif follow:
                 self._tree.make_directory(native)
             elif native == "/":
                 raise OperationFailed("directory already exists")
@@ -251,60 +247,45 @@ class FakeFileSystem:
             ):
                 raise os_error(errno.EEXIST)
 
-    async def get_metadata(
-        self, path: PathUri, *, follow_symlinks: bool = True, sandbox: SandboxContext | None = None
-    ) -> FileMetadata:
-        native = await self.begin("get_metadata", path, sandbox=sandbox)
+    async def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
+        native = await self.begin("get_metadata", params.path, sandbox=params.sandbox)
         with about(native):
-            if follow_symlinks:
+            if params.follow_symlinks is not False:
                 return self._tree.metadata(native)
             if native != "/" and self._entry(native).kind == "link":
                 raise InvalidRequest(_LINK)
             return self._tree.metadata(native, "refuse")
 
-    async def canonicalize(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> PathUri:
-        native = await self.begin("canonicalize", path, sandbox=sandbox)
+    async def canonicalize(self, params: CanonicalizeParams) -> PathUri:
+        native = await self.begin("canonicalize", params.path, sandbox=params.sandbox)
         with about(native):
             where = self._tree.locate(native)
             if where.node is None:
                 raise os_error(errno.ENOENT)
             return PathUri.from_path(where.path)
 
-    async def read_directory(
-        self, path: PathUri, *, sandbox: SandboxContext | None = None
-    ) -> list[DirectoryEntry]:
-        native = await self.begin("read_directory", path, sandbox=sandbox)
+    async def read_directory(self, params: ReadDirectoryParams) -> list[DirectoryEntry]:
+        native = await self.begin("read_directory", params.path, sandbox=params.sandbox)
         with about(native):
             return listed((name, kind) for name, kind, _ in self._tree.entries(native))
 
-    async def walk(
-        self, path: PathUri, options: WalkOptions, *, sandbox: SandboxContext | None = None
-    ) -> WalkResponse:
-        native = await self.begin("walk", path, sandbox=sandbox)
+    async def walk(self, params: WalkParams) -> WalkResponse:
+        native = await self.begin("walk", params.path, sandbox=params.sandbox)
         # The same walk as on a real disk, with its order and its limits.
-        check_limits(options)
+        check_limits(params.options)
         with about(native):
-            return walk(native, path, options, tree=self._tree).response()
+            return walk(params.path, params.options, tree=self._tree)
 
-    async def remove(
-        self,
-        path: PathUri,
-        *,
-        recursive: bool = True,
-        force: bool = True,
-        follow_symlinks: bool = True,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        native = await self.begin("remove", path, sandbox=sandbox)
-        if recursive and not follow_symlinks:
+    async def remove(self, params: RemoveParams) -> None:
+        native = await self.begin("remove", params.path, sandbox=params.sandbox)
+        recursive, follow = params.recursive is not False, params.follow_symlinks is not False
+        if recursive and not follow:
             raise OperationFailed("recursive no-follow removal is unsupported")
         with about(native):
             try:
-                self._remove(native, recursive=recursive, follow=follow_symlinks)
+                self._remove(native, recursive=recursive, follow=follow)
             except FileNotFoundError:
-                if not force:
+                if params.force is False:
                     raise
 
     def _remove(self, path: str, *, recursive: bool, follow: bool) -> None:
@@ -317,20 +298,14 @@ class FakeFileSystem:
             raise os_error(errno.ENOTEMPTY)
         self._tree.unlink(where)
 
-    async def copy(
-        self,
-        source: PathUri,
-        destination: PathUri,
-        *,
-        recursive: bool,
-        sandbox: SandboxContext | None = None,
-    ) -> None:
-        origin = await self.begin("copy", source, destination, sandbox=sandbox)
-        target = native_path(destination)
+    async def copy(self, params: CopyParams) -> None:
+        paths = params.source_path, params.destination_path
+        origin = await self.begin("copy", *paths, sandbox=params.sandbox)
+        target = native_path(params.destination_path)
         with about(origin):
             node = self._tree.get(origin, "keep last")
         if node.kind == "directory":
-            if not recursive:
+            if not params.recursive:
                 raise InvalidRequest(NEEDS_RECURSIVE, path=origin)
             # Without links, through which the destination could be inside, too.
             real = self._tree.real_path(origin)
@@ -354,9 +329,9 @@ class FakeFileSystem:
             for name, inner in list(node.entries.items()):
                 self._copy(inner, f"{target.rstrip('/')}/{name}")
 
-    async def rename(self, source: PathUri, destination: PathUri) -> None:
-        origin = await self.begin("rename", source, destination)
-        target = native_path(destination)
+    async def rename(self, params: RenameParams) -> None:
+        origin = await self.begin("rename", params.source_path, params.destination_path)
+        target = native_path(params.destination_path)
         # Apart, so that the error names the path that is at fault.
         with about(origin):
             self._tree.get(origin, "keep last")
@@ -364,13 +339,11 @@ class FakeFileSystem:
             moved = self._tree.locate(origin, "keep last")
             self._tree.rename(moved, self._tree.locate(target, "keep last"))
 
-    async def watch_missing(
-        self, missing: Sequence[PathUri], present: PathUri | None = None
-    ) -> "FakeWatch | None":
+    async def watch_missing(self, params: WatchMissingParams) -> "FakeWatch | None":
         try:
-            await self.begin("watch_missing", *missing)
-            paths = [native_path(path) for path in missing]
-            existing = None if present is None else native_path(present)
+            await self.begin("watch_missing", *params.missing)
+            paths = [native_path(path) for path in params.missing]
+            existing = None if params.present is None else native_path(params.present)
         except InvalidRequest:
             # As on a real disk: the caller gets None, and looks for the files by itself.
             return None

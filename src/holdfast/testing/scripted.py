@@ -13,7 +13,7 @@ import pybase64
 
 from holdfast.client.target import Target
 from holdfast.errors import ConnectFailed
-from holdfast.protocol.envelope import Message, Notification, Request, RequestId
+from holdfast.protocol.envelope import ErrorData, Message, Notification, Request, RequestId
 from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_OUTPUT
 from holdfast.rpc.decode import decode_message
 from holdfast.rpc.encode import encode_error, encode_notification, encode_result
@@ -114,9 +114,11 @@ class ScriptedPeer:
         """Answer a request."""
         self.transport.send(encode_result(_id(request), result))
 
-    def fail(self, request: Request | RequestId, code: int, message: str) -> None:
-        """Answer a request with an error."""
-        self.transport.send(encode_error(_id(request), code, message))
+    def fail(
+        self, request: Request | RequestId, code: int, message: str, data: ErrorData | None = None
+    ) -> None:
+        """Answer a request with an error, with `data` as a Holdfast server does."""
+        self.transport.send(encode_error(_id(request), code, message, data))
 
     def notify(self, method: str, params: object) -> None:
         """Tell the client something."""

@@ -12,6 +12,7 @@ from holdfast.approvals.permissions import (
 )
 from holdfast.environments.environment import Environment
 from holdfast.errors import HoldfastError, InvalidParams
+from holdfast.protocol.fs import CanonicalizeParams
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.sandbox import FileEntry, SandboxContext
 from holdfast.unified_exec.arguments.requested_permissions import RequestedPermissions
@@ -104,7 +105,9 @@ class _PathResolver:
     async def _resolved(self, path: str) -> str | None:
         """Return a path without links, or None if there is no such file."""
         try:
-            found = await self._environment.filesystem.canonicalize(PathUri.from_path(path))
+            found = await self._environment.filesystem.canonicalize(
+                CanonicalizeParams(PathUri.from_path(path))
+            )
             return found.native
         except HoldfastError:
             return None

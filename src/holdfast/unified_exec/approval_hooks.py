@@ -34,6 +34,7 @@ from holdfast.patching.parse import hunk_text
 from holdfast.patching.plan import PatchPlan
 from holdfast.patching.report import PATCH_DECLINED
 from holdfast.process.environment import child_environment
+from holdfast.protocol.fs import CanonicalizeParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.environ import POLICY
@@ -286,7 +287,7 @@ async def _real_access(request: PatchRequest, access: WriteAccess) -> WriteAcces
         if allowed != "write":
             continue
         try:
-            real = await request.files.canonicalize(PathUri.from_path(path))
+            real = await request.files.canonicalize(CanonicalizeParams(PathUri.from_path(path)))
         except Refused:
             # A missing path cannot be resolved.
             continue

@@ -16,6 +16,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.protocol import codes
+from holdfast.protocol.fs import GetMetadataParams
 from holdfast.protocol.handshake import ShellInfo
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.process import (
@@ -192,7 +193,9 @@ async def _is_missing(
 ) -> bool:
     """Return True if a directory is known not to exist, as far as the sandbox shows it."""
     try:
-        found = await environment.filesystem.get_metadata(folder, sandbox=sandbox)
+        found = await environment.filesystem.get_metadata(
+            GetMetadataParams(folder, sandbox=sandbox)
+        )
         return not found.is_directory
     except NotFound:
         return True

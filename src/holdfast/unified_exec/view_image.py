@@ -5,6 +5,7 @@ from typing import Final
 from holdfast.backends import FileSystem
 from holdfast.environments.environment import Environment
 from holdfast.errors import Refused, RemoteError
+from holdfast.protocol.fs import GetMetadataParams, OpenParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.unified_exec.errors import CallRefused
@@ -79,7 +80,7 @@ async def _content(
     """
     shown = uri.shown
     try:
-        metadata = await files.get_metadata(uri, sandbox=sandbox)
+        metadata = await files.get_metadata(GetMetadataParams(uri, sandbox=sandbox))
     except (Refused, RemoteError) as error:
         raise CallRefused(f"unable to locate image at `{shown}`: {_reason(error)}") from error
     if not metadata.is_file:
@@ -88,7 +89,7 @@ async def _content(
     size = metadata.size
     try:
         if size <= largest:
-            handle = await files.open(uri, sandbox=sandbox)
+            handle = await files.open(OpenParams(handle_id="", path=uri, sandbox=sandbox))
             try:
                 size, ended = 0, False
                 # By blocks: the file may be growing, and its size is not always known.

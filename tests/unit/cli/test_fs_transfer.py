@@ -10,7 +10,7 @@ from holdfast.cli import fs_transfer
 from holdfast.cli.fs import EnvironmentFiles
 from holdfast.errors import ConnectionLost, OperationFailed
 from holdfast.filesystem.transfer import BLOCK
-from holdfast.protocol.fs import FileMetadata
+from holdfast.protocol.fs import FileMetadata, GetMetadataParams, OpenParams
 from holdfast.protocol.paths import PathUri
 
 PATH = PathUri.parse("file:///f")
@@ -26,7 +26,7 @@ class BreakingFiles:
         self.modified = 1
         self._left = 0
 
-    async def open(self, path: PathUri) -> "BreakingFiles":
+    async def open(self, params: OpenParams) -> "BreakingFiles":
         self.opened += 1
         self._left = self.blocks
         return self
@@ -41,7 +41,7 @@ class BreakingFiles:
     async def aclose(self) -> None:
         pass
 
-    async def get_metadata(self, path: PathUri) -> FileMetadata:
+    async def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
         return FileMetadata(
             is_directory=False,
             is_file=True,
@@ -55,7 +55,7 @@ class BreakingFiles:
 async def fetch(files: BreakingFiles, *, start: int = 0) -> bytes:
     location = EnvironmentFiles(cast(FileSystem, files), "/", writes_blocks=True)
     into = io.BytesIO()
-    metadata = await files.get_metadata(PATH)
+    metadata = await files.get_metadata(GetMetadataParams(PATH))
     advanced: list[int] = []
     await fs_transfer._fetch(location, PATH, metadata, into, start, advanced.append)
     assert sum(advanced) == len(into.getvalue())
@@ -83,9 +83,9 @@ async def test_a_file_that_changes_meanwhile_is_not_mixed() -> None:
     files = BreakingFiles(blocks=2)
     usual = files.open
 
-    async def open_and_change(path: PathUri) -> BreakingFiles:
+    async def open_and_change(params: OpenParams) -> BreakingFiles:
         files.modified = 2
-        return await usual(path)
+        return await usual(params)
 
     files.open = open_and_change  # type: ignore[method-assign]
     with pytest.raises(OperationFailed, match="it changed while the connection was lost"):

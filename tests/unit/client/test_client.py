@@ -19,6 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.events import Exited, Reason
 from holdfast.protocol.envelope import Request
+from holdfast.protocol.fs import FileContent, WriteFileParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import ProcessLimits
 from holdfast.testing import ScriptedPeer, ScriptedServer
@@ -408,7 +409,11 @@ async def test_a_client_that_is_closed_has_let_go_of_its_connection(tmp_path: Pa
 
     async with await asyncio.start_unix_server(serve, path):
         client = await ExecServerClient.connect(f"unix://{path}")
-        writing = asyncio.create_task(client.files.write_file(PathUri.parse("file:///x"), BIG))
+        writing = asyncio.create_task(
+            client.files.write_file(
+                WriteFileParams(PathUri.parse("file:///x"), data_base64=FileContent(BIG))
+            )
+        )
         await settled()
         async with asyncio.timeout(10):
             await client.aclose()

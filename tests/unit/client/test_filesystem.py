@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import errno
 import os
 
+import msgspec
 import pytest
 
 from holdfast.client.client import ExecServerClient
@@ -18,7 +20,21 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.filesystem.transfer import BLOCK
-from holdfast.protocol.envelope import Request
+from holdfast.protocol.envelope import ErrorData, Request
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
+    FileContent,
+    GetMetadataParams,
+    OpenParams,
+    ReadFileParams,
+    RemoveParams,
+    WalkOptions,
+    WalkParams,
+    WatchMissingParams,
+    WriteFileParams,
+)
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from tests.unit.client.script import meanwhile, param, settled
@@ -48,6 +64,16 @@ def server() -> ScriptedServer:
 
     server.answers["initialize"] = initialize
     return server
+
+
+@pytest.fixture
+def limiting(client: ExecServerClient) -> ExecServerClient:
+    """A client whose server has `maxBytes`."""
+    environment = client._session.environment
+    assert environment is not None
+    can = msgspec.structs.replace(environment.capabilities, file_read_limit=True)
+    client._session.environment = msgspec.structs.replace(environment, capabilities=can)
+    return client
 
 
 class Disk:
@@ -96,6 +122,21 @@ class Disk:
         peer.reply(request, {})
 
 
+async def test_a_walk_that_lists_what_is_no_path_is_an_error_of_the_server(
+    client: ExecServerClient, peer: ScriptedPeer
+) -> None:
+    options = WalkOptions(
+        max_depth=1, max_directories=1, max_entries=1, follow_directory_symlinks=False
+    )
+    listed = {"path": "http://x/", "kind": "file"}
+    async with meanwhile(client.files.walk(WalkParams(PATH, options=options))) as walking:
+        request = await peer.take("fs/walk")
+        peer.reply(request, {"entries": [listed], "errors": [], "truncated": False})
+    (entry,) = walking.result().entries
+    with pytest.raises(RemoteProtocolError, match="unsupported path URI scheme `http`"):
+        _ = entry.path
+
+
 # -- what refusals become
 
 
@@ -113,7 +154,7 @@ class Disk:
 async def test_a_refusal_becomes_what_a_local_one_would_be(
     client: ExecServerClient, peer: ScriptedPeer, code: int, kind: type[Exception]
 ) -> None:
-    async with meanwhile(client.files.canonicalize(PATH)) as asking:
+    async with meanwhile(client.files.canonicalize(CanonicalizeParams(PATH))) as asking:
         peer.fail(await peer.take("fs/canonicalize"), code, "the text")
     error = asking.exception()
     assert isinstance(error, kind)
@@ -126,7 +167,7 @@ async def test_base64_that_is_none_is_a_fault_of_the_server(
     Disk(server)
     server.answers["fs/readFile"] = lambda peer, r: peer.reply(r, {"dataBase64": "?"})
     with pytest.raises(RemoteProtocolError):
-        await client.files.read_file(PATH)
+        await client.files.read_file(ReadFileParams(PATH))
 
 
 # -- what goes out
@@ -135,14 +176,14 @@ async def test_base64_that_is_none_is_a_fault_of_the_server(
 async def test_members_that_say_nothing_are_null(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
-    async with meanwhile(client.files.remove(PATH, recursive=False)) as removing:
+    async with meanwhile(client.files.remove(RemoveParams(PATH, recursive=False))) as removing:
         request = await peer.take("fs/remove")
         peer.reply(request, {})
     assert removing.result() is None
     assert request.params == {
         "path": "file:///f",
         "recursive": False,
-        "force": True,
+        "force": None,
         "followSymlinks": None,
         "sandbox": None,
     }
@@ -151,7 +192,9 @@ async def test_members_that_say_nothing_are_null(
 async def test_links_that_must_not_be_followed_are_named(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
-    async with meanwhile(client.files.read_file(PATH, follow_symlinks=False)) as reading:
+    async with meanwhile(
+        client.files.read_file(ReadFileParams(PATH, follow_symlinks=False))
+    ) as reading:
         request = await peer.take("fs/readFile")
         peer.reply(request, {"dataBase64": b64(b"x")})
     assert param(request, "followSymlinks") is False
@@ -162,12 +205,44 @@ async def test_links_that_must_not_be_followed_are_named(
 # -- large files
 
 
-async def test_a_small_file_is_one_request(
+async def test_a_small_file_is_not_opened(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     Disk(server, b"small")
-    assert await client.files.read_file(PATH) == b"small"
+    assert await client.files.read_file(ReadFileParams(PATH)) == b"small"
     assert not peer.requests("fs/open")
+    with pytest.raises(InvalidRequest, match="file is too large to read: limit is 4 bytes"):
+        await client.files.read_file(ReadFileParams(PATH, max_bytes=4))
+    (request,) = peer.requests("fs/readFile")
+    assert isinstance(request.params, dict)
+    assert "maxBytes" not in request.params
+
+
+async def test_a_server_that_limits_a_read_is_not_asked_for_the_size(
+    limiting: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    Disk(server, b"small")
+    assert await limiting.files.read_file(ReadFileParams(PATH)) == b"small"
+    assert param(peer.requests("fs/readFile")[0], "maxBytes") == 4 * BLOCK
+    assert not peer.requests("fs/getMetadata")
+
+
+async def test_a_file_that_such_a_server_finds_too_large_is_read_in_blocks(
+    limiting: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
+) -> None:
+    data = os.urandom(BIG)
+    Disk(server, data)
+    told: ErrorData = {"kind": "invalidRequest", "errno": errno.EFBIG}
+    server.answers["fs/readFile"] = lambda peer, r: peer.fail(r, -32600, "too large", told)
+    assert await limiting.files.read_file(ReadFileParams(PATH)) == data
+    # A caller that has a limit is refused, and so is one whose links must not be followed.
+    for params in (
+        ReadFileParams(PATH, max_bytes=1),
+        ReadFileParams(PATH, follow_symlinks=False),
+    ):
+        with pytest.raises(InvalidRequest, match=r"^too large$"):
+            await limiting.files.read_file(params)
+    assert len(peer.requests("fs/open")) == 1
 
 
 async def test_a_large_file_is_read_in_blocks_and_the_handle_closed(
@@ -175,7 +250,7 @@ async def test_a_large_file_is_read_in_blocks_and_the_handle_closed(
 ) -> None:
     data = os.urandom(BIG)
     disk = Disk(server, data)
-    assert await client.files.read_file(PATH) == data
+    assert await client.files.read_file(ReadFileParams(PATH)) == data
     assert not disk.open
     assert not peer.requests("fs/readFile")
 
@@ -185,7 +260,7 @@ async def test_several_blocks_are_on_their_way(
 ) -> None:
     Disk(server, b"x" * 8 * BLOCK)
     del server.answers["fs/readBlock"]
-    async with meanwhile(client.files.read_file(PATH)) as reading:
+    async with meanwhile(client.files.read_file(ReadFileParams(PATH))) as reading:
         first = await peer.take("fs/readBlock")
         await settled()
         assert len(peer.requests("fs/readBlock")) == 1
@@ -206,7 +281,7 @@ async def test_a_block_that_is_empty_and_not_the_last_fails(
     disk = Disk(server, b"x" * BIG)
     server.answers["fs/readBlock"] = lambda peer, r: peer.reply(r, {"chunk": "", "eof": False})
     with pytest.raises(OperationFailed, match="empty non-terminal block"):
-        await client.files.read_file(PATH)
+        await client.files.read_file(ReadFileParams(PATH))
     assert not disk.open
 
 
@@ -215,7 +290,7 @@ async def test_a_large_file_is_written_in_blocks(
 ) -> None:
     data = os.urandom(BIG)
     disk = Disk(server)
-    await client.files.write_file(PATH, data)
+    await client.files.write_file(WriteFileParams(PATH, data_base64=FileContent(data)))
     assert disk.data == data
     assert not disk.open
 
@@ -224,14 +299,18 @@ async def test_an_older_server_gets_one_message(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
     client._session.environment = None
-    async with meanwhile(client.files.write_file(PATH, b"x" * BIG)) as writing:
+    async with meanwhile(
+        client.files.write_file(WriteFileParams(PATH, data_base64=FileContent(b"x" * BIG)))
+    ) as writing:
         request = await peer.take("fs/writeFile")
         peer.reply(request, {})
     assert writing.exception() is None
     with pytest.raises(InvalidRequest, match="too large to write in one message"):
-        await client.files.write_file(PATH, b"x" * (12 << 20))
+        await client.files.write_file(
+            WriteFileParams(PATH, data_base64=FileContent(b"x" * (12 << 20)))
+        )
     with pytest.raises(InvalidRequest, match="cannot write a file in blocks"):
-        await client.files.open(PATH, "replace")
+        await client.files.open(OpenParams(handle_id="", path=PATH, mode="replace"))
 
 
 async def test_an_upload_that_is_cancelled_is_never_completed(
@@ -239,7 +318,9 @@ async def test_an_upload_that_is_cancelled_is_never_completed(
 ) -> None:
     Disk(server)
     del server.answers["fs/writeBlock"]
-    async with meanwhile(client.files.write_file(PATH, b"x" * BIG)) as writing:
+    async with meanwhile(
+        client.files.write_file(WriteFileParams(PATH, data_base64=FileContent(b"x" * BIG)))
+    ) as writing:
         await peer.take("fs/writeBlock")
         writing.cancel()
     await settled()
@@ -249,7 +330,7 @@ async def test_an_upload_that_is_cancelled_is_never_completed(
 async def test_an_open_that_is_cancelled_is_closed_again(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:
-    async with meanwhile(client.files.open(PATH)) as opening:
+    async with meanwhile(client.files.open(OpenParams(handle_id="", path=PATH))) as opening:
         request = await peer.take("fs/open")
         opening.cancel()
     closing = await peer.take("fs/close")
@@ -263,7 +344,7 @@ async def test_an_open_that_is_cancelled_is_closed_again(
 async def test_a_question_is_asked_again_after_a_lost_connection(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
-    async with meanwhile(client.files.get_metadata(PATH)) as asking:
+    async with meanwhile(client.files.get_metadata(GetMetadataParams(PATH))) as asking:
         await peer.take("fs/getMetadata")
         peer.cut()
         again = await server.peer(1)
@@ -274,7 +355,9 @@ async def test_a_question_is_asked_again_after_a_lost_connection(
 async def test_a_file_is_written_again_after_a_lost_connection(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
-    async with meanwhile(client.files.write_file(PATH, b"x")) as writing:
+    async with meanwhile(
+        client.files.write_file(WriteFileParams(PATH, data_base64=FileContent(b"x")))
+    ) as writing:
         await peer.take("fs/writeFile")
         peer.cut()
         again = await server.peer(1)
@@ -296,9 +379,9 @@ async def test_a_large_file_begins_anew_after_a_lost_connection(
 
     server.answers[method] = cut_once
     if method == "fs/readBlock":
-        assert await client.files.read_file(PATH) == data
+        assert await client.files.read_file(ReadFileParams(PATH)) == data
     else:
-        await client.files.write_file(PATH, data)
+        await client.files.write_file(WriteFileParams(PATH, data_base64=FileContent(data)))
         assert disk.data == data
     assert len(server.peers) == 2
 
@@ -308,9 +391,11 @@ async def test_what_may_have_happened_is_not_repeated(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer, method: str
 ) -> None:
     work = {
-        "createDirectory": lambda: client.files.create_directory(PATH),
-        "remove": lambda: client.files.remove(PATH),
-        "copy": lambda: client.files.copy(PATH, PATH, recursive=False),
+        "createDirectory": lambda: client.files.create_directory(CreateDirectoryParams(PATH)),
+        "remove": lambda: client.files.remove(RemoveParams(PATH)),
+        "copy": lambda: client.files.copy(
+            CopyParams(source_path=PATH, destination_path=PATH, recursive=False)
+        ),
     }[method]()
     async with meanwhile(work) as changing:
         await peer.take(f"fs/{method}")
@@ -322,8 +407,8 @@ async def test_a_handle_ends_with_its_connection(
     client: ExecServerClient, peer: ScriptedPeer, server: ScriptedServer
 ) -> None:
     Disk(server, b"x")
-    reading = await client.files.open(PATH)
-    writing = await client.files.open(PATH, "replace")
+    reading = await client.files.open(OpenParams(handle_id="", path=PATH))
+    writing = await client.files.open(OpenParams(handle_id="", path=PATH, mode="replace"))
     peer.cut()
     await server.peer(1)
     for work in (reading.read_block(0, 1), writing.write_block(0, b"x"), writing.aclose()):
@@ -336,13 +421,17 @@ async def test_a_handle_ends_with_its_connection(
 
 
 async def watching(client: ExecServerClient, peer: ScriptedPeer, *, granted: bool = True) -> object:
-    async with meanwhile(client.files.watch_missing([PATH])) as asking:
+    async with meanwhile(
+        client.files.watch_missing(WatchMissingParams(watch_id=0, missing=[PATH]))
+    ) as asking:
         peer.reply(await peer.take("fs/watchMissing"), {"watching": granted})
     return asking.result()
 
 
 async def test_a_watch_fires_by_its_number(client: ExecServerClient, peer: ScriptedPeer) -> None:
-    async with meanwhile(client.files.watch_missing([PATH])) as asking:
+    async with meanwhile(
+        client.files.watch_missing(WatchMissingParams(watch_id=0, missing=[PATH]))
+    ) as asking:
         request = await peer.take("fs/watchMissing")
         peer.reply(request, {"watching": True})
     watch = asking.result()
@@ -369,4 +458,4 @@ async def test_a_watch_that_is_replaced_or_lost_may_have_fired(
 async def test_what_cannot_be_watched_is_none(client: ExecServerClient, peer: ScriptedPeer) -> None:
     assert await watching(client, peer, granted=False) is None
     client._session.environment = None
-    assert await client.files.watch_missing([PATH]) is None
+    assert await client.files.watch_missing(WatchMissingParams(watch_id=0, missing=[PATH])) is None

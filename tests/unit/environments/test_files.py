@@ -20,7 +20,7 @@ from holdfast.environments.tree_transfer import open_regular
 from holdfast.errors import ConnectionLost, InvalidParams, NotFound, OperationFailed
 from holdfast.filesystem.handle import LocalFileHandle
 from holdfast.protocol.envelope import Request
-from holdfast.protocol.fs import WalkEntry, WalkError, WalkResponse
+from holdfast.protocol.fs import WalkEntry, WalkError, WalkParams, WalkResponse
 from holdfast.protocol.handshake import Capabilities
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
@@ -155,7 +155,7 @@ async def test_files_of_a_sandbox_go_whole_where_they_cannot_go_in_blocks(
 def walking(env: Environment, monkeypatch: pytest.MonkeyPatch, answer: WalkResponse) -> None:
     """Let the environment list something else than it has."""
 
-    async def walk(path: PathUri, options: object, *, sandbox: object = None) -> WalkResponse:
+    async def walk(params: WalkParams) -> WalkResponse:
         return answer
 
     monkeypatch.setattr(env.filesystem, "walk", walk)
@@ -167,7 +167,7 @@ async def test_a_place_cannot_choose_where_a_download_writes(
 ) -> None:
     (tmp_path / "there").mkdir()
     path = PathUri.parse("file://" + listed.replace("/{root}", f"{tmp_path}/there"))
-    entries = [WalkEntry(path=path, kind="file")]
+    entries = [WalkEntry(uri=str(path), kind="file")]
     walking(env, monkeypatch, WalkResponse(entries=entries, errors=[], truncated=False))
     with pytest.raises(OperationFailed, match="was listed, which is not below"):
         await env.files.download("there", tmp_path / "here")
@@ -182,7 +182,7 @@ async def test_a_folder_with_too_much_in_it_is_not_fetched_at_all(
     with pytest.raises(OperationFailed, match=r"more below .* than can be fetched"):
         await env.files.download("there", tmp_path / "here")
     deep = PathUri.from_path(str(tmp_path / "there" / "/".join("x" * 65)))
-    entries = [WalkEntry(path=deep, kind="directory")]
+    entries = [WalkEntry(uri=str(deep), kind="directory")]
     walking(env, monkeypatch, WalkResponse(entries=entries, errors=[], truncated=False))
     with pytest.raises(OperationFailed, match="too deep"):
         await env.files.download("there", tmp_path / "here")

@@ -16,6 +16,7 @@ from holdfast.filesystem.local import LocalFileSystem
 from holdfast.http.local import LocalHttpClient
 from holdfast.process.backend import LocalBackend
 from holdfast.process.variable_marks import MARK_VARIABLE
+from holdfast.protocol.fs import GetMetadataParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import OutputChunk, StartParams
 
@@ -128,7 +129,7 @@ async def test_closing_it_kills_what_was_started() -> None:
                 tty=False,
             )
         )
-        await environment.filesystem.get_metadata(PathUri.parse("file:///"))
+        await environment.filesystem.get_metadata(GetMetadataParams(PathUri.parse("file:///")))
     assert (await process.wait()).reason is Reason.SERVER_STOPPING
 
 

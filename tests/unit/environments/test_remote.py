@@ -14,6 +14,7 @@ from holdfast.environments.environment import Status
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.errors import ConnectFailed, ConnectionLost, EnvironmentClosed, RemoteError
 from holdfast.protocol.envelope import Request
+from holdfast.protocol.fs import ReadFileParams
 from holdfast.protocol.http import HttpRequestParams
 from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
@@ -36,7 +37,7 @@ async def servers_that_are_ready(server: ScriptedServer) -> None:
 
 async def read(files: FileSystem) -> bytes:
     """By one request."""
-    return await files.read_file(ROOT, follow_symlinks=False)
+    return await files.read_file(ReadFileParams(ROOT, follow_symlinks=False))
 
 
 async def lost(server: ScriptedServer, number: int = 0) -> None:

@@ -16,10 +16,11 @@ import pytest
 
 from holdfast.errors import InvalidRequest, OperationFailed
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
-from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.fs import WalkError, WalkOptions
 from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.policy.policy import Policy, Rule
 from holdfast.sandbox.profile.globs import compile_glob
+from tests.unit.filesystem import by_path
 
 OPTIONS = WalkOptions(
     max_depth=8, max_directories=100, max_entries=1000, follow_directory_symlinks=False
@@ -92,21 +93,21 @@ def number_of(work: Callable[[], object]) -> int:
 
 
 def read(files: SandboxedFiles, path: Path | str) -> bytes:
-    return files.read_file(str(path), follow_symlinks=True)
+    return by_path.read_file(files, str(path))
 
 
 def write(files: SandboxedFiles, path: Path | str, data: bytes = b"new") -> None:
-    files.write_file(str(path), [data], follow_symlinks=True)
+    by_path.write_file(files, str(path), data)
 
 
 def make(files: SandboxedFiles, path: Path, *, recursive: bool = True) -> None:
-    files.create_directory(str(path), recursive=recursive, follow_symlinks=True)
+    by_path.create_directory(files, str(path), recursive=recursive)
 
 
 def remove(
     files: SandboxedFiles, path: Path, *, recursive: bool = True, force: bool = False
 ) -> None:
-    files.remove(str(path), recursive=recursive, force=force, follow_symlinks=True)
+    by_path.remove(files, str(path), recursive=recursive, force=force)
 
 
 def everything(folder: Path) -> dict[str, str | None]:
@@ -125,7 +126,7 @@ def test_what_is_in_the_sandbox_is_read(workspace: SandboxedFiles, ws: Path) -> 
     assert read(workspace, ws / "l_in") == b"ws/a"
     assert read(workspace, ws / "l_outd/o") == b"out/o"
     assert read(workspace, ws / ".git/config") == b"ws/.git/config"
-    handle = workspace.open_file(str(ws / "l_up"), "read")
+    handle = by_path.open_file(workspace, str(ws / "l_up"))
     assert handle.read(0, 9) == (b"out/o", True)
     handle.close()
 
@@ -136,7 +137,7 @@ def test_what_is_in_the_sandbox_is_read(workspace: SandboxedFiles, ws: Path) -> 
 )
 def test_what_is_denied_is_not_permitted(workspace: SandboxedFiles, ws: Path, path: str) -> None:
     assert number_of(lambda: read(workspace, ws / path)) == errno.EACCES
-    assert number_of(lambda: workspace.open_file(str(ws / path), "read")) == errno.EACCES
+    assert number_of(lambda: by_path.open_file(workspace, str(ws / path))) == errno.EACCES
 
 
 @pytest.mark.requirement("fs.sandbox.hidden")
@@ -144,10 +145,10 @@ def test_what_is_denied_is_not_permitted(workspace: SandboxedFiles, ws: Path, pa
 def test_what_no_rule_covers_is_not_there(narrow: SandboxedFiles, ws: Path, path: str) -> None:
     path = os.path.normpath(ws / path) if path.startswith("..") else str(ws / path)
     assert number_of(lambda: read(narrow, path)) == errno.ENOENT
-    assert number_of(lambda: narrow.get_metadata(path, follow_symlinks=True)) == errno.ENOENT
-    assert number_of(lambda: narrow.canonicalize(path)) == errno.ENOENT
-    assert number_of(lambda: narrow.read_directory(path)) == errno.ENOENT
-    assert number_of(lambda: narrow.walk(path, PathUri.from_path(path), OPTIONS)) == errno.ENOENT
+    assert number_of(lambda: by_path.get_metadata(narrow, path)) == errno.ENOENT
+    assert number_of(lambda: by_path.canonicalize(narrow, path)) == errno.ENOENT
+    assert number_of(lambda: by_path.read_directory(narrow, path)) == errno.ENOENT
+    assert number_of(lambda: by_path.walk(narrow, path, OPTIONS)) == errno.ENOENT
 
 
 @pytest.mark.requirement("fs.sandbox.not-widened")
@@ -173,7 +174,7 @@ def test_processes_outside_are_not_there(workspace: SandboxedFiles, name: str) -
     # Differs: with full read access the real server reads its own.
     assert number_of(lambda: read(workspace, f"/proc/{name}/status")) == errno.ENOENT
     assert number_of(lambda: read(workspace, f"/proc/{name}/root/etc/passwd")) == errno.ENOENT
-    assert name not in {entry.file_name for entry in workspace.read_directory("/proc")}
+    assert name not in {entry.file_name for entry in by_path.read_directory(workspace, "/proc")}
     assert read(workspace, "/proc/version")
 
 
@@ -184,14 +185,14 @@ def test_what_is_not_a_file_is_refused_in_the_same_words(
         with pytest.raises(InvalidRequest, match=rf"^path `{path}` is not a file$"):
             read(workspace, path)
         with pytest.raises(InvalidRequest, match=r"^path is not a regular file$"):
-            workspace.read_file(str(path), follow_symlinks=False)
+            by_path.read_file(workspace, str(path), follow_symlinks=False)
     assert number_of(lambda: read(workspace, ws / "a/x")) == errno.ENOTDIR
     assert number_of(lambda: read(workspace, ws / "l_loop")) == errno.ELOOP
 
 
 def test_links_can_be_refused_altogether(workspace: SandboxedFiles, ws: Path) -> None:
     def nofollow(path: Path | str) -> bytes:
-        return workspace.read_file(str(path), follow_symlinks=False)
+        return by_path.read_file(workspace, str(path), follow_symlinks=False)
 
     assert nofollow(ws / "a") == b"ws/a"
     assert number_of(lambda: nofollow(ws / "l_in")) == errno.ELOOP
@@ -199,52 +200,54 @@ def test_links_can_be_refused_altogether(workspace: SandboxedFiles, ws: Path) ->
     with pytest.raises(InvalidRequest, match=r"^path must name an entry$"):
         nofollow("/")
     with pytest.raises(InvalidRequest, match=r"^path contains a symbolic link$"):
-        workspace.get_metadata(str(ws / "l_in"), follow_symlinks=False)
+        by_path.get_metadata(workspace, str(ws / "l_in"), follow_symlinks=False)
 
 
 def test_what_is_denied_tells_its_kind_and_nothing_else(
     workspace: SandboxedFiles, ws: Path
 ) -> None:
-    folder = workspace.get_metadata(str(ws / "secret"), follow_symlinks=True)
+    folder = by_path.get_metadata(workspace, str(ws / "secret"))
     assert (folder.is_directory, folder.size, folder.modified_at_ms) == (True, 0, 0)
-    file = workspace.get_metadata(str(ws / "x.env"), follow_symlinks=True)
+    file = by_path.get_metadata(workspace, str(ws / "x.env"))
     assert (file.is_file, file.size, file.modified_at_ms) == (True, 0, 0)
-    assert workspace.canonicalize(str(ws / "l_secretly")) == str(ws / "secret")
+    assert by_path.canonicalize(workspace, str(ws / "l_secretly")) == str(ws / "secret")
     inside = str(ws / "secret/key")
-    assert number_of(lambda: workspace.get_metadata(inside, follow_symlinks=True)) == errno.EACCES
-    assert number_of(lambda: workspace.canonicalize(inside)) == errno.EACCES
-    assert number_of(lambda: workspace.read_directory(str(ws / "secret"))) == errno.EACCES
+    assert number_of(lambda: by_path.get_metadata(workspace, inside)) == errno.EACCES
+    assert number_of(lambda: by_path.canonicalize(workspace, inside)) == errno.EACCES
+    assert number_of(lambda: by_path.read_directory(workspace, str(ws / "secret"))) == errno.EACCES
 
 
 def test_a_link_tells_what_it_leads_to(workspace: SandboxedFiles, ws: Path) -> None:
-    found = workspace.get_metadata(str(ws / "l_out"), follow_symlinks=True)
+    found = by_path.get_metadata(workspace, str(ws / "l_out"))
     assert (found.is_symlink, found.is_file, found.size) == (True, True, 5)
-    assert workspace.canonicalize(str(ws / "l_around").replace("around", "up")) == str(
+    assert by_path.canonicalize(workspace, str(ws / "l_around").replace("around", "up")) == str(
         ws.parent / "out/o"
     )
 
 
 def test_a_list_leaves_out_links_that_lead_out_of_sight(narrow: SandboxedFiles, ws: Path) -> None:
-    names = {entry.file_name for entry in narrow.read_directory(str(ws))}
+    names = {entry.file_name for entry in by_path.read_directory(narrow, str(ws))}
     assert names == {"a", "sub", ".git", "secret", "x.env", "fifo", "l_in", "l_secretly"}
 
 
 @pytest.mark.requirement("fs.sandbox.hidden")
 def test_folders_on_the_way_show_nothing_else(narrow: SandboxedFiles, ws: Path) -> None:
-    (entry,) = narrow.read_directory(str(ws.parent))
+    (entry,) = by_path.read_directory(narrow, str(ws.parent))
     assert (entry.file_name, entry.is_directory) == ("ws", True)
-    assert "etc" not in {entry.file_name for entry in narrow.read_directory("/")}
-    assert narrow.get_metadata(str(ws.parent), follow_symlinks=True).is_directory
+    assert "etc" not in {entry.file_name for entry in by_path.read_directory(narrow, "/")}
+    assert by_path.get_metadata(narrow, str(ws.parent)).is_directory
 
 
 def test_a_walk_lists_what_is_denied_and_does_not_enter_it(
     workspace: SandboxedFiles, ws: Path
 ) -> None:
-    found = workspace.walk(str(ws), PathUri.from_path(ws), OPTIONS)
-    names = {os.path.relpath(uri.removeprefix("file://"), ws) for uri, _ in found.entries}
+    found = by_path.walk(workspace, str(ws), OPTIONS)
+    names = {os.path.relpath(entry.path.native, ws) for entry in found.entries}
     assert names == {"a", "sub", "sub/b", "sub/deep", ".git", ".git/config", "secret", "x.env"}
-    assert found.errors == [(f"file://{ws}/secret", "Permission denied (os error 13)")]
-    denied = workspace.walk(str(ws / "secret"), PathUri.from_path(ws / "secret"), OPTIONS)
+    assert found.errors == [
+        WalkError(path=PathUri.from_path(ws / "secret"), message="Permission denied (os error 13)")
+    ]
+    denied = by_path.walk(workspace, str(ws / "secret"), OPTIONS)
     assert denied.errors == found.errors
 
 
@@ -254,7 +257,7 @@ def test_something_below_a_denied_folder_can_be_opened_up(ws: Path) -> None:
     write(files, ws / "sub/new")
     for path in ("a", "secret/key", "l_in"):
         assert number_of(partial(read, files, ws / path)) == errno.ENOENT
-    assert number_of(lambda: files.read_directory(str(ws))) == errno.EACCES
+    assert number_of(lambda: by_path.read_directory(files, str(ws))) == errno.EACCES
     assert number_of(lambda: write(files, ws / "a")) == errno.EROFS
     assert (ws / "a").read_text() == "ws/a"
 
@@ -266,7 +269,7 @@ def test_what_may_be_written_is(workspace: SandboxedFiles, ws: Path) -> None:
     write(workspace, ws / "a")
     write(workspace, ws / "l_broken")
     write(workspace, ws / "sub/.git")  # only the workspace's own is protected
-    handle = workspace.open_file(str(ws / "sub/b"), "replace")
+    handle = by_path.open_file(workspace, str(ws / "sub/b"), "replace")
     handle.write(0, b"by blocks")
     handle.close()
     make(workspace, ws / "x/y/z")
@@ -285,9 +288,9 @@ def test_what_may_only_be_read_is_a_read_only_file_system(
     before = everything(ws.parent)
     target = Path(os.path.normpath(ws / path) if path.startswith("..") else ws / path)
     assert number_of(lambda: write(workspace, target)) == errno.EROFS
-    assert number_of(lambda: workspace.open_file(str(target), "replace")) == errno.EROFS
+    assert number_of(lambda: by_path.open_file(workspace, str(target), "replace")) == errno.EROFS
     assert (
-        number_of(lambda: workspace.copy(str(ws / "a"), str(target), recursive=False))
+        number_of(lambda: by_path.copy(workspace, str(ws / "a"), str(target), recursive=False))
         == errno.EROFS
     )
     assert everything(ws.parent) == before
@@ -305,11 +308,11 @@ def test_protected_names_stay_even_if_they_are_missing(ws: Path) -> None:
     inside = ws / ".codex/config"
     (ws / "link").symlink_to("a")
     for source in ("a", "link"):
-        copying = partial(files.copy, str(ws / source), str(inside), recursive=False)
+        copying = partial(by_path.copy, files, str(ws / source), str(inside), recursive=False)
         assert number_of(copying) == errno.EROFS
     assert number_of(lambda: write(files, inside)) == errno.EROFS
     assert number_of(lambda: make(files, inside, recursive=False)) == errno.EROFS
-    assert number_of(lambda: files.open_file(str(inside), "replace")) == errno.EROFS
+    assert number_of(lambda: by_path.open_file(files, str(inside), "replace")) == errno.EROFS
     assert number_of(lambda: read(files, inside)) == errno.ENOENT
     assert number_of(lambda: write(files, ws / "none/config")) == errno.ENOENT
     assert not (ws / ".codex").exists()
@@ -323,7 +326,9 @@ def test_nothing_is_written_where_it_would_be_lost(narrow: SandboxedFiles, ws: P
     assert number_of(lambda: write(narrow, ws.parent / "out")) == errno.EROFS
     assert number_of(lambda: make(narrow, ws.parent / "made/here")) == errno.EROFS
     assert (
-        number_of(lambda: narrow.copy(str(ws / "sub"), str(ws.parent / "copy"), recursive=True))
+        number_of(
+            lambda: by_path.copy(narrow, str(ws / "sub"), str(ws.parent / "copy"), recursive=True)
+        )
         == errno.EROFS
     )
     assert everything(ws.parent) == before
@@ -342,7 +347,7 @@ def test_a_single_file_can_be_all_that_may_be_written(ws: Path) -> None:
 def test_devices_that_every_sandbox_has_take_what_is_written(workspace: SandboxedFiles) -> None:
     write(workspace, "/dev/null")
     with pytest.raises(InvalidRequest, match=r"^path `/dev/null` is not a file$"):
-        workspace.open_file("/dev/null", "replace")
+        by_path.open_file(workspace, "/dev/null", "replace")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
@@ -378,7 +383,7 @@ def test_writing_without_links_keeps_to_the_sandbox_too(
     workspace: SandboxedFiles, ws: Path
 ) -> None:
     def nofollow(path: Path) -> None:
-        workspace.write_file(str(path), [b"new"], follow_symlinks=False)
+        by_path.write_file(workspace, str(path), b"new", follow_symlinks=False)
 
     nofollow(ws / "a")
     assert number_of(lambda: nofollow(ws / "l_in")) == errno.ELOOP
@@ -386,13 +391,13 @@ def test_writing_without_links_keeps_to_the_sandbox_too(
     assert number_of(lambda: nofollow(ws / "x.env")) == errno.EACCES
     assert number_of(lambda: nofollow(ws / ".git/config")) == errno.EROFS
     with pytest.raises(OperationFailed, match=r"^directory already exists$"):
-        workspace.create_directory("/", recursive=False, follow_symlinks=False)
-    workspace.create_directory(str(ws / "m/n"), recursive=True, follow_symlinks=False)
+        by_path.create_directory(workspace, "/", recursive=False, follow_symlinks=False)
+    by_path.create_directory(workspace, str(ws / "m/n"), recursive=True, follow_symlinks=False)
     assert (ws / "m/n").is_dir()
     assert (
         number_of(
-            lambda: workspace.create_directory(
-                str(ws / "l_outd"), recursive=True, follow_symlinks=False
+            lambda: by_path.create_directory(
+                workspace, str(ws / "l_outd"), recursive=True, follow_symlinks=False
             )
         )
         == errno.ENOTDIR
@@ -457,7 +462,9 @@ def test_removal_without_links_keeps_to_the_sandbox_too(
     workspace: SandboxedFiles, ws: Path
 ) -> None:
     def nofollow(path: Path | str, *, recursive: bool = False) -> None:
-        workspace.remove(str(path), recursive=recursive, force=False, follow_symlinks=False)
+        by_path.remove(
+            workspace, str(path), recursive=recursive, force=False, follow_symlinks=False
+        )
 
     nofollow(ws / "a")
     with pytest.raises(InvalidRequest, match=r"^path contains a symbolic link$"):
@@ -474,14 +481,14 @@ def test_removal_without_links_keeps_to_the_sandbox_too(
 
 
 def test_both_ends_of_a_copy_are_in_the_sandbox(workspace: SandboxedFiles, ws: Path) -> None:
-    workspace.copy(str(ws.parent / "out"), str(ws / "copied/here"), recursive=True)
+    by_path.copy(workspace, str(ws.parent / "out"), str(ws / "copied/here"), recursive=True)
     assert (ws / "copied/here/o").read_text() == "out/o"
-    workspace.copy(str(ws / "l_out"), str(ws / "l_copy"), recursive=False)
+    by_path.copy(workspace, str(ws / "l_out"), str(ws / "l_copy"), recursive=False)
     assert os.readlink(ws / "l_copy") == os.readlink(ws / "l_out")
-    workspace.copy(str(ws / "a"), str(ws / "l_in"), recursive=False)  # onto itself
+    by_path.copy(workspace, str(ws / "a"), str(ws / "l_in"), recursive=False)  # onto itself
     assert (ws / "a").read_text() == "ws/a"
     for source in ("secret", "secret/key", "x.env"):
-        work = partial(workspace.copy, str(ws / source), str(ws / "got"), recursive=True)
+        work = partial(by_path.copy, workspace, str(ws / source), str(ws / "got"), recursive=True)
         assert number_of(work) == errno.EACCES
     assert not (ws / "got").exists()
 
@@ -489,7 +496,7 @@ def test_both_ends_of_a_copy_are_in_the_sandbox(workspace: SandboxedFiles, ws: P
 def test_a_copy_takes_no_denied_file_with_it(workspace: SandboxedFiles, ws: Path) -> None:
     (ws / "sub/deep/z.env").write_text("secret")
     with pytest.raises(PermissionError):
-        workspace.copy(str(ws / "sub"), str(ws / "got"), recursive=True)
+        by_path.copy(workspace, str(ws / "sub"), str(ws / "got"), recursive=True)
     assert not (ws / "got/deep/z.env").exists()
 
 
@@ -500,9 +507,9 @@ def test_a_copy_is_refused_in_the_same_words(workspace: SandboxedFiles, ws: Path
         ("fifo", "got", True, "fs/copy only supports regular files, directories, and symlinks"),
     ):
         with pytest.raises(InvalidRequest, match=words):
-            workspace.copy(str(ws / source), str(ws / target), recursive=recursive)
+            by_path.copy(workspace, str(ws / source), str(ws / target), recursive=recursive)
     assert (
-        number_of(lambda: workspace.copy(str(ws / "l_in"), str(ws / "a"), recursive=False))
+        number_of(lambda: by_path.copy(workspace, str(ws / "l_in"), str(ws / "a"), recursive=False))
         == errno.EEXIST
     )
 
@@ -514,7 +521,7 @@ def test_a_tree_is_not_copied_over_what_is_protected(ws: Path) -> None:
     for name in (".git", ".codex"):
         (ws / f"tree_of{name}" / name).mkdir(parents=True)
         (ws / f"tree_of{name}" / name / "config").write_text("evil")
-        work = partial(files.copy, str(ws / f"tree_of{name}"), str(ws), recursive=True)
+        work = partial(by_path.copy, files, str(ws / f"tree_of{name}"), str(ws), recursive=True)
         assert number_of(work) == errno.EROFS
     assert (ws / ".git/config").read_text() == "ws/.git/config"
     assert not (ws / ".codex").exists()
@@ -524,7 +531,7 @@ def test_a_copy_to_where_a_link_leads_nowhere_is_refused(
     workspace: SandboxedFiles, ws: Path
 ) -> None:
     for link in ("l_loop", "l_broken", "l_key"):
-        work = partial(workspace.copy, str(ws / "sub"), str(ws / link), recursive=True)
+        work = partial(by_path.copy, workspace, str(ws / "sub"), str(ws / link), recursive=True)
         assert number_of(work) == errno.EEXIST
 
 
@@ -554,7 +561,7 @@ def test_a_folder_that_somebody_keeps_removing_is_given_up(
 
 def test_a_walk_reports_names_that_are_no_text(workspace: SandboxedFiles, ws: Path) -> None:
     Path(os.fsdecode(os.fsencode(ws / "sub/deep") + b"/\xff")).touch()
-    found = workspace.walk(str(ws / "sub"), PathUri.from_path(ws / "sub"), OPTIONS)
-    assert found.errors == [
-        (f"file://{ws}/sub/deep/%EF%BF%BD", "No such file or directory (os error 2)")
-    ]
+    found = by_path.walk(workspace, str(ws / "sub"), OPTIONS)
+    path = PathUri.parse(f"file://{ws}/sub/deep/%EF%BF%BD")
+    message = "No such file or directory (os error 2)"
+    assert found.errors == [WalkError(path=path, message=message)]

@@ -16,7 +16,21 @@ from holdfast.errors import InvalidParams, InvalidRequest, NotFound, OperationFa
 from holdfast.filesystem import directories, nofollow
 from holdfast.filesystem import handle as handle_module
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.protocol.fs import WalkOptions
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CopyParams,
+    CreateDirectoryParams,
+    FileContent,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    RemoveParams,
+    WalkOptions,
+    WalkParams,
+    WatchMissingParams,
+    WriteFileParams,
+)
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import SandboxContext
 from holdfast.sandbox.policy.disk import HostDisk, Seen
@@ -34,7 +48,7 @@ async def test_a_replaced_file_is_the_old_one_until_it_is_closed(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    handle = await files.open(uri(path), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(path), mode="replace"))
     await handle.write_block(4, b"tail")
     await handle.write_block(0, b"ab")
     assert path.read_bytes() == b"old"
@@ -46,7 +60,7 @@ async def test_a_replaced_file_is_the_old_one_until_it_is_closed(
 async def test_what_is_discarded_never_was(files: LocalFileSystem, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    handle = await files.open(uri(path), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(path), mode="replace"))
     await handle.write_block(0, b"new")
     handle.discard()
     await files.aclose()
@@ -57,7 +71,7 @@ async def test_what_is_discarded_never_was(files: LocalFileSystem, tmp_path: Pat
 async def test_a_close_that_is_cancelled_before_its_turn_discards(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
-    handle = await files.open(uri(tmp_path / "file"), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path / "file"), mode="replace"))
     assert isinstance(handle, handle_module.LocalFileHandle)
     gate = threading.Event()
     busy = handle._queue.run(lambda: gate.wait(10))
@@ -78,7 +92,7 @@ async def test_reading_what_is_being_written_closes_it(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
     path = tmp_path / "file"
-    handle = await files.open(uri(path), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(path), mode="replace"))
     with pytest.raises(OperationFailed, match=r"Bad file descriptor \(os error 9\)"):
         await handle.read_block(0, 1)
     with pytest.raises(NotFound):
@@ -93,7 +107,7 @@ async def test_writing_what_is_being_read_fails_and_reading_goes_on(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"content")
-    handle = await files.open(uri(path))
+    handle = await files.open(OpenParams(handle_id="", path=uri(path)))
     with pytest.raises(OperationFailed, match=r"\(os error 9\)"):
         await handle.write_block(0, b"x")
     assert await handle.read_block(0, 100) == (b"content", True)
@@ -103,7 +117,7 @@ async def test_writing_what_is_being_read_fails_and_reading_goes_on(
 async def test_the_end_is_told_with_the_last_block(files: LocalFileSystem, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
-    handle = await files.open(uri(path))
+    handle = await files.open(OpenParams(handle_id="", path=uri(path)))
     assert await handle.read_block(0, 9) == (b"012345678", False)
     assert await handle.read_block(0, 10) == (b"0123456789", True)
     assert await handle.read_block(10, 5) == (b"", True)
@@ -114,11 +128,11 @@ async def test_the_end_is_told_with_the_last_block(files: LocalFileSystem, tmp_p
 async def test_a_file_that_does_not_tell_its_size_is_read_to_its_end(
     files: LocalFileSystem,
 ) -> None:
-    handle = await files.open(uri("/proc/self/mountinfo"))
+    handle = await files.open(OpenParams(handle_id="", path=uri("/proc/self/mountinfo")))
     first, eof = await handle.read_block(0, 10)
     assert (len(first), eof) == (10, False)
     await handle.aclose()
-    assert (await files.read_file(uri("/proc/self/mountinfo"))).startswith(first)
+    assert (await files.read_file(ReadFileParams(uri("/proc/self/mountinfo")))).startswith(first)
 
 
 @pytest.mark.requirement("fs.read-block.error-closes")
@@ -126,7 +140,7 @@ async def test_an_offset_that_no_file_has_closes_the_handle(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    handle = await files.open(uri(tmp_path / "file"))
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path / "file")))
     with pytest.raises(InvalidRequest, match=r"Invalid argument \(os error 22\)"):
         await handle.read_block(1 << 63, 1)
     with pytest.raises(NotFound):
@@ -135,7 +149,7 @@ async def test_an_offset_that_no_file_has_closes_the_handle(
 
 @pytest.mark.requirement("fs.write-block.range")
 async def test_blocks_out_of_range_are_refused(files: LocalFileSystem, tmp_path: Path) -> None:
-    handle = await files.open(uri(tmp_path / "file"), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path / "file"), mode="replace"))
     with pytest.raises(InvalidRequest, match="read block length must be between 1 and 1048576"):
         await handle.read_block(0, 0)
     with pytest.raises(InvalidRequest, match="write block length must be between 1 and 1048576"):
@@ -154,7 +168,7 @@ async def test_a_file_of_which_a_block_is_missing_does_not_replace_another(
     def full(*args: object) -> int:
         raise OSError(errno.ENOSPC, "full")
 
-    handle = await files.open(uri(path), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(path), mode="replace"))
     await handle.write_block(0, b"first")
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
@@ -173,7 +187,7 @@ async def test_a_block_that_is_written_again_is_not_missing(
     def full(*args: object) -> int:
         raise OSError(errno.ENOSPC, "full")
 
-    handle = await files.open(uri(tmp_path / "file"), "replace")
+    handle = await files.open(OpenParams(handle_id="", path=uri(tmp_path / "file"), mode="replace"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
         with pytest.raises(OperationFailed):
@@ -183,34 +197,15 @@ async def test_a_block_that_is_written_again_is_not_missing(
     assert (tmp_path / "file").read_bytes() == b"all"
 
 
-async def test_a_handle_can_be_used_before_it_is_open(
-    files: LocalFileSystem, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_bytes(b"content")
-    handle = files.start_opening(uri(tmp_path / "file"), "read")
-    assert await handle.read_block(0, 3) == (b"con", False)
-    await handle.aclose()
-
-
-async def test_a_file_that_did_not_open_cannot_be_used(
-    files: LocalFileSystem, tmp_path: Path
-) -> None:
-    handle = files.start_opening(uri(tmp_path / "missing"), "read")
-    with pytest.raises(NotFound, match="closed"):
-        await handle.read_block(0, 3)
-    with pytest.raises(NotFound, match="os error 2"):
-        await handle.opened
-
-
 @pytest.mark.requirement("fs.read.regular-only")
 @pytest.mark.parametrize("path", ["/", "/dev/null"])
 async def test_only_regular_files_are_opened(files: LocalFileSystem, path: str) -> None:
     with pytest.raises(InvalidRequest, match=f"path `{path}` is not a file"):
-        await files.open(uri(path))
+        await files.open(OpenParams(handle_id="", path=uri(path)))
     with pytest.raises(InvalidRequest, match=f"path `{path}` is not a file"):
-        await files.read_file(uri(path))
+        await files.read_file(ReadFileParams(uri(path)))
     with pytest.raises((InvalidRequest, OperationFailed), match=r"is not a file|os error 21"):
-        await files.open(uri(path), "replace")
+        await files.open(OpenParams(handle_id="", path=uri(path), mode="replace"))
 
 
 # -- whole files
@@ -222,25 +217,23 @@ async def test_a_large_file_is_refused(
 ) -> None:
     monkeypatch.setattr(handle_module, "MAX_FILE", 100_000)
     (tmp_path / "file").write_bytes(bytes(100_000))
-    assert len(await files.read_file(uri(tmp_path / "file"))) == 100_000
+    assert len(await files.read_file(ReadFileParams(uri(tmp_path / "file")))) == 100_000
     (tmp_path / "file").write_bytes(bytes(100_001))
     with pytest.raises(InvalidRequest, match="file is too large to read: limit is 100000 bytes"):
-        await files.read_file(uri(tmp_path / "file"))
+        await files.read_file(ReadFileParams(uri(tmp_path / "file")))
 
 
 async def test_an_error_in_a_piece_keeps_the_old_file(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
-    def pieces() -> Any:
-        yield b"begin"
-        raise InvalidRequest("bad piece")
-
+    # Decoded in pieces of a mebibyte, of which the second is wrong.
+    content = FileContent("A" * (1 << 20) + "====")
     for name in ("plain", "linked"):
         (tmp_path / name).write_bytes(b"old")
     os.link(tmp_path / "linked", tmp_path / "second name")
     for name in ("plain", "linked"):
-        with pytest.raises(InvalidRequest, match="bad piece"):
-            await files.write_pieces(uri(tmp_path / name), pieces())
+        with pytest.raises(InvalidRequest, match="requires valid base64 dataBase64: Invalid"):
+            await files.write_file(WriteFileParams(uri(tmp_path / name), data_base64=content))
         assert (tmp_path / name).read_bytes() == b"old"
     assert len(os.listdir(tmp_path)) == 3
 
@@ -252,9 +245,11 @@ async def test_a_fifo_that_nobody_reads_holds_up_nothing(
     os.mkfifo(tmp_path / "fifo")
     async with asyncio.timeout(5):
         with pytest.raises(OperationFailed, match=r"\(os error 6\)"):
-            await files.write_file(uri(tmp_path / "fifo"), b"x")
+            await files.write_file(
+                WriteFileParams(uri(tmp_path / "fifo"), data_base64=FileContent(b"x"))
+            )
         with pytest.raises(InvalidRequest, match="is not a file"):
-            await files.read_file(uri(tmp_path / "fifo"))
+            await files.read_file(ReadFileParams(uri(tmp_path / "fifo")))
 
 
 # -- names
@@ -265,7 +260,9 @@ async def test_a_file_copied_onto_itself_stays(files: LocalFileSystem, tmp_path:
     path.write_bytes(b"content")
     link.symlink_to("file")
     for destination in (path, link):
-        await files.copy(uri(path), uri(destination), recursive=False)
+        await files.copy(
+            CopyParams(source_path=uri(path), destination_path=uri(destination), recursive=False)
+        )
         assert path.read_bytes() == b"content"
 
 
@@ -276,13 +273,21 @@ async def test_a_copy_has_the_content_and_the_mode(files: LocalFileSystem, tmp_p
     source.write_bytes(content)
     source.chmod(0o4751)
     destination.write_bytes(b"old")
-    await files.copy(uri(source), uri(destination), recursive=False)
+    await files.copy(
+        CopyParams(source_path=uri(source), destination_path=uri(destination), recursive=False)
+    )
     assert destination.read_bytes() == content
     assert stat.S_IMODE(destination.stat().st_mode) == 0o4751
 
 
 async def test_a_file_of_proc_can_be_copied(files: LocalFileSystem, tmp_path: Path) -> None:
-    await files.copy(uri("/proc/self/cmdline"), uri(tmp_path / "copy"), recursive=False)
+    await files.copy(
+        CopyParams(
+            source_path=uri("/proc/self/cmdline"),
+            destination_path=uri(tmp_path / "copy"),
+            recursive=False,
+        )
+    )
     assert (tmp_path / "copy").read_bytes().endswith(b"\0")
 
 
@@ -299,7 +304,7 @@ async def test_a_deep_tree_is_removed_without_following_links(
     deep.mkdir(parents=True)
     (deep / "file").touch()
     (deep / "link").symlink_to(outside)
-    await files.remove(uri(tmp_path / "tree"))
+    await files.remove(RemoveParams(uri(tmp_path / "tree")))
     assert os.listdir(tmp_path) == ["outside"]
     assert (outside / "kept").exists()
 
@@ -307,15 +312,25 @@ async def test_a_deep_tree_is_removed_without_following_links(
 @pytest.mark.requirement("path.opaque.nul")
 async def test_a_path_with_a_nul_is_refused(files: LocalFileSystem) -> None:
     path = PathUri.from_path("/tmp/a\0b")
-    for call in (files.read_file, files.get_metadata, files.canonicalize, files.read_directory):
+    for work in (
+        files.read_file(ReadFileParams(path)),
+        files.get_metadata(GetMetadataParams(path)),
+        files.canonicalize(CanonicalizeParams(path)),
+        files.read_directory(ReadDirectoryParams(path)),
+    ):
         with pytest.raises(InvalidRequest, match="file name contained an unexpected NUL byte"):
-            await call(path)
+            await work
 
 
 async def test_a_path_of_another_system_is_refused(files: LocalFileSystem) -> None:
     with pytest.raises(InvalidRequest, match="'file:///C:/x' is invalid on 'linux'"):
-        await files.read_file(PathUri.parse("file:///C:/x"))
-    assert await files.watch_missing([PathUri.parse("file:///C:/x")]) is None
+        await files.read_file(ReadFileParams(PathUri.parse("file:///C:/x")))
+    assert (
+        await files.watch_missing(
+            WatchMissingParams(watch_id=0, missing=[PathUri.parse("file:///C:/x")])
+        )
+        is None
+    )
 
 
 @pytest.mark.requirement("fs.list.limit")
@@ -325,10 +340,10 @@ async def test_a_folder_with_too_many_entries_is_refused(
     for name in ("a", "b", "c"):
         (tmp_path / name).touch()
     monkeypatch.setattr(directories, "MAX_ENTRIES", 3)
-    assert len(await files.read_directory(uri(tmp_path))) == 3
+    assert len(await files.read_directory(ReadDirectoryParams(uri(tmp_path)))) == 3
     monkeypatch.setattr(directories, "MAX_ENTRIES", 2)
     with pytest.raises(OperationFailed, match="returned 3 entries; limit is 2"):
-        await files.read_directory(uri(tmp_path))
+        await files.read_directory(ReadDirectoryParams(uri(tmp_path)))
 
 
 # -- no links
@@ -352,21 +367,29 @@ async def test_a_link_that_is_put_in_the_way_is_not_followed(
         return inner
 
     monkeypatch.setattr(nofollow, "_enter", swap)
-    found = await files.read_file(uri(tmp_path / "folder" / "file"), follow_symlinks=False)
+    found = await files.read_file(
+        ReadFileParams(uri(tmp_path / "folder" / "file"), follow_symlinks=False)
+    )
     assert found == b"ours"
 
 
 async def test_folders_are_made_without_following_links(
     files: LocalFileSystem, tmp_path: Path
 ) -> None:
-    await files.create_directory(uri(tmp_path / "a" / "b"), follow_symlinks=False)
+    await files.create_directory(
+        CreateDirectoryParams(uri(tmp_path / "a" / "b"), follow_symlinks=False)
+    )
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "link").symlink_to("a")
     with pytest.raises(OperationFailed, match=r"\(os error 20\)"):
-        await files.create_directory(uri(tmp_path / "link" / "c"), follow_symlinks=False)
+        await files.create_directory(
+            CreateDirectoryParams(uri(tmp_path / "link" / "c"), follow_symlinks=False)
+        )
     with pytest.raises(OperationFailed, match="directory already exists"):
-        await files.create_directory(uri("/"), recursive=False, follow_symlinks=False)
-    await files.create_directory(uri("/"), follow_symlinks=False)
+        await files.create_directory(
+            CreateDirectoryParams(uri("/"), recursive=False, follow_symlinks=False)
+        )
+    await files.create_directory(CreateDirectoryParams(uri("/"), follow_symlinks=False))
 
 
 # -- sandboxes
@@ -390,7 +413,9 @@ UNRESTRICTED: list[dict[str, Any]] = [
 async def test_a_profile_that_asks_for_nothing_is_served(
     files: LocalFileSystem, permissions: dict[str, Any]
 ) -> None:
-    assert (await files.get_metadata(uri("/"), sandbox=sandbox(permissions))).is_directory
+    assert (
+        await files.get_metadata(GetMetadataParams(uri("/"), sandbox=sandbox(permissions)))
+    ).is_directory
 
 
 def restricted(*entries: dict[str, Any], **context: Any) -> SandboxContext:
@@ -419,22 +444,29 @@ async def test_a_profile_that_restricts_is_kept_by_every_operation(
         max_depth=1, max_directories=1, max_entries=1, follow_directory_symlinks=False
     )
     for work in (
-        files.read_file(here, sandbox=nothing),
-        files.open(here, sandbox=nothing),
-        files.open(here, "replace", sandbox=nothing),
-        files.write_file(here, b"new", sandbox=nothing),
-        files.create_directory(here, recursive=False, sandbox=nothing),
-        files.get_metadata(here, sandbox=nothing),
-        files.get_metadata(here, follow_symlinks=False, sandbox=nothing),
-        files.canonicalize(here, sandbox=nothing),
-        files.read_directory(uri(tmp_path), sandbox=nothing),
-        files.walk(uri(tmp_path), options, sandbox=nothing),
-        files.remove(here, force=False, sandbox=nothing),
-        files.copy(here, uri(tmp_path / "g"), recursive=False, sandbox=nothing),
+        files.read_file(ReadFileParams(here, sandbox=nothing)),
+        files.open(OpenParams(handle_id="", path=here, sandbox=nothing)),
+        files.open(OpenParams(handle_id="", path=here, mode="replace", sandbox=nothing)),
+        files.write_file(WriteFileParams(here, data_base64=FileContent(b"new"), sandbox=nothing)),
+        files.create_directory(CreateDirectoryParams(here, recursive=False, sandbox=nothing)),
+        files.get_metadata(GetMetadataParams(here, sandbox=nothing)),
+        files.get_metadata(GetMetadataParams(here, follow_symlinks=False, sandbox=nothing)),
+        files.canonicalize(CanonicalizeParams(here, sandbox=nothing)),
+        files.read_directory(ReadDirectoryParams(uri(tmp_path), sandbox=nothing)),
+        files.walk(WalkParams(uri(tmp_path), options=options, sandbox=nothing)),
+        files.remove(RemoveParams(here, force=False, sandbox=nothing)),
+        files.copy(
+            CopyParams(
+                source_path=here,
+                destination_path=uri(tmp_path / "g"),
+                recursive=False,
+                sandbox=nothing,
+            )
+        ),
     ):
         with pytest.raises(NotFound):
             await work
-    assert files.get_metadata_nowait(here, sandbox=nothing) is None
+    assert files.cached_metadata(GetMetadataParams(here, sandbox=nothing)) is None
     assert os.listdir(tmp_path) == ["f"]
     assert (tmp_path / "f").read_text() == "x"
 
@@ -445,7 +477,11 @@ async def test_a_root_that_may_be_written_restricts_nothing(
 ) -> None:
     (tmp_path / ".git").mkdir()
     everything = restricted(special("root", "write"))
-    await files.write_file(uri(tmp_path / ".git/config"), b"x", sandbox=everything)
+    await files.write_file(
+        WriteFileParams(
+            uri(tmp_path / ".git/config"), data_base64=FileContent(b"x"), sandbox=everything
+        )
+    )
     assert (tmp_path / ".git/config").read_text() == "x"
 
 
@@ -470,7 +506,7 @@ async def test_a_profile_that_cannot_be_kept_is_refused(
         (OperationFailed, "link", restricted(root, entry(tmp_path / "link", "deny"))),
     ):
         with pytest.raises(kind, match=words):
-            await files.read_file(uri(tmp_path / "secret"), sandbox=profile)
+            await files.read_file(ReadFileParams(uri(tmp_path / "secret"), sandbox=profile))
 
 
 async def test_a_sandbox_can_be_without_the_newest_system_call(
@@ -479,8 +515,10 @@ async def test_a_sandbox_can_be_without_the_newest_system_call(
     (tmp_path / "f").write_text("x")
     monkeypatch.setattr("holdfast.linux.openat2.OPENAT2", 1 << 20)  # there is no such call
     narrow = restricted(entry(tmp_path, "write"))
-    assert await files.read_file(uri(tmp_path / "f"), sandbox=narrow) == b"x"
-    await files.write_file(uri(tmp_path / "d"), b"y", sandbox=narrow)
+    assert await files.read_file(ReadFileParams(uri(tmp_path / "f"), sandbox=narrow)) == b"x"
+    await files.write_file(
+        WriteFileParams(uri(tmp_path / "d"), data_base64=FileContent(b"y"), sandbox=narrow)
+    )
     assert (tmp_path / "d").read_text() == "y"
 
 
@@ -508,7 +546,7 @@ async def test_a_tree_is_searched_for_matching_links_once_in_a_while(
     profile = restricted(entry(tmp_path, "read"), {"path": pattern, "access": "deny"})
 
     async def read(name: str) -> bytes:
-        return await files.read_file(uri(tmp_path / name), sandbox=profile)
+        return await files.read_file(ReadFileParams(uri(tmp_path / name), sandbox=profile))
 
     async def check(*denied: str) -> None:
         for name in ("a", "b.env", "d/c", "d/x.env"):
@@ -542,12 +580,12 @@ async def test_what_a_profile_names_through_a_link_is_found_through_it(
     (tmp_path / "link").symlink_to("real")
     narrow = restricted(entry(tmp_path / "link/ws", "read"))
     for path in ("real/ws/f", "link/ws/f"):
-        assert await files.read_file(uri(tmp_path / path), sandbox=narrow) == b"x"
+        assert await files.read_file(ReadFileParams(uri(tmp_path / path), sandbox=narrow)) == b"x"
     for path in ("real/other", "link/other"):
         with pytest.raises(NotFound):
-            await files.read_file(uri(tmp_path / path), sandbox=narrow)
+            await files.read_file(ReadFileParams(uri(tmp_path / path), sandbox=narrow))
     system = restricted(special("minimal", "read"))
-    assert (await files.get_metadata(uri("/bin/sh"), sandbox=system)).is_file
+    assert (await files.get_metadata(GetMetadataParams(uri("/bin/sh"), sandbox=system))).is_file
 
 
 @pytest.mark.parametrize("follow", [True, False])
@@ -558,4 +596,6 @@ async def test_a_folder_that_nobody_can_make_is_an_error(
     for path in ("/proc/x", "/proc/x/y"):
         async with asyncio.timeout(5):
             with pytest.raises(NotFound):
-                await files.create_directory(uri(path), follow_symlinks=follow)
+                await files.create_directory(
+                    CreateDirectoryParams(uri(path), follow_symlinks=follow)
+                )

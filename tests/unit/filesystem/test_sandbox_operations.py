@@ -32,6 +32,7 @@ from holdfast.sandbox.profile.builtin import (
     sandbox_context,
     special_entry,
 )
+from tests.unit.filesystem import by_path
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def writing(ws: Path, *more: FileEntry) -> SandboxContext:
 
 
 def write(ws: Path, path: str, *more: FileEntry) -> None:
-    operations(writing(ws, *more)).write_file(str(ws / path), (b"new",), follow_symlinks=True)
+    by_path.write_file(operations(writing(ws, *more)), str(ws / path), b"new")
 
 
 def test_equal_contexts_share_their_operations(ws: Path) -> None:
@@ -152,7 +153,7 @@ def test_a_denied_path_that_comes_to_lead_through_a_link_is_refused(ws: Path) ->
 
     def read() -> bytes:
         context = writing(ws, deny())
-        return operations(context).read_file(str(ws / "a"), follow_symlinks=True)
+        return by_path.read_file(operations(context), str(ws / "a"))
 
     assert read() == b"ws/a"
     (ws / "secret").rename(ws / "moved")
@@ -163,7 +164,7 @@ def test_a_denied_path_that_comes_to_lead_through_a_link_is_refused(ws: Path) ->
     (ws / "moved").rename(ws / "secret")
     assert read() == b"ws/a"
     with pytest.raises(PermissionError):
-        operations(writing(ws, deny())).read_file(str(ws / "secret/key"), follow_symlinks=True)
+        by_path.read_file(operations(writing(ws, deny())), str(ws / "secret/key"))
 
 
 def test_who_may_read_everything_reads_on_whatever_changes(ws: Path) -> None:
@@ -175,15 +176,15 @@ def test_who_may_read_everything_reads_on_whatever_changes(ws: Path) -> None:
         again = reading_operations(sandbox_context(profile, cwd=ws, roots=[ws]))
 
         assert again is first
-        assert again.read_file(str(ws / "secret/key"), follow_symlinks=True) == b"ws/secret/key"
+        assert by_path.read_file(again, str(ws / "secret/key")) == b"ws/secret/key"
         with pytest.raises(FileNotFoundError):
-            again.read_file("/proc/self/environ", follow_symlinks=True)
+            by_path.read_file(again, "/proc/self/environ")
 
 
 def test_who_may_not_read_everything_asks_the_disk_each_time(ws: Path) -> None:
     def read(path: str, *more: FileEntry) -> bytes:
         context = writing(ws, *more)
-        return reading_operations(context).read_file(str(ws / path), follow_symlinks=True)
+        return by_path.read_file(reading_operations(context), str(ws / path))
 
     secret = path_entry(ws / "secret", "deny")
     assert read("a", secret) == b"ws/a"
@@ -195,7 +196,7 @@ def test_who_may_not_read_everything_asks_the_disk_each_time(ws: Path) -> None:
 
 
 def test_what_was_read_before_is_no_leave_to_write(ws: Path) -> None:
-    reading_operations(writing(ws)).read_file(str(ws / "a"), follow_symlinks=True)
+    by_path.read_file(reading_operations(writing(ws)), str(ws / "a"))
     (ws / ".codex").mkdir()
 
     with pytest.raises(OSError, match="Read-only file system"):
@@ -206,7 +207,7 @@ def test_what_was_read_before_is_no_leave_to_write(ws: Path) -> None:
 
 
 def read(asked: SandboxContext, path: Path) -> bytes:
-    return reading_operations(asked).read_file(str(path), follow_symlinks=True)
+    return by_path.read_file(reading_operations(asked), str(path))
 
 
 def test_what_cannot_be_kept_does_not_matter_to_whoever_may_read_everything(ws: Path) -> None:
@@ -283,13 +284,13 @@ def test_settings_in_a_home_leave_room_for_those_of_other_programs(
     monkeypatch.setenv("HOME", str(ws))
     monkeypatch.setattr(sandbox_operations, "_known", None)
     allowed = operations(writing(ws))
-    allowed.create_directory(f"{ws}/.config/other", recursive=True, follow_symlinks=True)
+    by_path.create_directory(allowed, f"{ws}/.config/other", recursive=True)
     with pytest.raises(OperationFailed, match="settings"):
         write(ws, ".config/holdfast/mcp.toml")
     with pytest.raises(OperationFailed, match="settings"):
-        allowed.create_directory(f"{ws}/.cache/holdfast/x", recursive=True, follow_symlinks=True)
+        by_path.create_directory(allowed, f"{ws}/.cache/holdfast/x", recursive=True)
     with pytest.raises(OSError, match="busy"):
-        allowed.remove(f"{ws}/.config", recursive=True, force=False, follow_symlinks=True)
+        by_path.remove(allowed, f"{ws}/.config", recursive=True, force=False)
 
 
 _PATHS = ["{ws}/a", "{ws}/secret", "{ws}/secret/key", "{ws}/secrets", "/etc/passwd", "/proc/stat"]

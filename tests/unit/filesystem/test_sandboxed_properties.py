@@ -15,6 +15,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.sandbox.policy.policy import Policy, Rule
 from tests.depth import times
+from tests.unit.filesystem import by_path
 
 NAMES = ("a", "b", "c")
 FOLDERS = [(), *((x,) for x in NAMES), *((x, y) for x in NAMES for y in NAMES)]
@@ -99,7 +100,7 @@ def test_what_is_read_may_be_read(
     for target in (str(base / name) for name in (path, *filled, *linked)):
         real = os.path.realpath(target)
         try:
-            data = within.read_file(target, follow_symlinks=True)
+            data = by_path.read_file(within, target)
         except (OSError, InvalidRequest):
             # What has no link in it and may be read is never refused.
             plain = real == target and os.path.isfile(real)
@@ -137,17 +138,17 @@ def test_what_is_changed_may_be_written(
     target, source = str(base / path), str(base / other)
     try:
         if operation == "write":
-            within.write_file(target, [b"new"], follow_symlinks=True)
+            by_path.write_file(within, target, b"new")
         elif operation == "replace":
-            handle = within.open_file(target, "replace")
+            handle = by_path.open_file(within, target, "replace")
             handle.write(0, b"new")
             handle.close()
         elif operation == "mkdir":
-            within.create_directory(target, recursive=True, follow_symlinks=True)
+            by_path.create_directory(within, target, recursive=True)
         elif operation == "remove":
-            within.remove(target, recursive=True, force=True, follow_symlinks=True)
+            by_path.remove(within, target, recursive=True, force=True)
         else:
-            within.copy(source, target, recursive=True)
+            by_path.copy(within, source, target, recursive=True)
     except (OSError, InvalidRequest):
         pass
     after = contents(base)

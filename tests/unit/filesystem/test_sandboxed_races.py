@@ -21,9 +21,9 @@ import pytest
 from holdfast.errors import InvalidRequest
 from holdfast.filesystem.sandboxed.trees import SandboxedFiles
 from holdfast.protocol.fs import WalkOptions
-from holdfast.protocol.paths import PathUri
 from holdfast.sandbox.policy.policy import Policy, Rule
 from tests.depth import times
+from tests.unit.filesystem import by_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("fs.sandbox.races")]
 
@@ -121,14 +121,14 @@ def test_nothing_outside_is_read(ws: Path, path: str) -> None:
     target = str(ws / path)
 
     def by_handle() -> bytes:
-        handle = files.open_file(target, "read")
+        handle = by_path.open_file(files, target)
         try:
             return handle.read(0, 100)[0]
         finally:
             handle.close()
 
     def copied() -> bytes:
-        files.copy(target, str(ws / "copy"), recursive=False)
+        by_path.copy(files, target, str(ws / "copy"), recursive=False)
         if (ws / "copy").is_symlink():
             (ws / "copy").unlink()  # of a link the text is copied, which leads nowhere new
             return b"inside"
@@ -139,12 +139,12 @@ def test_nothing_outside_is_read(ws: Path, path: str) -> None:
     with swapping(*pair):
         for _ in range(ROUNDS):
             for follow in (True, False):
-                seen.add(attempt(partial(files.read_file, target, follow_symlinks=follow)))
+                seen.add(attempt(partial(by_path.read_file, files, target, follow_symlinks=follow)))
             seen.add(attempt(by_handle))
             seen.add(attempt(copied))
-            metadata = attempt(lambda: files.get_metadata(target, follow_symlinks=True))
+            metadata = attempt(lambda: by_path.get_metadata(files, target))
             assert metadata is None or metadata.size == len("inside")  # type: ignore[attr-defined]
-            real = attempt(lambda: files.canonicalize(target))
+            real = attempt(lambda: by_path.canonicalize(files, target))
             assert real in {None, target, str(ws / "evil/f"), str(ws / "evil_file")}
     # Both answers came, so the swap did take place under its hands.
     assert seen == {b"inside", None}
@@ -152,16 +152,15 @@ def test_nothing_outside_is_read(ws: Path, path: str) -> None:
 
 def test_nothing_outside_is_listed(ws: Path) -> None:
     files = narrow(ws)
-    root = PathUri.from_path(ws)
     options = WalkOptions(
         max_depth=8, max_directories=100, max_entries=1000, follow_directory_symlinks=True
     )
     with swapping(ws / "d", ws / "evil"):
         for _ in range(ROUNDS):
-            listed = attempt(lambda: files.read_directory(str(ws / "d"))) or ()
+            listed = attempt(lambda: by_path.read_directory(files, str(ws / "d"))) or ()
             assert {entry.file_name for entry in listed} <= {"f", "sub"}  # type: ignore[attr-defined]
-            walked = files.walk(str(ws), root, options)
-            assert not [uri for uri, _ in walked.entries if uri.endswith("/more")]
+            walked = by_path.walk(files, str(ws), options)
+            assert not [entry for entry in walked.entries if entry.uri.endswith("/more")]
 
 
 @pytest.mark.parametrize("double", ["evil", "repository"])
@@ -171,7 +170,7 @@ def test_nothing_outside_is_written(ws: Path, double: str) -> None:
     done = 0
 
     def by_handle() -> None:
-        handle = files.open_file(str(ws / "d/blocks"), "replace")
+        handle = by_path.open_file(files, str(ws / "d/blocks"), "replace")
         try:
             handle.write(0, b"new")
         except OSError:
@@ -182,20 +181,16 @@ def test_nothing_outside_is_written(ws: Path, double: str) -> None:
     def work(number: int) -> list[Callable[[], object]]:
         d = f"{ws}/d"
         return [
-            lambda: files.write_file(f"{d}/f", [b"new"], follow_symlinks=True),
-            lambda: files.write_file(f"{d}/f", [b"new"], follow_symlinks=False),
-            lambda: files.write_file(f"{d}/new{number}", [b"new"], follow_symlinks=True),
+            lambda: by_path.write_file(files, f"{d}/f", b"new"),
+            lambda: by_path.write_file(files, f"{d}/f", b"new", follow_symlinks=False),
+            lambda: by_path.write_file(files, f"{d}/new{number}", b"new"),
             by_handle,
-            lambda: files.create_directory(
-                f"{d}/made{number}/x", recursive=True, follow_symlinks=True
-            ),
-            lambda: files.copy(f"{ws}/f", f"{d}/copy{number}", recursive=False),
-            lambda: files.copy(f"{ws}/d", f"{d}/../tree", recursive=True),
-            lambda: files.remove(
-                f"{d}/new{number}", recursive=True, force=False, follow_symlinks=True
-            ),
-            lambda: files.remove(f"{d}/sub", recursive=True, force=False, follow_symlinks=True),
-            lambda: files.create_directory(f"{d}/sub", recursive=True, follow_symlinks=True),
+            lambda: by_path.create_directory(files, f"{d}/made{number}/x", recursive=True),
+            lambda: by_path.copy(files, f"{ws}/f", f"{d}/copy{number}", recursive=False),
+            lambda: by_path.copy(files, f"{ws}/d", f"{d}/../tree", recursive=True),
+            lambda: by_path.remove(files, f"{d}/new{number}", recursive=True, force=False),
+            lambda: by_path.remove(files, f"{d}/sub", recursive=True, force=False),
+            lambda: by_path.create_directory(files, f"{d}/sub", recursive=True),
         ]
 
     with swapping(ws / "d", ws / double):
@@ -216,7 +211,11 @@ def test_a_file_that_becomes_a_link_is_not_written_through(ws: Path) -> None:
     with swapping(ws / "f", ws / "evil_file"):
         for _ in range(ROUNDS):
             for follow in (True, False):
-                attempt(partial(files.write_file, str(ws / "f"), [b"new"], follow_symlinks=follow))
+                attempt(
+                    partial(
+                        by_path.write_file, files, str(ws / "f"), b"new", follow_symlinks=follow
+                    )
+                )
     assert (ws.parent / "out/f").read_text() == "outside!"
 
 
@@ -230,7 +229,5 @@ def test_a_tree_that_goes_takes_nothing_outside_with_it(ws: Path) -> None:
             (tree / name / "f").write_text("inside")
         (tree / "evil").symlink_to(ws.parent / "out")
         with swapping(tree / "d", tree / "evil"):
-            attempt(
-                partial(files.remove, str(tree), recursive=True, force=True, follow_symlinks=True)
-            )
+            attempt(partial(by_path.remove, files, str(tree), recursive=True, force=True))
         assert snapshot(ws.parent / "out") == outside

@@ -26,10 +26,9 @@ def options(**given: Any) -> WalkOptions:
 def names(folder: Path, **given: Any) -> tuple[list[str], bool]:
     """Return the paths of a walk, relative to its start, and True if more was left out."""
     uri = PathUri.from_path(folder)
-    found = walk(str(folder), uri, options(**given))
+    found = walk(uri, options(**given))
     assert found.errors == []
-    assert found.response().truncated == found.truncated
-    return [path.removeprefix(f"{uri}/") for path, _ in found.entries], found.truncated
+    return [entry.uri.removeprefix(f"{uri}/") for entry in found.entries], found.truncated
 
 
 @pytest.fixture
@@ -103,9 +102,9 @@ def test_an_answer_that_is_full_ends_the_walk(
 @pytest.mark.requirement("fs.walk.errors")
 def test_a_name_that_is_no_text_is_an_error(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff")).touch()
-    found = walk(str(tmp_path), PathUri.from_path(tmp_path), options())
+    found = walk(PathUri.from_path(tmp_path), options())
     assert found.entries == []
-    (error,) = found.response().errors
+    (error,) = found.errors
     assert str(error.path).endswith("/bad%EF%BF%BD")
     assert error.message == "No such file or directory (os error 2)"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast.filesystem.local import LocalFileSystem
 from holdfast.linux.child_signals import block_child_signals, restore_signals
 from holdfast.process.start_threads import call_in_daemon
+from holdfast.protocol.fs import FileContent, WriteFileParams
 from holdfast.protocol.paths import PathUri
 from holdfast.server.line_writer import LineWriter
 from tests.unit.process.starting import eventually
@@ -38,7 +39,11 @@ async def test_the_threads_of_a_server_sleep_through_exits(tmp_path: Path) -> No
     )
     threading.Thread(target=writer.put, args=("x", 1)).start()
     async with LocalFileSystem() as files:
-        await files.write_file(PathUri.from_path(str(tmp_path / "file")), b"x")
+        await files.write_file(
+            WriteFileParams(
+                PathUri.from_path(str(tmp_path / "file")), data_base64=FileContent(b"x")
+            )
+        )
         await call_in_daemon(lambda: None)
         for name in ("lines", "holdfast-files", "holdfast-start"):
             assert named(name)

@@ -22,7 +22,7 @@ from holdfast.patching import (
 from holdfast.patching import match as matching
 from holdfast.patching import parse as parsing
 from holdfast.patching import plan as planning
-from holdfast.protocol.paths import PathUri
+from holdfast.protocol.fs import CreateDirectoryParams, PathParams, RemoveParams, WriteFileParams
 
 
 def patch(*lines: str) -> str:
@@ -52,24 +52,24 @@ class Failing(LocalFileSystem):
         self._error = error
         self.lost = False
 
-    def _look(self, operation: str, path: PathUri) -> None:
+    def _look(self, operation: str, params: PathParams) -> None:
         if self.lost:
             raise ConnectionLost("the line is down")
-        if (operation, Path(path.native).name) == self._fails:
+        if (operation, Path(params.path.native).name) == self._fails:
             self.lost = isinstance(self._error, ConnectionLost)
             raise self._error
 
-    async def write_file(self, path: PathUri, data: bytes, **options: object) -> None:
-        self._look("write", path)
-        await super().write_file(path, data, **options)  # type: ignore[arg-type]
+    async def write_file(self, params: WriteFileParams) -> None:
+        self._look("write", params)
+        await super().write_file(params)
 
-    async def remove(self, path: PathUri, **options: object) -> None:
-        self._look("remove", path)
-        await super().remove(path, **options)  # type: ignore[arg-type]
+    async def remove(self, params: RemoveParams) -> None:
+        self._look("remove", params)
+        await super().remove(params)
 
-    async def create_directory(self, path: PathUri, **options: object) -> None:
-        self._look("create", path)
-        await super().create_directory(path, **options)  # type: ignore[arg-type]
+    async def create_directory(self, params: CreateDirectoryParams) -> None:
+        self._look("create", params)
+        await super().create_directory(params)
 
 
 def listed(folder: Path) -> dict[str, str | None]:
@@ -132,10 +132,10 @@ class Slow(LocalFileSystem):
         self.writing = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    async def write_file(self, path: PathUri, data: bytes, **options: object) -> None:
+    async def write_file(self, params: WriteFileParams) -> None:
         self.writing.set()
         await self.go_on.wait()
-        await super().write_file(path, data, **options)  # type: ignore[arg-type]
+        await super().write_file(params)
 
 
 async def test_a_cancelled_call_writes_all(folder: Path) -> None:
@@ -161,10 +161,10 @@ async def test_a_link_that_is_put_there_meanwhile_is_not_followed(folder: Path) 
     victim.write_text("precious\n")
 
     class Swapping(LocalFileSystem):
-        async def write_file(self, path: PathUri, data: bytes, **options: object) -> None:
+        async def write_file(self, params: WriteFileParams) -> None:
             (folder / "a").unlink()
             (folder / "a").symlink_to(victim)
-            await super().write_file(path, data, **options)  # type: ignore[arg-type]
+            await super().write_file(params)
 
     with pytest.raises(PatchFailed, match="Failed to write file"):
         await apply_patch(

@@ -11,6 +11,7 @@ from holdfast.errors import (
     DuplicateProcess,
     InvalidParams,
     InvalidRequest,
+    LocalProtocolError,
     MethodNotFound,
     NotFound,
     OperationFailed,
@@ -19,6 +20,7 @@ from holdfast.errors import (
     SpawnFailed,
     StdinClosed,
     UnknownProcess,
+    Unsupported,
 )
 from holdfast.protocol.base import Empty, Method
 from holdfast.protocol.methods import METHODS, PROCESS_READ
@@ -122,7 +124,21 @@ def test_a_class_that_is_not_one_of_the_tree_has_the_kind_of_the_one_above_it() 
     assert error_of(Particular("no"), "m").data == {"kind": "operationFailed"}
 
 
-@pytest.mark.parametrize("error", [KeyError("secret"), ConnectionLost("secret")], ids=repr)
+@pytest.mark.parametrize(
+    ("error", "code", "text", "kind"),
+    [
+        (ConnectionLost("the machine is gone"), -32603, "the machine is gone", "operationFailed"),
+        (Unsupported(-32601, "no rename"), -32601, "no rename", "methodNotFound"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_of_another_server_is_the_failure_of_one_request(
+    error: Exception, code: int, text: str, kind: str
+) -> None:
+    assert error_of(error, "m") == ErrorAnswer(code, text, {"kind": kind})
+
+
+@pytest.mark.parametrize("error", [KeyError("secret"), LocalProtocolError("secret")], ids=repr)
 def test_the_unforeseen_is_told_to_the_log_and_not_to_the_caller(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,8 +14,8 @@ from holdfast.process.event_stream import LogEventStream
 from holdfast.process.process_table import ProcessTable, TableSettings
 from holdfast.process.registry import ProcessRegistry
 from holdfast.process.served import ServedProcess
+from holdfast.protocol.fs import WatchMissingParams
 from holdfast.protocol.http import HttpRequestParams, HttpResponse
-from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from holdfast.server.app import Server
 from holdfast.testing import FakeBackend, FakeFileSystem, FakeProcess
@@ -150,10 +150,8 @@ class LosingFiles(FakeFileSystem):
         super().__init__()
         self._error = error
 
-    async def watch_missing(
-        self, missing: Sequence[PathUri], present: PathUri | None = None
-    ) -> LostWatch:
-        watch = LostWatch(FileTree(), [path.native for path in missing], None)
+    async def watch_missing(self, params: WatchMissingParams) -> LostWatch:
+        watch = LostWatch(FileTree(), [path.native for path in params.missing], None)
         watch.error = self._error
         return watch
 

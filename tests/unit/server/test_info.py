@@ -86,6 +86,7 @@ def test_only_what_is_really_there_is_claimed() -> None:
         "process_end_marked",
         "file_permissions",
         "file_rename",
+        "file_read_limit",
         "process_resize",
         "process_close_stdin",
         "process_list",

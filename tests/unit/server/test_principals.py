@@ -12,6 +12,7 @@ from holdfast.client.session import ClientSession
 from holdfast.client.target import Target
 from holdfast.errors import ConnectFailed, RemoteError, SpawnFailed
 from holdfast.protocol import codes
+from holdfast.protocol.fs import OpenParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.process import StartParams
 from holdfast.server.app import Server
@@ -163,15 +164,15 @@ async def test_open_files_count_together_and_end_with_their_connection(
     (tmp_path / "file").write_text("x")
     path = PathUri.from_path(tmp_path / "file")
     async with await served.connect() as one:
-        handle = await one.files.open(path)
+        handle = await one.files.open(OpenParams(handle_id="", path=path))
         async with await served.connect() as other:
-            await other.files.open(path)
+            await other.files.open(OpenParams(handle_id="", path=path))
             with pytest.raises(RemoteError, match=r"2 open files.*--max-file-handles"):
-                await one.files.open(path)
+                await one.files.open(OpenParams(handle_id="", path=path))
         async with asyncio.timeout(5):
             while served.server.state.principals["ci"].file_handles > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-        more = await one.files.open(path)
+        more = await one.files.open(OpenParams(handle_id="", path=path))
         await more.aclose()
         await handle.aclose()
         assert served.server.state.principals["ci"].file_handles == 0

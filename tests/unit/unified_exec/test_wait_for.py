@@ -11,7 +11,7 @@ from holdfast.backends import FileSystem
 from holdfast.errors import ConnectionLost, InvalidParams, InvalidRequest, NotFound
 from holdfast.events import WaitingFor
 from holdfast.filesystem.local import LocalFileSystem
-from holdfast.protocol.paths import PathUri
+from holdfast.protocol.fs import ReadFileParams
 from holdfast.protocol.sandbox import (
     DisabledProfile,
     ExternalProfile,
@@ -43,8 +43,8 @@ class Tables:
         self.tables = tables
         self.reads: list[str] = []
 
-    async def read_file(self, path: PathUri, **options: Any) -> bytes:
-        name = path.native.removeprefix("/proc/net/")
+    async def read_file(self, params: ReadFileParams) -> bytes:
+        name = params.path.native.removeprefix("/proc/net/")
         self.reads.append(name)
         found = self.tables.get(name)
         if found is None:
@@ -255,9 +255,9 @@ async def test_a_kernel_without_one_of_the_tables_is_fine() -> None:
 @pytest.mark.virtual_time
 async def test_a_machine_that_lists_its_sockets_slowly_is_asked_less_often() -> None:
     class Slow(Tables):
-        async def read_file(self, path: PathUri, **options: Any) -> bytes:
+        async def read_file(self, params: ReadFileParams) -> bytes:
             await asyncio.sleep(0.5)
-            return await super().read_file(path, **options)
+            return await super().read_file(params)
 
     files = Slow(tcp=b"", tcp6=b"")
     wait = await begin(files, port=80)
@@ -285,9 +285,9 @@ class Silent(Tables):
         super().__init__(tcp=row(80))
         self.answers = asyncio.Event()
 
-    async def read_file(self, path: PathUri, **options: Any) -> bytes:
+    async def read_file(self, params: ReadFileParams) -> bytes:
         await self.answers.wait()
-        return await super().read_file(path, **options)
+        return await super().read_file(params)
 
 
 @pytest.mark.virtual_time

@@ -18,6 +18,7 @@ from holdfast.environments.paths import AnyPath
 from holdfast.errors import HoldfastError, NotFound, SpawnFailed, Unsupported
 from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, with_mark
 from holdfast.protocol import codes
+from holdfast.protocol.fs import GetMetadataParams
 from holdfast.protocol.paths import ForeignPathUri, PathUri
 from holdfast.protocol.process import EnvPolicy, StartParams, TerminalSize
 
@@ -228,7 +229,7 @@ class CommandStarter:
     async def _folder_fault(self, folder: PathUri) -> int | None:
         """Return the errno that explains why a directory cannot be the cwd, or None."""
         try:
-            metadata = await self._environment.filesystem.get_metadata(folder)
+            metadata = await self._environment.filesystem.get_metadata(GetMetadataParams(folder))
         except NotFound:
             return ENOENT
         except HoldfastError:

@@ -28,7 +28,17 @@ from holdfast.filesystem.sandboxed.resolve import (
 )
 from holdfast.filesystem.sandboxed.visibility import Sight, View
 from holdfast.linux.shared_directories import creates_over
-from holdfast.protocol.fs import DirectoryEntry, FileMetadata, OpenMode
+from holdfast.protocol.fs import (
+    CanonicalizeParams,
+    CreateDirectoryParams,
+    DirectoryEntry,
+    FileMetadata,
+    GetMetadataParams,
+    OpenParams,
+    ReadDirectoryParams,
+    ReadFileParams,
+    WriteFileParams,
+)
 from holdfast.sandbox.policy.policy import Policy
 
 __all__ = ["Confined"]
@@ -43,7 +53,7 @@ _ROUNDS = 64
 
 class Confined:
     """
-    File operations that a policy allows.
+    File operations that a policy allows; see `Operations`.
 
     Paths are absolute and without dots; each operation resolves them anew. The methods block.
     """
@@ -58,24 +68,25 @@ class Confined:
 
     # -- reading
 
-    def read_file(self, path: str, *, follow_symlinks: bool) -> bytes:
+    def read_file(self, params: ReadFileParams) -> bytes:
         """Return the content of a regular file; see `handle.read_file`."""
-        descriptor = self._open_to_read(path, follow_symlinks)
+        descriptor = self._open_to_read(params.path.native, params.follow_symlinks is not False)
         try:
-            return read_all(descriptor)
+            return read_all(descriptor, params)
         finally:
             os.close(descriptor)
 
-    def open_file(self, path: str, mode: OpenMode, permissions: int | None = None) -> OpenFile:
+    def open(self, params: OpenParams) -> OpenFile:
         """Open a regular file; see `handle.open_file`."""
-        if mode == "read":
+        path = params.path.native
+        if params.mode == "read":
             return reading(self._open_to_read(path, follow_symlinks=True))
         target = self._target(path, follow_symlinks=True)
         # Blocks at offsets make no sense for a device or a FIFO.
         if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
             target.close()
             raise not_a_file(path)
-        return replacing(target, permissions)
+        return replacing(target, params.permissions)
 
     def _open_to_read(self, path: str, follow_symlinks: bool) -> int:
         # The usual case in one system call: a readable path without links.
@@ -102,10 +113,11 @@ class Confined:
                 )
             return reopen(resolved.descriptor, _READ)
 
-    def get_metadata(self, path: str, *, follow_symlinks: bool) -> FileMetadata:
+    def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
         """Return the metadata of a file; for a denied one only its kind."""
+        follow = params.follow_symlinks is not False
         with self._resolver.find(
-            path, follow=follow_symlinks, links_on_the_way=follow_symlinks
+            params.path.native, follow=follow, links_on_the_way=follow
         ) as resolved:
             resolved.present()
             if resolved.is_symlink:
@@ -131,14 +143,14 @@ class Confined:
                 permissions=found.permissions,
             )
 
-    def canonicalize(self, path: str) -> str:
+    def canonicalize(self, params: CanonicalizeParams) -> str:
         """Return the real path of an existing file."""
-        with self._resolver.find(path) as resolved:
+        with self._resolver.find(params.path.native) as resolved:
             return resolved.present().path
 
-    def read_directory(self, path: str) -> list[DirectoryEntry]:
+    def read_directory(self, params: ReadDirectoryParams) -> list[DirectoryEntry]:
         """Return the entries of a directory; a link to a hidden path is left out."""
-        with self._resolver.find(path) as resolved:
+        with self._resolver.find(params.path.native) as resolved:
             return listed((name, kind) for name, kind, _ in self.list_folder(resolved))
 
     def list_folder(self, resolved: ResolvedPath) -> Iterable[tuple[str, str | None, bool]]:
@@ -185,9 +197,10 @@ class Confined:
 
     # -- writing
 
-    def write_file(self, path: str, pieces: Iterable[bytes], *, follow_symlinks: bool) -> None:
+    def write_file(self, params: WriteFileParams, pieces: Iterable[bytes]) -> None:
         """Replace the content of a file; see `atomic_write.write_pieces`."""
-        write_pieces(self._target(path, follow_symlinks=follow_symlinks), pieces)
+        follow_symlinks = params.follow_symlinks is not False
+        write_pieces(self._target(params.path.native, follow_symlinks=follow_symlinks), pieces)
 
     def target(self, path: str) -> WriteTarget:
         """Return a file for writing, if that is allowed; see `atomic_write.find_target`."""
@@ -224,19 +237,22 @@ class Confined:
             inside = resolved.folder_sight is Sight.WRITE and stat.S_ISREG(resolved.mode)
             return WriteTarget(os.dup(resolved.folder) if inside else -1, resolved.name, old)
 
-    def create_directory(self, path: str, *, recursive: bool, follow_symlinks: bool) -> None:
+    def create_directory(self, params: CreateDirectoryParams) -> None:
         """Make a directory; see `directories.create_directory` and `nofollow`."""
-        if not follow_symlinks and not recursive and path == "/":
-            raise OperationFailed("directory already exists")
-        if not recursive:
-            with self.find_to_write(
-                path, follow=False, links_on_the_way=follow_symlinks
-            ) as resolved:
-                if resolved.exists:
-                    raise failure(errno.EEXIST)
-                self.check_may_appear(resolved, patterns=False)
-                os.mkdir(resolved.name, dir_fd=resolved.folder)
+        path, follow_symlinks = params.path.native, params.follow_symlinks is not False
+        if params.recursive is not False:
+            self.make_folders(path, follow_symlinks=follow_symlinks)
             return
+        if not follow_symlinks and path == "/":
+            raise OperationFailed("directory already exists")
+        with self.find_to_write(path, follow=False, links_on_the_way=follow_symlinks) as resolved:
+            if resolved.exists:
+                raise failure(errno.EEXIST)
+            self.check_may_appear(resolved, patterns=False)
+            os.mkdir(resolved.name, dir_fd=resolved.folder)
+
+    def make_folders(self, path: str, *, follow_symlinks: bool) -> None:
+        """Make a directory and its parents; those that exist are no error."""
         missing = [path]
         # Bounded: another process may keep removing the directories that are made here.
         for _ in range(_ROUNDS + 2 * path.count("/")):

@@ -18,9 +18,8 @@ from holdfast.filesystem.errno_mapping import about
 from holdfast.filesystem.sandboxed.files import Confined
 from holdfast.filesystem.sandboxed.resolve import ResolvedPath, failure, reopen
 from holdfast.filesystem.sandboxed.visibility import Sight
-from holdfast.filesystem.walk import Walked, WalkedPath, walk
-from holdfast.protocol.fs import WalkOptions
-from holdfast.protocol.paths import PathUri
+from holdfast.filesystem.walk import WalkedPath, walk
+from holdfast.protocol.fs import CopyParams, RemoveParams, WalkParams, WalkResponse
 
 __all__ = ["SandboxedFiles"]
 
@@ -32,16 +31,18 @@ _NO_ENTRY = "path must name an entry"
 class SandboxedFiles(Confined):
     """All file operations that a policy allows."""
 
-    def walk(self, path: str, uri: PathUri, options: WalkOptions) -> Walked:
+    def walk(self, params: WalkParams) -> WalkResponse:
         """Walk a directory; a denied directory is listed but not entered. See `walk.walk`."""
-        return walk(path, uri, options, tree=_SandboxedTree(self))
+        return walk(params.path, params.options, tree=_SandboxedTree(self))
 
-    def remove(self, path: str, *, recursive: bool, force: bool, follow_symlinks: bool) -> None:
+    def remove(self, params: RemoveParams) -> None:
         """
         Remove a file or a directory; see `directories.remove` and `nofollow.remove`.
 
         A tree with an entry that must stay is not removed in part, unless it changes meanwhile.
         """
+        path, follow_symlinks = params.path.native, params.follow_symlinks is not False
+        recursive = params.recursive is not False
         if not follow_symlinks:
             if recursive:
                 raise OperationFailed("recursive no-follow removal is unsupported")
@@ -56,11 +57,12 @@ class SandboxedFiles(Confined):
                     raise InvalidRequest(_LINK)
                 _remove(self, resolved, recursive)
         except FileNotFoundError:
-            if not force:
+            if params.force is False:
                 raise
 
-    def copy(self, source: str, destination: str, *, recursive: bool) -> None:
+    def copy(self, params: CopyParams) -> None:
         """Copy a file, a link or a directory within the sandbox; see `copy.copy`."""
+        source, destination = params.source_path.native, params.destination_path.native
         # Errors of the destination get its path in the inner blocks, and keep it.
         with about(source):
             with self.resolver.find(source, follow=False) as resolved:
@@ -68,7 +70,7 @@ class SandboxedFiles(Confined):
                 if not resolved.is_folder:
                     _copy_entry(self, resolved, destination)
                     return
-                if not recursive:
+                if not params.recursive:
                     raise InvalidRequest(NEEDS_RECURSIVE)
                 # By real paths: the destination may lead into the source by a link.
                 if _is_within(_real(self, destination), resolved.path):
@@ -177,7 +179,7 @@ def _copy_tree(files: Confined, source: str, destination: str) -> None:
         with files.resolver.find(source, follow=False) as folder:
             entries = list(files.list_folder(folder))
         with about(destination):
-            files.create_directory(destination, recursive=True, follow_symlinks=True)
+            files.make_folders(destination, follow_symlinks=True)
         for name, kind, is_link in entries:
             inner, target = f"{source.rstrip('/')}/{name}", f"{destination.rstrip('/')}/{name}"
             if kind == "directory" and not is_link:

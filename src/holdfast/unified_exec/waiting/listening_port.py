@@ -11,6 +11,7 @@ import re
 
 from holdfast.backends import FileSystem
 from holdfast.errors import ConnectionLost, InvalidParams, NotFound, Refused
+from holdfast.protocol.fs import ReadFileParams
 from holdfast.protocol.paths import PathUri
 from holdfast.protocol.sandbox import DisabledProfile, SandboxContext
 
@@ -81,7 +82,7 @@ class ListeningPort:
         """
         for table in self._tables:
             try:
-                text = await self._files.read_file(table)
+                text = await self._files.read_file(ReadFileParams(table))
             except NotFound:
                 if len(self._tables) == 1:
                     raise
