@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.stream_drain import StreamDrain
+from holdfast.collect.drain import StreamDrain
 from holdfast.command_exec.charset import decode
 from holdfast.command_exec.checks import as_size
 from holdfast.command_exec.errors import (
@@ -499,7 +499,7 @@ class Command:
             stderr=b"" if err is None else err.freeze(),
             stdout_cap_reached=out.cap_reached,
             stderr_cap_reached=err is not None and err.cap_reached,
-            drain_timed_out=bool(self._drain.given_up) or not self._drain.exited,
+            drain_timed_out=bool(self._drain.given_up) or self._drain.verdict is None,
         )
         self._end()
 

@@ -214,15 +214,15 @@ class _Follower:
         verdict = self._timed_out or drain.verdict
         # `follow` or `time_out` has set one.
         assert verdict is not None
-        seen = drain.verdict is not None
+        ended = self._loop.time() if drain.exit_time is None else drain.exit_time
         return Completed(
             command=command,
             verdict=verdict,
             captured_stdout=self._stdout.captured(),
             captured_stderr=self._stderr.captured(),
             # Unknown if the end was not seen.
-            background=seen and not drain.closed,
-            duration=(drain.exit_time if seen else self._loop.time()) - self._started,
+            background=drain.verdict is not None and not drain.closed,
+            duration=ended - self._started,
             last_seq=drain.last_seq,
             process=self._process,
         )
