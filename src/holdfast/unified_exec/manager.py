@@ -31,7 +31,7 @@ from holdfast.unified_exec.errors import (
 from holdfast.unified_exec.hooks import Hooks, InputRequest, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
-from holdfast.unified_exec.output.pages import Page
+from holdfast.unified_exec.output.pages import Page, PageRequest, read_window
 from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.planner import Planner, refuse_half_characters
 from holdfast.unified_exec.reporter import Reporter
@@ -526,7 +526,7 @@ class SessionManager:
 
         Args:
             key: The id of one of its calls, or the number of its session.
-            from_seq: As for `KeptOutput.read`, as are the others.
+            from_seq: As for `PageRequest`, as are the others.
             lines: The first and the last line.
             pattern: Only lines that match.
 
@@ -534,11 +534,13 @@ class SessionManager:
             CallRefused: Nothing is kept under that id.
             InvalidParams: An argument makes no sense.
         """
-        log = self._owner.find_output(key)
-        if log is None:
+        output = self._owner.find_output(key)
+        if output is None:
             raise CallRefused(f"no output is kept for {key!r}")
-        read = log.reader(from_seq=from_seq, lines=lines, pattern=pattern)
-        return read() if pattern is None else await self._searching.run(read)
+        request = PageRequest(from_seq=from_seq, lines=lines, pattern=pattern)
+        if pattern is None:
+            return read_window(output, request)
+        return await self._searching.run(lambda: read_window(output, request))
 
     # -- waits
 

@@ -59,7 +59,7 @@ class Reporter:
             left = await self._owner.end_what_was_left(held)
         # Before the notes, so that the result names the sessions and counts those that are left.
         gone = (*pruned, *self._owner.prune(coming=0))
-        captured = session.take_output()
+        captured = session.output.report()
         selected = None if output is None else output.selected()
         notes = [*self._notes.of_command(session, held.attempt.request, held.environment)]
         if left:

@@ -169,7 +169,7 @@ class Starter:
                 denied = DeniedAttempt(
                     request=request,
                     verdict=verdict,
-                    message=denial_message(session.peek_output(), verdict.exit_code),
+                    message=denial_message(session.output.unreported, verdict.exit_code),
                 )
                 again = await self._hooks.after_denial(denied)
             # Also after a cancellation: no caller has the session yet.
@@ -207,7 +207,7 @@ class Starter:
         denied = DeniedAttempt(
             request=held.attempt.request,
             verdict=verdict,
-            message=denial_message(session.peek_output(), verdict.exit_code),
+            message=denial_message(session.output.unreported, verdict.exit_code),
             seconds=session.ended_at - session.started,
         )
         try:

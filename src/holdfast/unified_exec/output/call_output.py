@@ -117,7 +117,7 @@ class CallOutput:
     def following(self, session: CommandSession) -> Iterator[None]:
         """Take the output of a session in the block, from the first byte not yet reported."""
         if not self._attached:
-            waiting = session.peek_output()
+            waiting = session.output.unreported
             self._feed(waiting.head)
             if waiting.omitted and self._search is not None:
                 self._search.leave_out(waiting.omitted)

@@ -14,7 +14,7 @@ from holdfast.unified_exec.output.line_text import (
     with_note,
 )
 
-__all__ = ["Lost", "Page", "PageRequest", "Piece", "Window", "read_window"]
+__all__ = ["Block", "Lost", "Page", "PageRequest", "Window", "read_window"]
 
 # Bytes that are searched before it is seen whether the pattern is too slow.
 _STEP = 8 << 10
@@ -71,12 +71,26 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """The page that is wanted; see `KeptOutput.read`."""
+    """
+    The page that is wanted; without arguments, from the first byte that is kept.
+
+    Raises:
+        InvalidParams: Both `from_seq` and `lines` are given, or the lines are in the wrong order
+            or 0.
+    """
 
     from_seq: int | None = None
+    """Begin with the chunk that has this number, or the next one there is."""
     lines: tuple[int, int | None] | None = None
+    """
+    The first and the last line, from 1.
+
+    Negative numbers count from the end, -1 is the last line; `None` as the second is the end.
+    """
     pattern: str | None = None
+    """Show only lines that match this regular expression, with their numbers."""
     max_bytes: int = BYTE_BUDGET
+    """Bytes of text on the page; at least 1 KiB."""
 
     def __post_init__(self) -> None:
         if self.from_seq is not None and self.lines is not None:
@@ -106,15 +120,28 @@ def _is_range(value: object) -> bool:
     return isinstance(value[0], int) and isinstance(value[1], int | None)
 
 
-class Piece(NamedTuple):
-    """Neighbouring chunks of the output."""
+@dataclass(slots=True, eq=False)
+class Block:
+    """Chunks of output that follow each other, with numbers that do so too."""
 
     start: int
+    """Bytes of the output before it."""
     first_seq: int
-    data: bytes
+    data: bytes | bytearray
+    """A `bytearray` while small chunks are added."""
     newlines: int
-    lengths: "array[int] | None"
-    """The lengths of the chunks, if there are several; their numbers follow each other."""
+    lengths: "array[int] | None" = None
+    """The lengths of the chunks, if there are several."""
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last chunk."""
+        return self.first_seq + (len(self.lengths) - 1 if self.lengths else 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that it takes, without what objects cost."""
+        return len(self.data) + (2 * len(self.lengths) if self.lengths else 0)
 
     def borders(self) -> list[tuple[int, int]]:
         """Return where each chunk begins, with its number."""
@@ -130,25 +157,29 @@ class Piece(NamedTuple):
 class Window:
     """The retained output at one moment. Offsets are bytes from the very first one."""
 
-    pieces: list[Piece]
+    blocks: list[Block]
     start: int
-    """Offset of its beginning; the first piece may begin before."""
+    """Offset of its beginning; the first block may begin before."""
     line_start: int
-    """Offset of the line in which the first piece begins."""
+    """Offset of the line in which the first block begins."""
     newlines_before: int
-    """Newlines before the first piece."""
+    """Newlines before the first block."""
     total_bytes: int
     total_lines: int
-    last_seq: int
     lost: list[tuple[int, Lost]]
     """Gaps with their positions."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory that it takes, without what objects cost."""
+        return sum(block.size for block in self.blocks)
+
     def first_line(self) -> tuple[int, int]:
         """Return the number of the line it begins in, and the bytes missing of that line."""
-        if not self.pieces:
+        if not self.blocks:
             return 1, 0
-        first = self.pieces[0]
-        # The first piece may begin before the retained part, in bytes that no longer count.
+        first = self.blocks[0]
+        # The first block may begin before the retained part, in bytes that no longer count.
         surplus = first.data[: self.start - first.start]
         newlines = surplus.count(b"\n")
         line_start = first.start + surplus.rfind(b"\n") + 1 if newlines else self.line_start
@@ -157,41 +188,40 @@ class Window:
     def position_of_line(self, number: int) -> int:
         """Return where a line begins; where the window does for those before it."""
         seen = self.newlines_before
-        for piece in self.pieces:
+        for block in self.blocks:
             wanted = number - 1 - seen
             if wanted <= 0:
-                return max(piece.start, self.start)
-            if wanted <= piece.newlines:
+                return max(block.start, self.start)
+            if wanted <= block.newlines:
                 # `split` counts newlines at the speed of C.
-                rest = piece.data.split(b"\n", wanted)[-1]
-                return max(piece.start + len(piece.data) - len(rest), self.start)
-            seen += piece.newlines
+                rest = block.data.split(b"\n", wanted)[-1]
+                return max(block.start + len(block.data) - len(rest), self.start)
+            seen += block.newlines
         return self.total_bytes
 
     def line_at(self, position: int) -> int:
         """Return the number of the line that the byte at a position belongs to."""
         newlines = self.newlines_before
-        for piece in self.pieces:
-            if position < piece.start + len(piece.data):
-                return newlines + piece.data.count(b"\n", 0, max(0, position - piece.start)) + 1
-            newlines += piece.newlines
+        for block in self.blocks:
+            if position < block.start + len(block.data):
+                return newlines + block.data.count(b"\n", 0, max(0, position - block.start)) + 1
+            newlines += block.newlines
         return newlines + 1
 
     def position_of_seq(self, seq: int) -> int:
         """Return where a chunk begins, or the next one if there is none with that number."""
-        for piece in self.pieces:
-            last = piece.first_seq + (len(piece.lengths) - 1 if piece.lengths else 0)
-            if seq <= last:
-                skipped = max(0, seq - piece.first_seq)
-                before = sum(piece.lengths[:skipped]) if piece.lengths else 0
-                return max(piece.start + before, self.start)
+        for block in self.blocks:
+            if seq <= block.last_seq:
+                skipped = max(0, seq - block.first_seq)
+                before = sum(block.lengths[:skipped]) if block.lengths else 0
+                return max(block.start + before, self.start)
         return self.total_bytes
 
     def border_within(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the last begin of a chunk behind `start` and up to `end`, with its number."""
-        for piece in reversed(self.pieces):
-            if piece.start <= end:
-                for position, seq in reversed(piece.borders()):
+        for block in reversed(self.blocks):
+            if block.start <= end:
+                for position, seq in reversed(block.borders()):
                     if position <= start:
                         return None
                     if position <= end:
@@ -200,9 +230,9 @@ class Window:
 
     def border_after(self, position: int) -> tuple[int, int] | None:
         """Return the first begin of a chunk behind a position, with its number."""
-        for piece in self.pieces:
-            if piece.start + len(piece.data) > position:
-                for at, seq in piece.borders():
+        for block in self.blocks:
+            if block.start + len(block.data) > position:
+                for at, seq in block.borders():
                     if at > position:
                         return at, seq
         return None
@@ -211,9 +241,9 @@ class Window:
         """Return the bytes from one position to another."""
         start = max(start, self.start)
         return b"".join(
-            piece.data[max(0, start - piece.start) : max(0, end - piece.start)]
-            for piece in self.pieces
-            if piece.start < end and piece.start + len(piece.data) > start
+            block.data[max(0, start - block.start) : max(0, end - block.start)]
+            for block in self.blocks
+            if block.start < end and block.start + len(block.data) > start
         )
 
     def after_letter(self, position: int) -> int:
@@ -232,7 +262,7 @@ class Window:
 
 def read_window(window: Window, request: PageRequest) -> Page:
     """
-    Read a page; with a pattern, in a `SearchThread`.
+    Return a page of the output; with a pattern, call it in a `SearchThread`.
 
     Raises:
         InvalidParams: The pattern cannot be used.

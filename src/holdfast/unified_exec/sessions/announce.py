@@ -57,7 +57,7 @@ class Announcer:
                 cwd=session.cwd,
                 environment_id=session.environment_id,
                 tty=session.tty,
-                early=session.transcript,
+                early=session.output.transcript,
             )
         )
 
@@ -97,7 +97,7 @@ class Announcer:
                 call_id=session.call_id,
                 session_id=session.session_id,
                 exit_code=UNKNOWN_EXIT if exit_code is None else exit_code,
-                output=session.transcript,
+                output=session.output.transcript,
                 duration=session.ended_at - session.started,
                 verdict=session.verdict,
                 failure=session.failure,

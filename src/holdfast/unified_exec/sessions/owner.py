@@ -16,7 +16,8 @@ from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.hooks import Attempt, Hooks, end_attempt
 from holdfast.unified_exec.options import Background
 from holdfast.unified_exec.output.call_output import CallOutput
-from holdfast.unified_exec.output.kept_output import Archive, KeptOutput
+from holdfast.unified_exec.output.kept_output import Archive
+from holdfast.unified_exec.output.pages import Window
 from holdfast.unified_exec.sessions.announce import Announcer
 from holdfast.unified_exec.sessions.events import Listeners
 from holdfast.unified_exec.sessions.freed_memory import FreedMemory
@@ -147,11 +148,11 @@ class SessionOwner:
             self.kill(old)
         return tuple(pruned)
 
-    def find_output(self, key: str | int) -> KeptOutput | None:
-        """Return what a command wrote, by the id of a call or the number of its session."""
+    def find_output(self, key: str | int) -> Window | None:
+        """Return the end of a command's output, by a call id or the number of its session."""
         for session in self.held:
             if key == session.session_id or key in session.call_ids:
-                return session.log
+                return session.output.window()
         return self._archive.find(key)
 
     # -- ends
@@ -212,7 +213,8 @@ class SessionOwner:
         self._end_process(held)
         session.stop_reading()
         # Its output can be read by id after the release.
-        self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
+        output = session.output.window()
+        self._archive.add(output, call_ids=session.call_ids, session_id=session.session_id)
         del self.held[session]
         # It refers to the session, which a kept attempt would keep alive.
         held.attempt.fail = _ignore

@@ -15,17 +15,13 @@ from typing import Protocol
 
 from holdfast.backends import ExecProcess
 from holdfast.collect.drain import Drain
-from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
 from holdfast.errors import HoldfastError
 from holdfast.events import Exited, Gap, Verdict, WaitingFor
 from holdfast.protocol.process import OutputChunk
 from holdfast.unified_exec.output.kept_output import KeptOutput
 from holdfast.unified_exec.waiting.input_wanted import InputWatch
 
-__all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer", "SessionInfo"]
-
-BUFFER = 1 << 20
-"""Bytes kept for the next call, and of the whole life of a command."""
+__all__ = ["END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer", "SessionInfo"]
 
 END_OF_OUTPUT = 0.05
 """Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
@@ -139,12 +135,10 @@ class CommandSession:
         """The search of a call, if there is one."""
         self.call_ids = deque([call_id], _CALL_IDS)
         """The ids of all its calls, by which its output can be read later."""
-        self.log = KeptOutput()
-        """The retained output, for reading later."""
+        self.output = KeptOutput()
+        """All that it wrote, as far as it is kept."""
         # Only on a terminal: a command on pipes has no input to wait for.
         self._input_watch = InputWatch(process, self._input_found) if tty else None
-        self._unreported = HeadTail(BUFFER, marker=BYTES_OMITTED)
-        self._transcript = HeadTail(BUFFER, marker=BYTES_OMITTED)
         self._callbacks: list[Callable[[], None]] = []
         self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
         # Seconds after an exit; None once they are over, to read without a limit.
@@ -178,19 +172,6 @@ class CommandSession:
         if self.killed or self.verdict is None or self.verdict.exit_code is None:
             return UNKNOWN_EXIT
         return self.verdict.exit_code
-
-    @property
-    def transcript(self) -> Captured:
-        """All output from the first byte, up to 1 MiB."""
-        return self._transcript.captured()
-
-    def take_output(self) -> Captured:
-        """Return the output since the last call of this method, and start anew."""
-        return self._unreported.take()
-
-    def peek_output(self) -> Captured:
-        """Return what `take_output` would return, and leave it there."""
-        return self._unreported.captured()
 
     @property
     def waiting_for(self) -> WaitingFor | None:
@@ -235,7 +216,7 @@ class CommandSession:
                 elif type(event) is Exited:
                     self._exit(event.verdict)
                 elif type(event) is Gap:
-                    self.log.gap(event.first_seq, event.last_seq)
+                    self.output.gap(event.first_seq, event.last_seq)
                     for consumer in self.consumers:
                         consumer.gap(event)
                 elif event is None:
@@ -265,9 +246,7 @@ class CommandSession:
         self._end()
 
     def _take(self, event: OutputChunk) -> None:
-        self._unreported.append(event.chunk)
-        self._transcript.append(event.chunk)
-        self.log.append(event.seq, event.chunk)
+        self.output.append(event.seq, event.chunk)
         if self._input_watch is not None:
             self._input_watch.activity()
         for consumer in self.consumers:
