@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.collect.head_tail import Captured
 from holdfast.errors import InvalidParams
-from holdfast.unified_exec.output.kept_output import KEPT_BYTES, Archive, KeptOutput
-from holdfast.unified_exec.output.pages import Lost, Page, PageRequest, read_window
+from holdfast.unified_exec.output.kept_output import KEPT_BYTES, Archive, KeptOutput, Lost
+from holdfast.unified_exec.output.pages import Page, PageRequest, read_window
 
 MIB = 1 << 20
 

@@ -1,10 +1,9 @@
 """Pages of retained output: by sequence number, by lines, by a pattern."""
 
-from array import array
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from holdfast.errors import InvalidParams
+from holdfast.unified_exec.output.kept_output import Lost, Window
 from holdfast.unified_exec.output.line_search import LineSearch
 from holdfast.unified_exec.output.line_text import (
     BYTE_BUDGET,
@@ -14,7 +13,7 @@ from holdfast.unified_exec.output.line_text import (
     with_note,
 )
 
-__all__ = ["Block", "Lost", "Page", "PageRequest", "Window", "read_window"]
+__all__ = ["Page", "PageRequest", "read_window"]
 
 # Bytes that are searched before it is seen whether the pattern is too slow.
 _STEP = 8 << 10
@@ -24,13 +23,6 @@ _SHARE = 4 << 10
 
 # Gaps that a note names; the others are counted.
 _NAMED_GAPS = 3
-
-
-class Lost(NamedTuple):
-    """Numbers of events that were lost on the way."""
-
-    first_seq: int
-    last_seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,146 +110,6 @@ def _is_range(value: object) -> bool:
     if not isinstance(value, tuple | list) or len(value) != 2:
         return False
     return isinstance(value[0], int) and isinstance(value[1], int | None)
-
-
-@dataclass(slots=True, eq=False)
-class Block:
-    """Chunks of output that follow each other, with numbers that do so too."""
-
-    start: int
-    """Bytes of the output before it."""
-    first_seq: int
-    data: bytes | bytearray
-    """A `bytearray` while small chunks are added."""
-    newlines: int
-    lengths: "array[int] | None" = None
-    """The lengths of the chunks, if there are several."""
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last chunk."""
-        return self.first_seq + (len(self.lengths) - 1 if self.lengths else 0)
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory that it takes, without what objects cost."""
-        return len(self.data) + (2 * len(self.lengths) if self.lengths else 0)
-
-    def borders(self) -> list[tuple[int, int]]:
-        """Return where each chunk begins, with its number."""
-        found = []
-        at = self.start
-        for seq, length in enumerate(self.lengths or (len(self.data),), self.first_seq):
-            found.append((at, seq))
-            at += length
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """The retained output at one moment. Offsets are bytes from the very first one."""
-
-    blocks: list[Block]
-    start: int
-    """Offset of its beginning; the first block may begin before."""
-    line_start: int
-    """Offset of the line in which the first block begins."""
-    newlines_before: int
-    """Newlines before the first block."""
-    total_bytes: int
-    total_lines: int
-    lost: list[tuple[int, Lost]]
-    """Gaps with their positions."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory that it takes, without what objects cost."""
-        return sum(block.size for block in self.blocks)
-
-    def first_line(self) -> tuple[int, int]:
-        """Return the number of the line it begins in, and the bytes missing of that line."""
-        if not self.blocks:
-            return 1, 0
-        first = self.blocks[0]
-        # The first block may begin before the retained part, in bytes that no longer count.
-        surplus = first.data[: self.start - first.start]
-        newlines = surplus.count(b"\n")
-        line_start = first.start + surplus.rfind(b"\n") + 1 if newlines else self.line_start
-        return self.newlines_before + newlines + 1, self.start - line_start
-
-    def position_of_line(self, number: int) -> int:
-        """Return where a line begins; where the window does for those before it."""
-        seen = self.newlines_before
-        for block in self.blocks:
-            wanted = number - 1 - seen
-            if wanted <= 0:
-                return max(block.start, self.start)
-            if wanted <= block.newlines:
-                # `split` counts newlines at the speed of C.
-                rest = block.data.split(b"\n", wanted)[-1]
-                return max(block.start + len(block.data) - len(rest), self.start)
-            seen += block.newlines
-        return self.total_bytes
-
-    def line_at(self, position: int) -> int:
-        """Return the number of the line that the byte at a position belongs to."""
-        newlines = self.newlines_before
-        for block in self.blocks:
-            if position < block.start + len(block.data):
-                return newlines + block.data.count(b"\n", 0, max(0, position - block.start)) + 1
-            newlines += block.newlines
-        return newlines + 1
-
-    def position_of_seq(self, seq: int) -> int:
-        """Return where a chunk begins, or the next one if there is none with that number."""
-        for block in self.blocks:
-            if seq <= block.last_seq:
-                skipped = max(0, seq - block.first_seq)
-                before = sum(block.lengths[:skipped]) if block.lengths else 0
-                return max(block.start + before, self.start)
-        return self.total_bytes
-
-    def border_within(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the last begin of a chunk behind `start` and up to `end`, with its number."""
-        for block in reversed(self.blocks):
-            if block.start <= end:
-                for position, seq in reversed(block.borders()):
-                    if position <= start:
-                        return None
-                    if position <= end:
-                        return position, seq
-        return None
-
-    def border_after(self, position: int) -> tuple[int, int] | None:
-        """Return the first begin of a chunk behind a position, with its number."""
-        for block in self.blocks:
-            if block.start + len(block.data) > position:
-                for at, seq in block.borders():
-                    if at > position:
-                        return at, seq
-        return None
-
-    def bytes_between(self, start: int, end: int) -> bytes:
-        """Return the bytes from one position to another."""
-        start = max(start, self.start)
-        return b"".join(
-            block.data[max(0, start - block.start) : max(0, end - block.start)]
-            for block in self.blocks
-            if block.start < end and block.start + len(block.data) > start
-        )
-
-    def after_letter(self, position: int) -> int:
-        """Return the position, or the end of the letter of UTF-8 that it is inside of."""
-        # A character of UTF-8 has at most three bytes before its last one.
-        before = self.bytes_between(position - 3, position)
-        for back in range(1, len(before) + 1):
-            byte = before[-back]
-            if byte & 0xC0 != 0x80:
-                missing = (2 + (byte >= 0xE0) + (byte >= 0xF0) if byte >= 0xC0 else 1) - back
-                after = self.bytes_between(position, position + missing) if missing > 0 else b""
-                whole = len(after) == missing and all(one & 0xC0 == 0x80 for one in after)
-                return position + missing if whole and after else position
-        return position
 
 
 def read_window(window: Window, request: PageRequest) -> Page:

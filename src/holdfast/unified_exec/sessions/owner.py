@@ -16,8 +16,7 @@ from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.hooks import Attempt, Hooks, end_attempt
 from holdfast.unified_exec.options import Background
 from holdfast.unified_exec.output.call_output import CallOutput
-from holdfast.unified_exec.output.kept_output import Archive
-from holdfast.unified_exec.output.pages import Window
+from holdfast.unified_exec.output.kept_output import Archive, Window
 from holdfast.unified_exec.sessions.announce import Announcer
 from holdfast.unified_exec.sessions.events import Listeners
 from holdfast.unified_exec.sessions.freed_memory import FreedMemory
