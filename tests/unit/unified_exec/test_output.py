@@ -496,10 +496,10 @@ def test_matches_agree_with_a_naive_search(chunks: list[bytes], letter: str, kee
     assert span(page) == ((matching[0], matching[-1]) if matching else (None, None))
 
 
-# -- the begin and the end
+# -- the head and the tail
 
 
-def beginning_and_end(data: bytes, keep: int) -> Captured:
+def head_and_tail(data: bytes, keep: int) -> Captured:
     if len(data) <= keep:
         return Captured(data)
     half = keep // 2
@@ -521,11 +521,11 @@ def test_every_view_agrees_with_all_that_came(
         if look == "window":
             assert log.window().total_bytes == len(data)
         else:
-            expected = beginning_and_end(data[reported:], keep)
+            expected = head_and_tail(data[reported:], keep)
             assert (log.report() if look == "report" else log.unreported) == expected
             reported = len(data) if look == "report" else reported
-    assert log.transcript == beginning_and_end(data, keep)
-    assert log.unreported == beginning_and_end(data[reported:], keep)
+    assert log.transcript == head_and_tail(data, keep)
+    assert log.unreported == head_and_tail(data[reported:], keep)
     size = min(keep, 5)
     assert log.end(size) == data[max(0, len(data) - size) :]
 
@@ -541,7 +541,7 @@ def test_a_report_in_the_middle_of_a_block_begins_there() -> None:
     assert log.report() == Captured()
 
 
-def test_tiny_chunks_between_gaps_lose_bytes_of_the_end_only() -> None:
+def test_tiny_chunks_between_gaps_lose_bytes_of_the_tail_only() -> None:
     log = KeptOutput()
     for seq in range(1, 20_000, 2):
         log.append(seq, b"x")

@@ -1,8 +1,8 @@
 """
 Keeps what commands wrote: the only copy, for the answers, the listeners and later reading.
 
-Pure: no event loop and no clock. An output has the begin and the end of what one session wrote,
-and the counts of everything; the archive has the ends of the sessions that ended last.
+Pure: no event loop and no clock. An output has the head and the tail of what one session wrote,
+and the counts of everything; the archive has the tails of the sessions that ended last.
 """
 
 from array import array
@@ -200,8 +200,8 @@ class KeptOutput:
     """
     The output of one session as it came, both streams together, and views of it.
 
-    `transcript` is the begin and the end of everything, `unreported` of what came since the last
-    `report`; a `window` is the end alone, with its lines and numbers. Large chunks are kept as
+    `transcript` is the head and the tail of everything, `unreported` of what came since the last
+    `report`; a `window` is the tail alone, with its lines and numbers. Large chunks are kept as
     the objects that they are; small ones are joined. Memory is bounded by twice the bytes of a
     view, by 2 bytes more for each small chunk, and by the number of objects.
     """
@@ -217,17 +217,17 @@ class KeptOutput:
         if max_bytes < 1:
             raise ValueError(f"a log cannot keep {max_bytes} bytes")
         self._max_bytes = max_bytes
-        # Bytes of a begin; the end has the rest.
+        # Bytes of a head; the tail has the rest.
         self._half = max_bytes // 2
         self._block_bytes = min(_BLOCK, max(max_bytes, 64))
-        # The end, in order. Only the last block may be changed.
+        # The tail, in order. Only the last block may be changed: windows share the others.
         self._blocks: deque[Block] = deque()
         self._held = 0
         self._newlines = 0
-        # What the blocks have let go of, as far as a begin needs it: of everything, and of what
-        # came since the last report, from there or from the end of the first.
-        self._begin = bytearray()
-        self._begin_unreported = bytearray()
+        # What the blocks have let go of, as far as a head needs it: the head of everything, and
+        # that of what came since the last report, as far as it is behind the first.
+        self._head = bytearray()
+        self._unreported_head = bytearray()
         self._reported = 0
         # Of what was let go of: its newlines, and where its last line begins.
         self._dropped_newlines = 0
@@ -285,20 +285,20 @@ class KeptOutput:
         return True
 
     def _let_go(self, start: int, data: bytes | bytearray, newlines: int) -> None:
-        """Note what leaves the blocks, and keep what a begin has of it."""
+        """Note what leaves the blocks, and keep what a head needs of it."""
         self._held -= len(data)
         if newlines:
             self._dropped_newlines += newlines
             self._dropped_line_start = start + data.rfind(b"\n") + 1
         if start < self._half:
-            self._begin += data[: self._half - start]
+            self._head += data[: self._half - start]
         end = self._reported + self._half - start
         if end > 0:
-            self._begin_unreported += data[max(0, self._begin_of_unreported - start) : end]
+            self._unreported_head += data[max(0, self._unreported_head_start - start) : end]
 
     @property
-    def _begin_of_unreported(self) -> int:
-        """The offset of the first byte that `_begin_unreported` may have."""
+    def _unreported_head_start(self) -> int:
+        """The offset of the first byte that `_unreported_head` may have."""
         return max(self._half, self._reported)
 
     def _trim(self) -> None:
@@ -317,7 +317,7 @@ class KeptOutput:
             lengths = lengths[chunks:]
         gone = bytes(block.data[:surplus])
         newlines = gone.count(b"\n")
-        # A new one: windows share the old one.
+        # A new object, since windows share the old one.
         self._blocks[0] = Block(
             block.start + surplus,
             first_seq,
@@ -341,7 +341,7 @@ class KeptOutput:
 
     @property
     def transcript(self) -> Captured:
-        """All output from the first byte: its begin and its end, up to 1 MiB."""
+        """All output from the first byte: its head and its tail, up to 1 MiB."""
         return self._captured(0)
 
     @property
@@ -353,7 +353,7 @@ class KeptOutput:
         """Return what is unreported; from now on it is not."""
         captured = self.unreported
         self._reported = self.total_bytes
-        self._begin_unreported.clear()
+        self._unreported_head.clear()
         return captured
 
     def end(self, size: int) -> bytes:
@@ -361,7 +361,7 @@ class KeptOutput:
         return self._bytes(max(self.total_bytes - size, 0), self.total_bytes)
 
     def window(self) -> Window:
-        """Return the end of the output as it is now; what is appended later is not in it."""
+        """Return the tail of the output as it is now; what is appended later is not in it."""
         self._trim()
         blocks = list(self._blocks)
         if blocks:
@@ -379,7 +379,7 @@ class KeptOutput:
         )
 
     def _captured(self, start: int) -> Captured:
-        """Return the begin and the end of what came from an offset on."""
+        """Return the head and the tail of what came from an offset on."""
         total = self.total_bytes
         middle = start + self._half
         head = self._bytes(start, middle)
@@ -395,11 +395,11 @@ class KeptOutput:
 
     def _bytes(self, start: int, end: int) -> bytes:
         """Return what is kept from one offset to another."""
-        since = self._begin_of_unreported
+        since = self._unreported_head_start
         return b"".join(
             [
-                self._begin[start:end],
-                self._begin_unreported[max(0, start - since) : max(0, end - since)],
+                self._head[start:end],
+                self._unreported_head[max(0, start - since) : max(0, end - since)],
                 *(
                     block.data[max(0, start - block.start) : max(0, end - block.start)]
                     for block in self._blocks
@@ -429,7 +429,7 @@ class _Archived:
 
 class Archive:
     """
-    The ends of the outputs of the sessions that ended last, by call ids and session ids.
+    The tails of the outputs of the sessions that ended last, by call ids and session ids.
 
     The oldest one goes first when there are too many, or too many bytes.
     """
