@@ -428,14 +428,16 @@ class SessionManager:
             )
             loop = asyncio.get_running_loop()
             try:
-                output = await CallOutput.open(
-                    arguments,
-                    held.environment,
-                    held.attempt.request.sandbox,
-                    # Input to a command without one is refused in the words of the contract.
-                    tty=session.tty or bool(arguments.chars),
-                    thread=self._searching,
-                )
+                output: CallOutput | None = None
+                if arguments.selective:
+                    output = await CallOutput.open(
+                        arguments,
+                        held.environment,
+                        held.attempt.request.sandbox,
+                        # Input to a command without one is refused in the words of the contract.
+                        tty=session.tty or bool(arguments.chars),
+                        thread=self._searching,
+                    )
                 if arguments.chars:
                     await self._ask_about_input(held, call_id, arguments.chars)
                     await send_input(session, arguments.chars, wait, self._owner.tasks)

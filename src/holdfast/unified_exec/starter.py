@@ -144,14 +144,16 @@ class Starter:
             InvalidParams: The call asks for output in a way that cannot be.
         """
         while True:
-            # Checks what the call asks for, before anything is started.
-            output = await CallOutput.open(
-                request.arguments,
-                environment,
-                request.sandbox,
-                tty=request.tty,
-                thread=self._searching,
-            )
+            output: CallOutput | None = None
+            if request.arguments.selective:
+                # Checks what the call asks for, before anything is started.
+                output = await CallOutput.open(
+                    request.arguments,
+                    environment,
+                    request.sandbox,
+                    tty=request.tty,
+                    thread=self._searching,
+                )
             held = await self._start_once(environment, request, first)
             session = held.session
             if output is not None:

@@ -14,7 +14,7 @@ from holdfast.environments.environment import Environment
 from holdfast.errors import InvalidParams
 from holdfast.events import Gap, WaitingFor
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.arguments.tool_arguments import OutputArguments
 from holdfast.unified_exec.output.output_search import OutputSearch
 from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.output.selection import Selected, Selection, Selector
@@ -51,18 +51,18 @@ class CallOutput:
     @classmethod
     async def open(
         cls,
-        arguments: ExecArguments | WriteArguments,
+        arguments: OutputArguments,
         environment: Environment,
         sandbox: SandboxContext | None,
         *,
         tty: bool,
         thread: SearchThread,
-    ) -> Self | None:
+    ) -> Self:
         """
-        Check what a call asks for, before anything is started; None if it asks for nothing.
+        Check what a call asks for, before anything is started.
 
         Args:
-            arguments: What the model asked for.
+            arguments: What the model asked for; they are `selective`.
             environment: Where the command runs.
             sandbox: What it may touch.
             tty: True if it has a terminal, and so can wait for input.
@@ -72,8 +72,6 @@ class CallOutput:
             InvalidParams: It cannot be done; the text names the argument.
         """
         selection = Selection(head=arguments.head, tail=arguments.tail, grep=arguments.grep)
-        if arguments.wait_for is None and not selection:
-            return None
         wake = asyncio.Event()
         selector = None
         if selection:
