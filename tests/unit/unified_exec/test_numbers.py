@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.unified_exec.arguments import tool_arguments
 from holdfast.unified_exec.output import kept_output
-from holdfast.unified_exec.sessions import deltas, events, session, store
+from holdfast.unified_exec.sessions import announce, events, session, store
 from holdfast.unified_exec.sessions import input as session_input
 from holdfast.unified_exec.text import truncate
 from holdfast.unified_exec.waiting import collect, input_wanted
@@ -26,8 +26,8 @@ from holdfast.unified_exec.waiting import collect, input_wanted
         pytest.param(truncate.BYTES_PER_TOKEN, 4, id="bytes of a token"),
         pytest.param(truncate.DEFAULT_OUTPUT_TOKENS, 10_000, id="tokens of output"),
         pytest.param(truncate.DENIAL_TOKENS, 262_144, id="tokens of a denial"),
-        pytest.param(deltas.DELTA_BYTES, 8_192, id="bytes of live output"),
-        pytest.param(deltas.MOST_DELTAS, 10_000, id="pieces of live output"),
+        pytest.param(announce.DELTA_BYTES, 8_192, id="bytes of live output"),
+        pytest.param(announce.MOST_DELTAS, 10_000, id="pieces of live output"),
         pytest.param(events.QUEUED_DELTAS, 64, id="pieces that wait for a listener"),
         pytest.param(store.CAPACITY, 64, id="sessions"),
         pytest.param(store.PROTECTED, 8, id="sessions that are protected"),
