@@ -41,8 +41,7 @@ from holdfast.unified_exec.sessions.input import send_input
 from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
 from holdfast.unified_exec.sessions.session import CommandSession, SessionInfo
 from holdfast.unified_exec.starter import CLOSED, Starter
-from holdfast.unified_exec.waiting.clock import PausableClock
-from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write_wait
+from holdfast.unified_exec.waiting.clock import PausableClock, exec_wait, write_wait
 
 if TYPE_CHECKING:
     from holdfast.unified_exec import approval_hooks, takeover
@@ -559,12 +558,16 @@ class SessionManager:
             await self._wait(session, limit, output)
 
     async def _wait(self, session: CommandSession, limit: float, output: CallOutput | None) -> None:
-        """Wait for the end of a command, or for what the call asks for, within a limit."""
+        """
+        Wait until a command and its output have ended, or for what the call asks for.
+
+        Output alone does not end the wait.
+        """
         if output is None:
-            await wait_for_end(session, self._clock, limit)
+            await self._clock.wait(session.settled, limit)
             return
-        with output.following(session):
-            await wait_for_end(session, self._clock, limit, output.wake)
+        with output.following(session), session.when_settled(output.wake.set):
+            await self._clock.wait(output.wake, limit)
         await output.finish()
 
     def _open_environment(self, environment_id: str | None) -> Environment:

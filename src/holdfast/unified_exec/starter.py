@@ -31,8 +31,7 @@ from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listeners
 from holdfast.unified_exec.sessions.owner import HeldSession, SessionOwner
 from holdfast.unified_exec.text.answer import denial_message
-from holdfast.unified_exec.waiting.clock import PausableClock
-from holdfast.unified_exec.waiting.collect import GRACE, exec_wait
+from holdfast.unified_exec.waiting.clock import GRACE, PausableClock, exec_wait
 
 __all__ = ["CLOSED", "Starter"]
 

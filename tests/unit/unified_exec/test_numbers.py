@@ -11,7 +11,7 @@ from holdfast.unified_exec.output import kept_output
 from holdfast.unified_exec.sessions import announce, events, session, store
 from holdfast.unified_exec.sessions import input as session_input
 from holdfast.unified_exec.text import truncate
-from holdfast.unified_exec.waiting import collect, input_wanted
+from holdfast.unified_exec.waiting import clock, input_wanted
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from holdfast.unified_exec.waiting import collect, input_wanted
     [
         pytest.param(tool_arguments.EXEC_YIELD_MS, 10_000, id="wait of exec_command, ms"),
         pytest.param(tool_arguments.WRITE_YIELD_MS, 250, id="wait of write_stdin, ms"),
-        pytest.param(collect.LONGEST_POLL, 300.0, id="longest poll, s"),
-        pytest.param(collect.GRACE, 0.15, id="grace after a start, s"),
+        pytest.param(clock.LONGEST_POLL, 300.0, id="longest poll, s"),
+        pytest.param(clock.GRACE, 0.15, id="grace after a start, s"),
         pytest.param(session_input.INPUT_PAUSE, 0.1, id="pause after input, s"),
         pytest.param(session.END_OF_OUTPUT, 0.05, id="wait for the end of output, s"),
         pytest.param(truncate.BYTES_PER_TOKEN, 4, id="bytes of a token"),
