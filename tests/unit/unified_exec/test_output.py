@@ -530,6 +530,12 @@ def test_every_view_agrees_with_all_that_came(
     assert log.end(size) == data[max(0, len(data) - size) :]
 
 
+def test_the_vectors_of_unified_exec() -> None:
+    log = logged(b"0123456789", b"ab", max_bytes=10)
+    assert bytes(log.unreported) == b"01234\n... 2 bytes omitted ...\n789ab"
+    assert logged(b"abc", max_bytes=1).unreported == Captured(b"", b"c", 2)
+
+
 def test_a_report_in_the_middle_of_a_block_begins_there() -> None:
     log = logged(b"ab", b"cd", max_bytes=8)
     assert log.report() == Captured(b"abcd")
