@@ -566,7 +566,7 @@ class SessionManager:
         if output is None:
             await self._clock.wait(session.settled, limit)
             return
-        with output.following(session), session.when_settled(output.wake.set):
+        with output.following(session):
             await self._clock.wait(output.wake, limit)
         await output.finish()
 

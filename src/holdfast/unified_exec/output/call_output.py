@@ -18,14 +18,14 @@ from holdfast.unified_exec.arguments.tool_arguments import OutputArguments
 from holdfast.unified_exec.output.output_search import OutputSearch
 from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.output.selection import Selected, Selection, Selector
-from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.sessions.session import CommandSession, Consumer
 from holdfast.unified_exec.waiting.input_wanted import QUIET
 from holdfast.unified_exec.waiting.wait_for import WaitFor, Watch
 
 __all__ = ["CallOutput"]
 
 
-class CallOutput:
+class CallOutput(Consumer):
     """A consumer of the output of one session, for the time of one call."""
 
     def __init__(
@@ -121,6 +121,8 @@ class CallOutput:
                 self._search.leave_out(waiting.omitted)
             self._feed(waiting.tail)
             self.attach(session)
+        if session.settled.is_set():
+            self.settled()
         # Of this block: they are cancelled at its end.
         watching: list[asyncio.Task[None]] = []
         if self._watch is not None:
@@ -179,7 +181,8 @@ class CallOutput:
             self._watch.input_found(kind)
 
     def settled(self) -> None:
-        """Do nothing: the wait ends by itself."""
+        """End the wait."""
+        self.wake.set()
 
     def _feed(self, data: bytes) -> None:
         if not data:

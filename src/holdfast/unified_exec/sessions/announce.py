@@ -12,7 +12,7 @@ from holdfast.unified_exec.sessions.events import (
     OutputDelta,
     OutputMissing,
 )
-from holdfast.unified_exec.sessions.session import UNKNOWN_EXIT, CommandSession
+from holdfast.unified_exec.sessions.session import UNKNOWN_EXIT, CommandSession, Consumer
 
 __all__ = ["DELTA_BYTES", "MOST_DELTAS", "Announcer", "DeltaCutter", "announce_failed_start"]
 
@@ -79,7 +79,7 @@ def _unfinished(last: bytes) -> int:
     return 0
 
 
-class Announcer:
+class Announcer(Consumer):
     """
     The news of one session, each told in its order and once.
 

@@ -9,7 +9,7 @@ holds many sessions for days should not pay for that.
 import asyncio
 import ctypes
 
-from holdfast.events import Gap, WaitingFor
+from holdfast.unified_exec.sessions.session import Consumer
 
 __all__ = ["FreedMemory"]
 
@@ -20,7 +20,7 @@ WORTH = 2 << 20
 QUIET = 0.25
 
 
-class FreedMemory:
+class FreedMemory(Consumer):
     """A consumer of the output of all sessions that counts what was written."""
 
     def __init__(self) -> None:
@@ -56,12 +56,3 @@ class FreedMemory:
             self._timer.cancel()
             self._timer = None
         self._trim = None
-
-    def gap(self, gap: Gap) -> None:
-        """Do nothing: what is lost takes no memory."""
-
-    def input_wanted(self, kind: WaitingFor) -> None:
-        """Do nothing."""
-
-    def settled(self) -> None:
-        """Do nothing."""

@@ -8,8 +8,6 @@ that the reader fills.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,8 +31,8 @@ UNKNOWN_EXIT = -1
 """Exit code of a command that the tools killed, or whose end is unknown."""
 
 
-class Consumer(Protocol):
-    """Consumer of a session's live output; must neither wait nor fail."""
+class Consumer:
+    """Consumer of a session's live output; its methods must neither wait nor fail."""
 
     def output(self, seq: int, data: bytes) -> None:
         """Take bytes that the command wrote."""
@@ -125,8 +123,6 @@ class CommandSession:
         """Set at the exit, the failure or the kill."""
         self.settled = asyncio.Event()
         """Set when also its output has ended, or was waited for long enough."""
-        self.closed = False
-        """True at the end of its output; False after the exit while another process holds it."""
         self.read_up = False
         """True when nothing more is to be read: the output has ended, or reading has."""
         self.consumers: list[Consumer] = []
@@ -139,7 +135,6 @@ class CommandSession:
         """All that it wrote, as far as it is kept."""
         # Only on a terminal: a command on pipes has no input to wait for.
         self._input_watch = InputWatch(process, self._input_found) if tty else None
-        self._callbacks: list[Callable[[], None]] = []
         self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
         # Seconds after an exit; None once they are over, to read without a limit.
         self._wait_for_output: float | None = END_OF_OUTPUT
@@ -241,7 +236,6 @@ class CommandSession:
 
     def _finish(self) -> None:
         self.read_up = True
-        self.closed = self._drain.closed
         self._drain.close()
         self._end()
 
@@ -271,9 +265,6 @@ class CommandSession:
     def _settle(self) -> None:
         if not self.settled.is_set():
             self.settled.set()
-            # A copy, since a callback may remove itself.
-            for callback in tuple(self._callbacks):
-                callback()
             for consumer in tuple(self.consumers):
                 consumer.settled()
 
@@ -293,14 +284,3 @@ class CommandSession:
         if self.running:
             self.failure = reason
             self._end()
-
-    @contextmanager
-    def when_settled(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call a function when it is settled in the block; at once if it is already."""
-        if self.settled.is_set():
-            callback()
-        self._callbacks.append(callback)
-        try:
-            yield
-        finally:
-            self._callbacks.remove(callback)
