@@ -6,6 +6,7 @@ process is told to end, its output can be read later, and its hooks are notified
 """
 
 import asyncio
+import ctypes
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
@@ -19,14 +20,62 @@ from holdfast.unified_exec.output.call_output import CallOutput
 from holdfast.unified_exec.output.kept_output import Archive, Window
 from holdfast.unified_exec.sessions.announce import Announcer
 from holdfast.unified_exec.sessions.events import Listeners
-from holdfast.unified_exec.sessions.freed_memory import FreedMemory
-from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.sessions.session import CommandSession, Consumer
 from holdfast.unified_exec.sessions.store import SessionStore
 
 __all__ = ["END_LIMIT", "HeldSession", "SessionOwner"]
 
 END_LIMIT = 5.0
 """Seconds for a server to kill what still runs; then nobody waits any more."""
+
+# Bytes of output since the last time that make it worthwhile.
+FREED_BYTES = 2 << 20
+
+# Seconds without output before memory is given back: a flood would need it again at once.
+FREED_QUIET = 0.25
+
+
+class FreedMemory(Consumer):
+    """
+    Gives memory back to the kernel after commands have written a lot; a consumer of all sessions.
+
+    The C library keeps freed memory for the next output, which for 64 sessions is as much again as
+    what is kept. A program that holds many sessions for days should not pay for that.
+    """
+
+    def __init__(self) -> None:
+        self._written = 0
+        self._last_output = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        # Not every C library has it.
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+    def output(self, seq: int, data: bytes) -> None:
+        """Count bytes that a command wrote."""
+        self._written += len(data)
+        if self._written < FREED_BYTES or self._trim is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._last_output = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(FREED_QUIET, self._timer_fired, loop)
+
+    def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop.time() < self._last_output + FREED_QUIET:
+            self._timer = loop.call_at(self._last_output + FREED_QUIET, self._timer_fired, loop)
+            return
+        self._timer = None
+        self._written = 0
+        # Without the function there would be no timer.
+        assert self._trim is not None
+        self._trim(0)
+
+    def close(self) -> None:
+        """Give nothing back any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._trim = None
 
 
 @dataclass(slots=True, eq=False)
