@@ -82,7 +82,7 @@ class WaitForArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputArguments:
-    """What a call asks for beyond the original: a condition to wait for, some of the lines."""
+    """The wishes of a call beyond the original: a condition to wait for, some of the lines."""
 
     wait_for: WaitForArguments | None = None
     head: int | None = None
