@@ -81,46 +81,29 @@ class HeadTail:
     new ones and are counted as omitted.
     """
 
-    def __init__(self, size: int, *, head: int | None = None, marker: str = BYTES_LEFT_OUT) -> None:
+    def __init__(self, size: int) -> None:
         """
         Args:
-            size: Bytes to keep; 0 only counts.
-            head: Bytes for the beginning; half of `size`, rounded down, unless given.
-            marker: Text in place of omitted bytes; `{}` in it becomes their number.
+            size: Bytes to keep, half of them, rounded down, for the head; 0 only counts.
 
         Raises:
-            ValueError: The size is negative, or the head is larger than it.
+            ValueError: The size is negative.
         """
-        head = size // 2 if head is None else head
-        if not 0 <= head <= size:
-            raise ValueError(f"a buffer of {size} bytes cannot have a head of {head}")
-        self.size = size
-        self.marker = marker
-        self._head_size = head
-        self._tail_size = size - head
+        if size < 0:
+            raise ValueError(f"a buffer cannot keep {size} bytes")
+        self._room = size // 2
+        self._tail_size = size - self._room
         # A block that is filled byte by byte must not outgrow a small buffer.
         self._block = min(_BLOCK, max(self._tail_size, 64))
-        self._clear()
-
-    def _clear(self) -> None:
-        self._room = self._head_size
         self._head: list[bytes] = []
         # Blocks in order; a `bytearray` is being filled with small chunks. Up to one block
         # more than fits is kept, and cut off in `captured`: cutting at each append would copy.
         self._tail: deque[bytes | bytearray] = deque()
         self._held = 0
         self._dropped = 0
-        self.total = 0
-        """Bytes that were appended, kept or not."""
-
-    @property
-    def omitted(self) -> int:
-        """Bytes that were appended and not kept."""
-        return self._dropped + max(0, self._held - self._tail_size)
 
     def append(self, data: bytes) -> None:
         """Append bytes."""
-        self.total += len(data)
         room = self._room
         if room:
             if len(data) <= room:
@@ -162,48 +145,14 @@ class HeadTail:
         else:
             self._tail.append(bytearray(data))
 
-    def merge(self, later: "HeadTail") -> None:
-        """
-        Append the content of a later buffer, which is not changed.
-
-        The result equals appending all bytes of `later`, if that has the same size and head. A
-        smaller one lacks its middle. Bytes before that gap then leave the tail here, so that
-        there is still only one gap.
-        """
-        kept = later.captured()
-        self.append(kept.head)
-        if not kept.omitted:
-            return
-        self.total += kept.omitted
-        self._dropped += self._held + kept.omitted
-        self._tail.clear()
-        self._held = 0
-        self._room = 0
-        self.total += len(kept.tail)
-        self._append_tail(kept.tail)
-
     def captured(self) -> Captured:
         """Return what is kept so far."""
         head = self._head[0] if len(self._head) == 1 else b"".join(self._head)
         if not self._tail:
-            return Captured(head, b"", self._dropped, self.marker)
+            return Captured(head, b"", self._dropped)
         tail = b"".join(self._tail)
         surplus = max(0, len(tail) - self._tail_size)
         omitted = self._dropped + surplus
         if not omitted:
-            return Captured(head + tail, b"", 0, self.marker)
-        return Captured(head, tail[surplus:], omitted, self.marker)
-
-    def take(self) -> Captured:
-        """Return the kept parts, and empty the buffer."""
-        kept = self.captured()
-        self._clear()
-        return kept
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.captured())
-
-    @property
-    def text(self) -> str:
-        """The kept bytes as text; see `Captured.text`."""
-        return self.captured().text
+            return Captured(head + tail)
+        return Captured(head, tail[surplus:], omitted)

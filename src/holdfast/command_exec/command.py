@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.stream_drain import StreamDrain
+from holdfast.collect.drain import StreamDrain
 from holdfast.command_exec.charset import decode
 from holdfast.command_exec.checks import as_size
 from holdfast.command_exec.errors import (
@@ -144,8 +144,6 @@ class Command:
         self._reader: weakref.ref[Deltas] | None = None
         # Held while waiting for the next piece.
         self._turn = asyncio.Lock()
-        # The timeout of that wait; expired early when there is nothing more to wait for.
-        self._patience: asyncio.Timeout | None = None
         # Pieces that were read and not handed out yet.
         self._pending: deque[Delta] = deque()
         # Set at every change that `wait` has to look at.
@@ -155,8 +153,9 @@ class Command:
         self._released = asyncio.Event()
         if setup.timeout is not None:
             self._arm(setup.timeout)
-        # A reader may be far behind at the exit, but the drain limit counts from the exit.
-        tasks.start(self._watch_exit() if setup.stream else self._collect())
+        # A reader may be far behind at the exit, but the drain limit counts from the exit. Kept
+        # output is read in the background, so that the command never blocks.
+        tasks.start(self._watch_exit() if setup.stream else self._pull())
 
     @property
     def process_id(self) -> str | None:
@@ -269,22 +268,17 @@ class Command:
         if self._has_ended():
             return
         try:
-            async with asyncio.timeout(None) as self._patience:
-                async for chunk in self._drain:
-                    if self._setup.stream:
-                        self._pending.extend(self._joined(chunk))
-                        return
-                    self._take(chunk.stream, chunk.chunk)
-        except TimeoutError:
-            if not self._has_ended():
-                raise
+            async for chunk in self._drain:
+                if self._setup.stream:
+                    self._pending.extend(self._joined(chunk))
+                    return
+                self._take(chunk.stream, chunk.chunk)
         except HoldfastError as error:
             self._fail(self._lost(error))
         else:
+            # Otherwise `_end` has closed the drain during the wait.
             if not self._has_ended():
                 self._finish()
-        finally:
-            self._patience = None
 
     def _joined(self, chunk: OutputChunk) -> list[Delta]:
         """Return a chunk and those waiting behind it, as one piece for each stream."""
@@ -305,10 +299,6 @@ class Command:
             self._kept.note(stream, len(delta.data))
             self._more_kept.set()
         return delta
-
-    async def _collect(self) -> None:
-        """Read all output in the background, so that the command never blocks."""
-        await self._pull()
 
     async def _watch_exit(self) -> None:
         # The reader gets the error.
@@ -452,7 +442,6 @@ class Command:
         """Finish without the exit, which was waited for long enough."""
         if self.running:
             self._finish()
-            self._wake_reader()
 
     # -- the end
 
@@ -499,7 +488,7 @@ class Command:
             stderr=b"" if err is None else err.freeze(),
             stdout_cap_reached=out.cap_reached,
             stderr_cap_reached=err is not None and err.cap_reached,
-            drain_timed_out=bool(self._drain.given_up) or not self._drain.exited,
+            drain_timed_out=bool(self._drain.given_up) or self._drain.verdict is None,
         )
         self._end()
 
@@ -539,10 +528,6 @@ class Command:
         self._more_kept.set()
         self._owner.command_ended(self)
 
-    def _wake_reader(self) -> None:
-        if self._patience is not None:
-            self._patience.reschedule(self._loop.time())
-
     async def abort(self, error: HoldfastError) -> None:
         """
         Kill its process tree and wait for the exit; for an owner that closes.
@@ -552,7 +537,6 @@ class Command:
         drained = self._has_ended()
         # First, because on a Codex server a slow reader holds up the answers of all calls.
         self._fail(error)
-        self._wake_reader()
         with suppress(HoldfastError):
             if self._process.verdict is None:
                 await self._kill()

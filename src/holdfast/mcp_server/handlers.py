@@ -57,7 +57,7 @@ from holdfast.mcp_server.questions import decision_of, elicitation, why_not_answ
 from holdfast.mcp_server.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
 from holdfast.mcp_server.tools import described_tools
 from holdfast.unified_exec.errors import UnknownProcessId, write_failure_text
-from holdfast.unified_exec.exec_notes import file_note
+from holdfast.unified_exec.reporter import file_note
 from holdfast.unified_exec.result import ExecResult, ImageResult, ToolError
 from holdfast.unified_exec.sessions.session import CommandSession
 

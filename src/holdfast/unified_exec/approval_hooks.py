@@ -54,7 +54,7 @@ from holdfast.unified_exec.hooks import (
     end_attempt,
 )
 from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
-from holdfast.unified_exec.waiting.collect import GRACE
+from holdfast.unified_exec.waiting.clock import GRACE
 
 __all__ = ["ApprovalHooks"]
 

@@ -31,7 +31,7 @@ from holdfast.unified_exec.errors import (
 from holdfast.unified_exec.hooks import Hooks, InputRequest, StartRequest
 from holdfast.unified_exec.options import Options
 from holdfast.unified_exec.output.call_output import CallOutput
-from holdfast.unified_exec.output.pages import Page
+from holdfast.unified_exec.output.pages import Page, PageRequest, read_window
 from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.planner import Planner, refuse_half_characters
 from holdfast.unified_exec.reporter import Reporter
@@ -41,8 +41,7 @@ from holdfast.unified_exec.sessions.input import send_input
 from holdfast.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
 from holdfast.unified_exec.sessions.session import CommandSession, SessionInfo
 from holdfast.unified_exec.starter import CLOSED, Starter
-from holdfast.unified_exec.waiting.clock import PausableClock
-from holdfast.unified_exec.waiting.collect import exec_wait, wait_for_end, write_wait
+from holdfast.unified_exec.waiting.clock import PausableClock, exec_wait, write_wait
 
 if TYPE_CHECKING:
     from holdfast.unified_exec import approval_hooks, takeover
@@ -428,14 +427,16 @@ class SessionManager:
             )
             loop = asyncio.get_running_loop()
             try:
-                output = await CallOutput.open(
-                    arguments,
-                    held.environment,
-                    held.attempt.request.sandbox,
-                    # Input to a command without one is refused in the words of the contract.
-                    tty=session.tty or bool(arguments.chars),
-                    thread=self._searching,
-                )
+                output: CallOutput | None = None
+                if arguments.selective:
+                    output = await CallOutput.open(
+                        arguments,
+                        held.environment,
+                        held.attempt.request.sandbox,
+                        # Input to a command without one is refused in the words of the contract.
+                        tty=session.tty or bool(arguments.chars),
+                        thread=self._searching,
+                    )
                 if arguments.chars:
                     await self._ask_about_input(held, call_id, arguments.chars)
                     await send_input(session, arguments.chars, wait, self._owner.tasks)
@@ -526,7 +527,7 @@ class SessionManager:
 
         Args:
             key: The id of one of its calls, or the number of its session.
-            from_seq: As for `KeptOutput.read`, as are the others.
+            from_seq: As for `PageRequest`, as are the others.
             lines: The first and the last line.
             pattern: Only lines that match.
 
@@ -534,11 +535,13 @@ class SessionManager:
             CallRefused: Nothing is kept under that id.
             InvalidParams: An argument makes no sense.
         """
-        log = self._owner.find_output(key)
-        if log is None:
+        output = self._owner.find_output(key)
+        if output is None:
             raise CallRefused(f"no output is kept for {key!r}")
-        read = log.reader(from_seq=from_seq, lines=lines, pattern=pattern)
-        return read() if pattern is None else await self._searching.run(read)
+        request = PageRequest(from_seq=from_seq, lines=lines, pattern=pattern)
+        if pattern is None:
+            return read_window(output, request)
+        return await self._searching.run(lambda: read_window(output, request))
 
     # -- waits
 
@@ -555,12 +558,16 @@ class SessionManager:
             await self._wait(session, limit, output)
 
     async def _wait(self, session: CommandSession, limit: float, output: CallOutput | None) -> None:
-        """Wait for the end of a command, or for what the call asks for, within a limit."""
+        """
+        Wait until a command and its output have ended, or for what the call asks for.
+
+        Output alone does not end the wait.
+        """
         if output is None:
-            await wait_for_end(session, self._clock, limit)
+            await self._clock.wait(session.settled, limit)
             return
         with output.following(session):
-            await wait_for_end(session, self._clock, limit, output.wake)
+            await self._clock.wait(output.wake, limit)
         await output.finish()
 
     def _open_environment(self, environment_id: str | None) -> Environment:

@@ -12,7 +12,7 @@ from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import AnySandbox, as_profile
 from holdfast.errors import InvalidParams
 from holdfast.unified_exec.text.truncate import DEFAULT_MODEL_POLICY, TruncationPolicy
-from holdfast.unified_exec.waiting.collect import LONGEST_POLL
+from holdfast.unified_exec.waiting.clock import LONGEST_POLL
 
 # Only programs with approvals load this module.
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from holdfast.unified_exec.sessions.announce import announce_failed_start
 from holdfast.unified_exec.sessions.events import Listeners
 from holdfast.unified_exec.sessions.owner import HeldSession, SessionOwner
 from holdfast.unified_exec.text.answer import denial_message
-from holdfast.unified_exec.waiting.clock import PausableClock
-from holdfast.unified_exec.waiting.collect import GRACE, exec_wait
+from holdfast.unified_exec.waiting.clock import GRACE, PausableClock, exec_wait
 
 __all__ = ["CLOSED", "Starter"]
 
@@ -144,14 +143,16 @@ class Starter:
             InvalidParams: The call asks for output in a way that cannot be.
         """
         while True:
-            # Checks what the call asks for, before anything is started.
-            output = await CallOutput.open(
-                request.arguments,
-                environment,
-                request.sandbox,
-                tty=request.tty,
-                thread=self._searching,
-            )
+            output: CallOutput | None = None
+            if request.arguments.selective:
+                # Checks what the call asks for, before anything is started.
+                output = await CallOutput.open(
+                    request.arguments,
+                    environment,
+                    request.sandbox,
+                    tty=request.tty,
+                    thread=self._searching,
+                )
             held = await self._start_once(environment, request, first)
             session = held.session
             if output is not None:
@@ -169,7 +170,7 @@ class Starter:
                 denied = DeniedAttempt(
                     request=request,
                     verdict=verdict,
-                    message=denial_message(session.peek_output(), verdict.exit_code),
+                    message=denial_message(session.output.unreported, verdict.exit_code),
                 )
                 again = await self._hooks.after_denial(denied)
             # Also after a cancellation: no caller has the session yet.
@@ -207,7 +208,7 @@ class Starter:
         denied = DeniedAttempt(
             request=held.attempt.request,
             verdict=verdict,
-            message=denial_message(session.peek_output(), verdict.exit_code),
+            message=denial_message(session.output.unreported, verdict.exit_code),
             seconds=session.ended_at - session.started,
         )
         try:

@@ -17,9 +17,9 @@ from holdfast.unified_exec.errors import (
     exec_failure_text,
     write_failure_text,
 )
-from holdfast.unified_exec.exec_notes import error_notes
 from holdfast.unified_exec.manager import SessionManager, new_call_id
 from holdfast.unified_exec.output.patterns import patterns_available
+from holdfast.unified_exec.reporter import error_notes
 from holdfast.unified_exec.result import (
     ExecResult,
     ImageResult,

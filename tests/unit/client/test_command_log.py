@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.client.command_log import CommandLog
+from holdfast.client.command import CommandLog
 
 
 @pytest.fixture

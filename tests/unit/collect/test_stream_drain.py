@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.stream_drain import StreamDrain
+from holdfast.collect.drain import StreamDrain
 from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.protocol.process import OutputStream, ReadResponse
 from holdfast.testing import FakeProcess

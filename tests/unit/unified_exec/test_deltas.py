@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.unified_exec.sessions.deltas import DELTA_BYTES, MOST_DELTAS, DeltaCutter
+from holdfast.unified_exec.sessions.announce import DELTA_BYTES, MOST_DELTAS, DeltaCutter
 
 
 def pieces(*chunks: bytes) -> list[bytes]:

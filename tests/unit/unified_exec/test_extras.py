@@ -63,7 +63,7 @@ async def test_a_pattern_in_output_between_two_calls_counts(tools: UnifiedExec) 
     assert first.session_id is not None
     session = tools.session(first.session_id)
     await session.process.write(b"\n")
-    while b"two" not in bytes(session.peek_output()):  # noqa: ASYNC110 - nobody tells of it
+    while b"two" not in bytes(session.output.unreported):  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0.01)
     again = await tools.call(
         "write_stdin",

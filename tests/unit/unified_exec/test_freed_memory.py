@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.unified_exec.sessions.freed_memory import QUIET, WORTH, FreedMemory
+from holdfast.unified_exec.sessions.owner import FREED_BYTES, FREED_QUIET, FreedMemory
 
 
 class Counted(FreedMemory):
@@ -23,24 +23,24 @@ class Counted(FreedMemory):
 @pytest.mark.virtual_time
 async def test_memory_is_given_back_once_after_a_flood() -> None:
     memory = Counted()
-    memory.output(1, bytes(WORTH - 1))
-    await asyncio.sleep(10 * QUIET)
+    memory.output(1, bytes(FREED_BYTES - 1))
+    await asyncio.sleep(10 * FREED_QUIET)
     assert memory.given_back == 0  # not worth it
     for _ in range(20):
         memory.output(2, bytes(1000))
-        await asyncio.sleep(QUIET / 2)
+        await asyncio.sleep(FREED_QUIET / 2)
     assert memory.given_back == 0  # it still writes
-    await asyncio.sleep(QUIET)
+    await asyncio.sleep(FREED_QUIET)
     assert memory.given_back == 1
-    await asyncio.sleep(10 * QUIET)
+    await asyncio.sleep(10 * FREED_QUIET)
     assert memory.given_back == 1
 
 
 @pytest.mark.virtual_time
 async def test_nothing_is_given_back_after_the_close() -> None:
     memory = Counted()
-    memory.output(1, bytes(WORTH))
+    memory.output(1, bytes(FREED_BYTES))
     memory.close()
-    memory.output(2, bytes(WORTH))
-    await asyncio.sleep(10 * QUIET)
+    memory.output(2, bytes(FREED_BYTES))
+    await asyncio.sleep(10 * FREED_QUIET)
     assert memory.given_back == 0

@@ -33,7 +33,7 @@ async def test_the_end_of_the_output_is_read_if_it_came_with_the_exit() -> None:
     await session.read(until=session.exited)
     assert session.settled.is_set()
     assert session.read_up
-    assert session.take_output().head == b"all"
+    assert session.output.report().head == b"all"
 
 
 async def test_output_that_a_child_holds_is_left_to_the_next_reader() -> None:
@@ -44,8 +44,8 @@ async def test_output_that_a_child_holds_is_left_to_the_next_reader() -> None:
     process.output(b"late")
     await session.read(until=session.exited)
     assert not session.settled.is_set()
-    assert session.peek_output().head == b"late"
+    assert session.output.unreported.head == b"late"
     process.output(b" and later")
     child.exit()
     await session.read(until=session.settled)
-    assert session.take_output().head == b"late and later"
+    assert session.output.report().head == b"late and later"

@@ -7,7 +7,8 @@ from typing import Literal
 
 import pytest
 
-from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
+from holdfast.collect.head_tail import Captured
+from holdfast.unified_exec.output.kept_output import KeptOutput
 from holdfast.unified_exec.text.answer import (
     aborted_exec_text,
     aborted_write_text,
@@ -43,9 +44,9 @@ OUTPUTS = {
 
 
 def kept(data: bytes) -> Captured:
-    buffer = HeadTail(1 << 20, marker=BYTES_OMITTED)
-    buffer.append(data)
-    return buffer.captured()
+    buffer = KeptOutput(max_bytes=1 << 20)
+    buffer.append(1, data)
+    return buffer.transcript
 
 
 @pytest.mark.requirement("unified-exec.truncation.recorded")
@@ -97,9 +98,9 @@ def test_notes_come_first() -> None:
 @pytest.mark.requirement("unified-exec.answer.tokens-before-decoding")
 def test_tokens_are_counted_in_bytes_before_decoding_with_what_was_omitted() -> None:
     assert "count: 2\n" in answer_text(Captured(b"\xff" * 5), chunk_id="", wall_time=0, exit_code=0)
-    buffer = HeadTail(10, marker=BYTES_OMITTED)
-    buffer.append(b"0123456789ab")
-    shown = answer_text(buffer.captured(), chunk_id="", wall_time=0, exit_code=0)
+    buffer = KeptOutput(max_bytes=10)
+    buffer.append(1, b"0123456789ab")
+    shown = answer_text(buffer.transcript, chunk_id="", wall_time=0, exit_code=0)
     assert shown.endswith("Original token count: 3\nOutput:\n01234\n... 2 bytes omitted ...\n789ab")
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
+from holdfast.collect.head_tail import Captured
+from holdfast.unified_exec.output.kept_output import KeptOutput
 from holdfast.unified_exec.text.truncate import (
     TruncationPolicy,
     cut_text,
@@ -99,9 +100,9 @@ POLICIES = st.builds(TruncationPolicy, st.sampled_from(["tokens", "bytes"]), st.
 
 
 def captured(data: bytes, kept: int) -> Captured:
-    buffer = HeadTail(kept, marker=BYTES_OMITTED)
-    buffer.append(data)
-    return buffer.captured()
+    buffer = KeptOutput(max_bytes=kept)
+    buffer.append(1, data)
+    return buffer.transcript
 
 
 @pytest.mark.requirement("unified-exec.truncation.table")
@@ -115,7 +116,7 @@ def test_output_is_cut_like_its_text(data: bytes, policy: TruncationPolicy) -> N
 
 
 @pytest.mark.requirement("unified-exec.truncation.omitted")
-@given(DATA, st.integers(0, 80), POLICIES)
+@given(DATA, st.integers(1, 80), POLICIES)
 def test_output_with_omitted_bytes_is_cut_like_its_text(
     data: bytes, kept: int, policy: TruncationPolicy
 ) -> None:

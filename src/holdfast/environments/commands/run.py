@@ -29,7 +29,6 @@ __all__ = [
     "END_LIMIT",
     "PIECE",
     "OnOutput",
-    "drain_limit",
     "end_process",
     "run_on",
     "run_to_end",
@@ -43,11 +42,6 @@ DRAIN = QUIET
 
 PIECE = 64 << 10
 """Bytes of input written at a time."""
-
-
-def drain_limit(drain: float | None) -> float | None:
-    """Return the hard limit, in seconds after the exit, that belongs to a quiet window."""
-    return None if drain is None else max(DRAIN_LIMIT, drain)
 
 
 async def run_to_end(
@@ -133,7 +127,8 @@ class _Follower:
         self, process: ExecProcess, cap: int, drain: float | None, on_output: OnOutput | None
     ) -> None:
         self._process = process
-        self._drain = Drain(process, quiet=drain, limit=drain_limit(drain))
+        limit = None if drain is None else max(DRAIN_LIMIT, drain)
+        self._drain = Drain(process, quiet=drain, limit=limit)
         self._stdout = HeadTail(cap)
         self._stderr = HeadTail(cap)
         self._on_output = on_output
@@ -214,15 +209,15 @@ class _Follower:
         verdict = self._timed_out or drain.verdict
         # `follow` or `time_out` has set one.
         assert verdict is not None
-        seen = drain.verdict is not None
+        ended = self._loop.time() if drain.exit_time is None else drain.exit_time
         return Completed(
             command=command,
             verdict=verdict,
             captured_stdout=self._stdout.captured(),
             captured_stderr=self._stderr.captured(),
             # Unknown if the end was not seen.
-            background=seen and not drain.closed,
-            duration=(drain.exit_time if seen else self._loop.time()) - self._started,
+            background=drain.verdict is not None and not drain.closed,
+            duration=ended - self._started,
             last_seq=drain.last_seq,
             process=self._process,
         )

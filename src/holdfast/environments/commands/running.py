@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Self
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.drain import Drain
+from holdfast.collect.drain import DRAIN_LIMIT, Drain
 from holdfast.environments.commands.arguments import as_bytes, as_signal_name, seconds
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
 from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
-from holdfast.environments.commands.run import DRAIN, PIECE, drain_limit, end_process, run_on
+from holdfast.environments.commands.run import DRAIN, PIECE, end_process, run_on
 from holdfast.environments.commands.starter import EndLeft
 from holdfast.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
 from holdfast.events import Closed, Gap, ProcessEvent, Verdict, WaitingFor
@@ -292,29 +292,30 @@ class Running:
 
     async def _pull(self, drain: float | None) -> bool:
         """Wait for one more event, for whichever reader gets it; return False at the end."""
-        seen = self._last_seq
-        exited = self._drain is not None and self._drain.verdict is not None
+        if self._drain is None:
+            self._drain = Drain(self.process)
+        reader = self._drain
+        seen = reader.last_seq
         try:
             # Another reader may hold the turn longer than this one wants to wait.
-            async with asyncio.timeout(drain if exited else None):
+            async with asyncio.timeout(None if reader.verdict is None else drain):
                 await self._turn.acquire()
         except TimeoutError:
             return False
         try:
-            if self._last_seq != seen or self._closed:
+            if reader.last_seq != seen or self._closed:
                 # Another reader received an event while we waited.
                 return True
-            if self._drain is None:
-                self._drain = Drain(self.process)
+            limit = None if drain is None else max(DRAIN_LIMIT, drain)
             try:
-                event = await self._drain.next(quiet=drain, limit=drain_limit(drain))
+                event = await reader.next(quiet=drain, limit=limit)
             except OutputLost:
                 # The stream continues after the gap and reports its size.
                 return True
             if event is not None:
                 self._see(event)
-            elif self._drain.closed:
-                self._finish()
+            elif reader.closed:
+                self._finish(reader.last_seq)
             return event is not None
         finally:
             self._turn.release()
@@ -339,10 +340,6 @@ class Running:
         finally:
             exited.cancel()
 
-    @property
-    def _last_seq(self) -> int:
-        return 0 if self._drain is None else self._drain.last_seq
-
     def _pause(self) -> None:
         """Let the process continue without a reader, unless one waits right now."""
         # A task that holds the turn is a reader, which must not lose its stream.
@@ -351,23 +348,20 @@ class Running:
 
     def _see(self, event: ProcessEvent) -> None:
         if type(event) is OutputChunk:
-            self._keep(self._decoder.decode(event))
+            self._pending.append(self._decoder.decode(event))
+            self._pending_size += len(event.chunk)
         elif type(event) is Gap:
             lost = event.last_seq - event.first_seq + 1
             self.missed += lost
             self._decoder.skip(lost)
         elif type(event) is Closed:
-            self._finish()
+            self._finish(event.seq)
         self._room.set()
 
-    def _finish(self) -> None:
+    def _finish(self, seq: int) -> None:
         self._closed = True
-        for chunk in self._decoder.finish(self._last_seq):
-            self._keep(chunk)
-
-    def _keep(self, chunk: Chunk) -> None:
-        self._pending.append(chunk)
-        self._pending_size += len(chunk.data)
+        # They have text, and no bytes.
+        self._pending.extend(self._decoder.finish(seq))
 
     def _take(self) -> Chunk | None:
         if not self._pending:
@@ -403,12 +397,9 @@ class Running:
 
     async def next_chunk(self, drain: float | None) -> Chunk | None:
         """Return the next chunk, or None at the end; for `Output`."""
-        while True:
-            chunk = self._take()
-            if chunk is not None:
-                return chunk
-            if self._closed or not await self._pull(drain):
-                return self._take()
+        while not (self._pending or self._closed) and await self._pull(drain):
+            pass
+        return self._take()
 
     def reading(self, change: int) -> None:
         """Add `change` to the number of readers; for `Output`."""

@@ -33,6 +33,7 @@ __all__ = [
     "ArgumentError",
     "Arguments",
     "ExecArguments",
+    "OutputArguments",
     "PermissionArguments",
     "ReadArguments",
     "SandboxPermissions",
@@ -80,7 +81,23 @@ class WaitForArguments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecArguments:
+class OutputArguments:
+    """The wishes of a call beyond the original: a condition to wait for, some of the lines."""
+
+    wait_for: WaitForArguments | None = None
+    head: int | None = None
+    tail: int | None = None
+    grep: str | None = None
+
+    @property
+    def selective(self) -> bool:
+        """True if any of them is given."""
+        lines = (self.head, self.tail, self.grep)
+        return self.wait_for is not None or lines != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecArguments(OutputArguments):
     """
     The arguments of `exec_command`. None means that the model did not say.
 
@@ -103,17 +120,13 @@ class ExecArguments:
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
     additional_permissions: RequestedPermissions | None = None
-    wait_for: WaitForArguments | None = None
-    head: int | None = None
-    tail: int | None = None
-    grep: str | None = None
 
     def __post_init__(self) -> None:
         _check_types(self, _EXEC_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteArguments:
+class WriteArguments(OutputArguments):
     """
     The arguments of `write_stdin`. None means that the model did not say.
 
@@ -127,10 +140,6 @@ class WriteArguments:
     yield_time_ms: int = WRITE_YIELD_MS
     """Not clamped."""
     max_output_tokens: int | None = None
-    wait_for: WaitForArguments | None = None
-    head: int | None = None
-    tail: int | None = None
-    grep: str | None = None
 
     def __post_init__(self) -> None:
         _check_types(self, _WRITE_TYPES)

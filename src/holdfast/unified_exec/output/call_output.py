@@ -14,18 +14,18 @@ from holdfast.environments.environment import Environment
 from holdfast.errors import InvalidParams
 from holdfast.events import Gap, WaitingFor
 from holdfast.protocol.sandbox import SandboxContext
-from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.unified_exec.arguments.tool_arguments import OutputArguments
 from holdfast.unified_exec.output.output_search import OutputSearch
 from holdfast.unified_exec.output.search_thread import SearchThread
 from holdfast.unified_exec.output.selection import Selected, Selection, Selector
-from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.sessions.session import CommandSession, Consumer
 from holdfast.unified_exec.waiting.input_wanted import QUIET
 from holdfast.unified_exec.waiting.wait_for import WaitFor, Watch
 
 __all__ = ["CallOutput"]
 
 
-class CallOutput:
+class CallOutput(Consumer):
     """A consumer of the output of one session, for the time of one call."""
 
     def __init__(
@@ -51,18 +51,18 @@ class CallOutput:
     @classmethod
     async def open(
         cls,
-        arguments: ExecArguments | WriteArguments,
+        arguments: OutputArguments,
         environment: Environment,
         sandbox: SandboxContext | None,
         *,
         tty: bool,
         thread: SearchThread,
-    ) -> Self | None:
+    ) -> Self:
         """
-        Check what a call asks for, before anything is started; None if it asks for nothing.
+        Check what a call asks for, before anything is started.
 
         Args:
-            arguments: What the model asked for.
+            arguments: What the model asked for; they are `selective`.
             environment: Where the command runs.
             sandbox: What it may touch.
             tty: True if it has a terminal, and so can wait for input.
@@ -72,8 +72,6 @@ class CallOutput:
             InvalidParams: It cannot be done; the text names the argument.
         """
         selection = Selection(head=arguments.head, tail=arguments.tail, grep=arguments.grep)
-        if arguments.wait_for is None and not selection:
-            return None
         wake = asyncio.Event()
         selector = None
         if selection:
@@ -117,12 +115,14 @@ class CallOutput:
     def following(self, session: CommandSession) -> Iterator[None]:
         """Take the output of a session in the block, from the first byte not yet reported."""
         if not self._attached:
-            waiting = session.peek_output()
+            waiting = session.output.unreported
             self._feed(waiting.head)
             if waiting.omitted and self._search is not None:
                 self._search.leave_out(waiting.omitted)
             self._feed(waiting.tail)
             self.attach(session)
+        if session.settled.is_set():
+            self.settled()
         # Of this block: they are cancelled at its end.
         watching: list[asyncio.Task[None]] = []
         if self._watch is not None:
@@ -181,7 +181,8 @@ class CallOutput:
             self._watch.input_found(kind)
 
     def settled(self) -> None:
-        """Do nothing: the wait ends by itself."""
+        """End the wait."""
+        self.wake.set()
 
     def _feed(self, data: bytes) -> None:
         if not data:

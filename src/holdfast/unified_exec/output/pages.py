@@ -1,10 +1,9 @@
 """Pages of retained output: by sequence number, by lines, by a pattern."""
 
-from array import array
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from holdfast.errors import InvalidParams
+from holdfast.unified_exec.output.kept_output import Lost, Window
 from holdfast.unified_exec.output.line_search import LineSearch
 from holdfast.unified_exec.output.line_text import (
     BYTE_BUDGET,
@@ -14,7 +13,7 @@ from holdfast.unified_exec.output.line_text import (
     with_note,
 )
 
-__all__ = ["Lost", "Page", "PageRequest", "Piece", "Window", "read_window"]
+__all__ = ["Page", "PageRequest", "read_window"]
 
 # Bytes that are searched before it is seen whether the pattern is too slow.
 _STEP = 8 << 10
@@ -24,13 +23,6 @@ _SHARE = 4 << 10
 
 # Gaps that a note names; the others are counted.
 _NAMED_GAPS = 3
-
-
-class Lost(NamedTuple):
-    """Numbers of events that were lost on the way."""
-
-    first_seq: int
-    last_seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +63,26 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """The page that is wanted; see `KeptOutput.read`."""
+    """
+    The page that is wanted; without arguments, from the first byte that is kept.
+
+    Raises:
+        InvalidParams: Both `from_seq` and `lines` are given, or the lines are in the wrong order
+            or 0.
+    """
 
     from_seq: int | None = None
+    """Begin with the chunk that has this number, or the next one there is."""
     lines: tuple[int, int | None] | None = None
+    """
+    The first and the last line, from 1.
+
+    Negative numbers count from the end, -1 is the last line; `None` as the second is the end.
+    """
     pattern: str | None = None
+    """Show only lines that match this regular expression, with their numbers."""
     max_bytes: int = BYTE_BUDGET
+    """Bytes of text on the page; at least 1 KiB."""
 
     def __post_init__(self) -> None:
         if self.from_seq is not None and self.lines is not None:
@@ -106,133 +112,9 @@ def _is_range(value: object) -> bool:
     return isinstance(value[0], int) and isinstance(value[1], int | None)
 
 
-class Piece(NamedTuple):
-    """Neighbouring chunks of the output."""
-
-    start: int
-    first_seq: int
-    data: bytes
-    newlines: int
-    lengths: "array[int] | None"
-    """The lengths of the chunks, if there are several; their numbers follow each other."""
-
-    def borders(self) -> list[tuple[int, int]]:
-        """Return where each chunk begins, with its number."""
-        found = []
-        at = self.start
-        for seq, length in enumerate(self.lengths or (len(self.data),), self.first_seq):
-            found.append((at, seq))
-            at += length
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """The retained output at one moment. Offsets are bytes from the very first one."""
-
-    pieces: list[Piece]
-    start: int
-    """Offset of its beginning; the first piece may begin before."""
-    line_start: int
-    """Offset of the line in which the first piece begins."""
-    newlines_before: int
-    """Newlines before the first piece."""
-    total_bytes: int
-    total_lines: int
-    last_seq: int
-    lost: list[tuple[int, Lost]]
-    """Gaps with their positions."""
-
-    def first_line(self) -> tuple[int, int]:
-        """Return the number of the line it begins in, and the bytes missing of that line."""
-        if not self.pieces:
-            return 1, 0
-        first = self.pieces[0]
-        # The first piece may begin before the retained part, in bytes that no longer count.
-        surplus = first.data[: self.start - first.start]
-        newlines = surplus.count(b"\n")
-        line_start = first.start + surplus.rfind(b"\n") + 1 if newlines else self.line_start
-        return self.newlines_before + newlines + 1, self.start - line_start
-
-    def position_of_line(self, number: int) -> int:
-        """Return where a line begins; where the window does for those before it."""
-        seen = self.newlines_before
-        for piece in self.pieces:
-            wanted = number - 1 - seen
-            if wanted <= 0:
-                return max(piece.start, self.start)
-            if wanted <= piece.newlines:
-                # `split` counts newlines at the speed of C.
-                rest = piece.data.split(b"\n", wanted)[-1]
-                return max(piece.start + len(piece.data) - len(rest), self.start)
-            seen += piece.newlines
-        return self.total_bytes
-
-    def line_at(self, position: int) -> int:
-        """Return the number of the line that the byte at a position belongs to."""
-        newlines = self.newlines_before
-        for piece in self.pieces:
-            if position < piece.start + len(piece.data):
-                return newlines + piece.data.count(b"\n", 0, max(0, position - piece.start)) + 1
-            newlines += piece.newlines
-        return newlines + 1
-
-    def position_of_seq(self, seq: int) -> int:
-        """Return where a chunk begins, or the next one if there is none with that number."""
-        for piece in self.pieces:
-            last = piece.first_seq + (len(piece.lengths) - 1 if piece.lengths else 0)
-            if seq <= last:
-                skipped = max(0, seq - piece.first_seq)
-                before = sum(piece.lengths[:skipped]) if piece.lengths else 0
-                return max(piece.start + before, self.start)
-        return self.total_bytes
-
-    def border_within(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the last begin of a chunk behind `start` and up to `end`, with its number."""
-        for piece in reversed(self.pieces):
-            if piece.start <= end:
-                for position, seq in reversed(piece.borders()):
-                    if position <= start:
-                        return None
-                    if position <= end:
-                        return position, seq
-        return None
-
-    def border_after(self, position: int) -> tuple[int, int] | None:
-        """Return the first begin of a chunk behind a position, with its number."""
-        for piece in self.pieces:
-            if piece.start + len(piece.data) > position:
-                for at, seq in piece.borders():
-                    if at > position:
-                        return at, seq
-        return None
-
-    def bytes_between(self, start: int, end: int) -> bytes:
-        """Return the bytes from one position to another."""
-        start = max(start, self.start)
-        return b"".join(
-            piece.data[max(0, start - piece.start) : max(0, end - piece.start)]
-            for piece in self.pieces
-            if piece.start < end and piece.start + len(piece.data) > start
-        )
-
-    def after_letter(self, position: int) -> int:
-        """Return the position, or the end of the letter of UTF-8 that it is inside of."""
-        # A character of UTF-8 has at most three bytes before its last one.
-        before = self.bytes_between(position - 3, position)
-        for back in range(1, len(before) + 1):
-            byte = before[-back]
-            if byte & 0xC0 != 0x80:
-                missing = (2 + (byte >= 0xE0) + (byte >= 0xF0) if byte >= 0xC0 else 1) - back
-                after = self.bytes_between(position, position + missing) if missing > 0 else b""
-                whole = len(after) == missing and all(one & 0xC0 == 0x80 for one in after)
-                return position + missing if whole and after else position
-        return position
-
-
 def read_window(window: Window, request: PageRequest) -> Page:
     """
-    Read a page; with a pattern, in a `SearchThread`.
+    Return a page of the output; with a pattern, call it in a `SearchThread`.
 
     Raises:
         InvalidParams: The pattern cannot be used.

@@ -6,6 +6,7 @@ process is told to end, its output can be read later, and its hooks are notified
 """
 
 import asyncio
+import ctypes
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
@@ -16,17 +17,65 @@ from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.hooks import Attempt, Hooks, end_attempt
 from holdfast.unified_exec.options import Background
 from holdfast.unified_exec.output.call_output import CallOutput
-from holdfast.unified_exec.output.kept_output import Archive, KeptOutput
+from holdfast.unified_exec.output.kept_output import Archive, Window
 from holdfast.unified_exec.sessions.announce import Announcer
 from holdfast.unified_exec.sessions.events import Listeners
-from holdfast.unified_exec.sessions.freed_memory import FreedMemory
-from holdfast.unified_exec.sessions.session import CommandSession
+from holdfast.unified_exec.sessions.session import CommandSession, Consumer
 from holdfast.unified_exec.sessions.store import SessionStore
 
 __all__ = ["END_LIMIT", "HeldSession", "SessionOwner"]
 
 END_LIMIT = 5.0
 """Seconds for a server to kill what still runs; then nobody waits any more."""
+
+# Bytes of output since the last time that make it worthwhile.
+FREED_BYTES = 2 << 20
+
+# Seconds without output before memory is given back: a flood would need it again at once.
+FREED_QUIET = 0.25
+
+
+class FreedMemory(Consumer):
+    """
+    Gives memory back to the kernel after commands have written a lot; a consumer of all sessions.
+
+    The C library keeps freed memory for the next output, which for 64 sessions is as much again as
+    what is kept. A program that holds many sessions for days should not pay for that.
+    """
+
+    def __init__(self) -> None:
+        self._written = 0
+        self._last_output = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        # Not every C library has it.
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+    def output(self, seq: int, data: bytes) -> None:
+        """Count bytes that a command wrote."""
+        self._written += len(data)
+        if self._written < FREED_BYTES or self._trim is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._last_output = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(FREED_QUIET, self._timer_fired, loop)
+
+    def _timer_fired(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop.time() < self._last_output + FREED_QUIET:
+            self._timer = loop.call_at(self._last_output + FREED_QUIET, self._timer_fired, loop)
+            return
+        self._timer = None
+        self._written = 0
+        # Without the function there would be no timer.
+        assert self._trim is not None
+        self._trim(0)
+
+    def close(self) -> None:
+        """Give nothing back any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._trim = None
 
 
 @dataclass(slots=True, eq=False)
@@ -147,11 +196,11 @@ class SessionOwner:
             self.kill(old)
         return tuple(pruned)
 
-    def find_output(self, key: str | int) -> KeptOutput | None:
-        """Return what a command wrote, by the id of a call or the number of its session."""
+    def find_output(self, key: str | int) -> Window | None:
+        """Return the end of a command's output, by a call id or the number of its session."""
         for session in self.held:
             if key == session.session_id or key in session.call_ids:
-                return session.log
+                return session.output.window()
         return self._archive.find(key)
 
     # -- ends
@@ -212,7 +261,8 @@ class SessionOwner:
         self._end_process(held)
         session.stop_reading()
         # Its output can be read by id after the release.
-        self._archive.add(session.log, call_ids=session.call_ids, session_id=session.session_id)
+        output = session.output.window()
+        self._archive.add(output, call_ids=session.call_ids, session_id=session.session_id)
         del self.held[session]
         # It refers to the session, which a kept attempt would keep alive.
         held.attempt.fail = _ignore

@@ -8,24 +8,18 @@ that the reader fills.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.backends import ExecProcess
 from holdfast.collect.drain import Drain
-from holdfast.collect.head_tail import BYTES_OMITTED, Captured, HeadTail
 from holdfast.errors import HoldfastError
 from holdfast.events import Exited, Gap, Verdict, WaitingFor
 from holdfast.protocol.process import OutputChunk
 from holdfast.unified_exec.output.kept_output import KeptOutput
 from holdfast.unified_exec.waiting.input_wanted import InputWatch
 
-__all__ = ["BUFFER", "END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer", "SessionInfo"]
-
-BUFFER = 1 << 20
-"""Bytes kept for the next call, and of the whole life of a command."""
+__all__ = ["END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer", "SessionInfo"]
 
 END_OF_OUTPUT = 0.05
 """Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
@@ -37,8 +31,8 @@ UNKNOWN_EXIT = -1
 """Exit code of a command that the tools killed, or whose end is unknown."""
 
 
-class Consumer(Protocol):
-    """Consumer of a session's live output; must neither wait nor fail."""
+class Consumer:
+    """Consumer of a session's live output; its methods must neither wait nor fail."""
 
     def output(self, seq: int, data: bytes) -> None:
         """Take bytes that the command wrote."""
@@ -129,8 +123,6 @@ class CommandSession:
         """Set at the exit, the failure or the kill."""
         self.settled = asyncio.Event()
         """Set when also its output has ended, or was waited for long enough."""
-        self.closed = False
-        """True at the end of its output; False after the exit while another process holds it."""
         self.read_up = False
         """True when nothing more is to be read: the output has ended, or reading has."""
         self.consumers: list[Consumer] = []
@@ -139,13 +131,10 @@ class CommandSession:
         """The search of a call, if there is one."""
         self.call_ids = deque([call_id], _CALL_IDS)
         """The ids of all its calls, by which its output can be read later."""
-        self.log = KeptOutput()
-        """The retained output, for reading later."""
+        self.output = KeptOutput()
+        """All that it wrote, as far as it is kept."""
         # Only on a terminal: a command on pipes has no input to wait for.
         self._input_watch = InputWatch(process, self._input_found) if tty else None
-        self._unreported = HeadTail(BUFFER, marker=BYTES_OMITTED)
-        self._transcript = HeadTail(BUFFER, marker=BYTES_OMITTED)
-        self._callbacks: list[Callable[[], None]] = []
         self._drain = Drain(process, gaps=True, quiet=None, limit=END_OF_OUTPUT)
         # Seconds after an exit; None once they are over, to read without a limit.
         self._wait_for_output: float | None = END_OF_OUTPUT
@@ -178,19 +167,6 @@ class CommandSession:
         if self.killed or self.verdict is None or self.verdict.exit_code is None:
             return UNKNOWN_EXIT
         return self.verdict.exit_code
-
-    @property
-    def transcript(self) -> Captured:
-        """All output from the first byte, up to 1 MiB."""
-        return self._transcript.captured()
-
-    def take_output(self) -> Captured:
-        """Return the output since the last call of this method, and start anew."""
-        return self._unreported.take()
-
-    def peek_output(self) -> Captured:
-        """Return what `take_output` would return, and leave it there."""
-        return self._unreported.captured()
 
     @property
     def waiting_for(self) -> WaitingFor | None:
@@ -235,7 +211,7 @@ class CommandSession:
                 elif type(event) is Exited:
                     self._exit(event.verdict)
                 elif type(event) is Gap:
-                    self.log.gap(event.first_seq, event.last_seq)
+                    self.output.gap(event.first_seq, event.last_seq)
                     for consumer in self.consumers:
                         consumer.gap(event)
                 elif event is None:
@@ -260,14 +236,11 @@ class CommandSession:
 
     def _finish(self) -> None:
         self.read_up = True
-        self.closed = self._drain.closed
         self._drain.close()
         self._end()
 
     def _take(self, event: OutputChunk) -> None:
-        self._unreported.append(event.chunk)
-        self._transcript.append(event.chunk)
-        self.log.append(event.seq, event.chunk)
+        self.output.append(event.seq, event.chunk)
         if self._input_watch is not None:
             self._input_watch.activity()
         for consumer in self.consumers:
@@ -292,9 +265,6 @@ class CommandSession:
     def _settle(self) -> None:
         if not self.settled.is_set():
             self.settled.set()
-            # A copy, since a callback may remove itself.
-            for callback in tuple(self._callbacks):
-                callback()
             for consumer in tuple(self.consumers):
                 consumer.settled()
 
@@ -314,14 +284,3 @@ class CommandSession:
         if self.running:
             self.failure = reason
             self._end()
-
-    @contextmanager
-    def when_settled(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call a function when it is settled in the block; at once if it is already."""
-        if self.settled.is_set():
-            callback()
-        self._callbacks.append(callback)
-        try:
-            yield
-        finally:
-            self._callbacks.remove(callback)

@@ -1,10 +1,40 @@
-"""A clock for deadlines that stands still while a person is asked something."""
+"""The times that calls wait, and a clock for them that stops while a person is asked something."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["PausableClock"]
+__all__ = ["GRACE", "LONGEST_POLL", "PausableClock", "exec_wait", "write_wait"]
+
+GRACE = 0.15
+"""Seconds after a start in which an exit is reported at once, before any clock runs."""
+
+LONGEST_POLL = 300.0
+"""Seconds an empty `write_stdin` may wait, unless told otherwise."""
+
+_SHORTEST = 0.25
+_SHORTEST_POLL = 5.0
+_LONGEST = 30.0
+
+
+def exec_wait(yield_time_ms: int) -> float:
+    """Return the seconds that `exec_command` waits."""
+    return min(max(yield_time_ms / 1000, _SHORTEST), _LONGEST)
+
+
+def write_wait(yield_time_ms: int, *, poll: bool, longest_poll: float) -> float:
+    """
+    Return the seconds that `write_stdin` waits.
+
+    Args:
+        yield_time_ms: What the model asked for.
+        poll: True if it sends no input.
+        longest_poll: The configured maximum of a poll; never below 5 s.
+    """
+    wanted = max(yield_time_ms / 1000, _SHORTEST)
+    if poll:
+        return min(max(wanted, _SHORTEST_POLL), max(longest_poll, _SHORTEST_POLL))
+    return min(wanted, _LONGEST)
 
 
 class PausableClock:
