@@ -32,7 +32,7 @@ async def test_a_server_is_ready(client: Client) -> None:
 @pytest.mark.requirement("environment.capabilities")
 async def test_every_capability_is_a_boolean(client: Client) -> None:
     capabilities = (await client.call("environment/info"))["capabilities"]
-    assert len(capabilities) == 28
+    assert len(capabilities) == 29
     assert {type(value) for value in capabilities.values()} == {bool}
     assert capabilities["shellSnapshotV2"]
     assert not capabilities["networkProxyLaunch"]
