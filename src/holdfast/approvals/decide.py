@@ -16,6 +16,7 @@ from holdfast.approvals.policies import ApprovalPolicy, PolicyKind, PromptKind
 from holdfast.approvals.rules import PrefixRule, RuleMatch, RuleSet, Ruling
 from holdfast.approvals.shell_words import shown_command
 from holdfast.approvals.split.command import Split
+from holdfast.approvals.split.shell_arguments import base_name
 
 __all__ = [
     "DANGEROUS_TEXT",
@@ -284,12 +285,14 @@ class _SegmentJudge:
     def _matches(self, words: tuple[str, ...], cwd: str | None) -> tuple[RuleMatch, ...]:
         """Return the rules about a command."""
         found = self.rules.match(words, cwd=cwd)
-        if found or not self.rules.host_executables:
+        if "/" not in words[0]:
             return found
-        # A `host_executable` lists the paths that a name may allow. It must not open a way around a
-        # prohibition: `/bin/git` may be the same file as the listed `/usr/bin/git`.
-        other = self.rules.match(words, cwd=cwd, any_path=True)
-        return tuple(match for match in other if match.ruling is not Ruling.ALLOW)
+        # Neither a rule about the very path nor a `host_executable`, which lists the paths that a
+        # name may allow, opens a way around a prohibition: each path may be the same file.
+        other = self.rules.match((base_name(words[0]), *words[1:]))
+        seen = {match.rule for match in found}
+        strict = (one for one in other if one.ruling is not Ruling.ALLOW and one.rule not in seen)
+        return (*found, *strict)
 
     def _ruled(self, words: tuple[str, ...], matches: tuple[RuleMatch, ...]) -> SegmentRuling:
         if not matches:

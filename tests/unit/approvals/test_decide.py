@@ -356,6 +356,29 @@ def test_a_list_of_paths_is_no_way_around_a_prohibition(script: str) -> None:
 
 
 @pytest.mark.requirement("approvals.decide.fallback")
+@pytest.mark.requirement("rules.host-executables")
+@pytest.mark.parametrize(
+    ("script", "ruling"),
+    [
+        ("/usr/bin/git push", HUMAN),
+        ("//usr/bin/./git push", HUMAN),
+        ("env /usr/bin/git push", HUMAN),
+        ("/usr/bin/git clean", FORBIDDEN),
+        ("/usr/bin/git status", ALLOW),
+        ("/opt/git push", HUMAN),
+    ],
+)
+def test_a_rule_about_a_path_is_no_way_around_a_prohibition(script: str, ruling: Ruling) -> None:
+    rules = RuleSet(
+        [
+            rule("/usr/bin/git", outside=True),
+            rule("git", "push", ruling=HUMAN),
+            rule("git", "clean", ruling=FORBIDDEN),
+        ]
+    )
+    assert judged(script, rules=rules).ruling is ruling
+
+
 def test_a_rule_about_rm_is_the_answer_for_rm_only() -> None:
     rules = RuleSet([rule("rm"), rule("env"), rule("bash")])
     assert judged("rm -f x", rules=rules).ruling is ALLOW
