@@ -123,6 +123,8 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("sh", "echo $[ ; rm -f x; echo ]"),
         ("sh", "cat <<E\nE\\\n\n'\nE\nrm -f x\n'"),
         ("zsh", "a=(b)rm -f x"),
+        ("zsh", ". =(echo 'rm -f x')"),
+        ("bash", "b['a[$(rm -f x)]']=1"),
         # Each runs `rm -f x` in one of these shells.
         ("bash", "${\\\nNOTHING:-rm} -f x"),
         ("bash", "${NOTHING\\\n:-rm} -f x"),

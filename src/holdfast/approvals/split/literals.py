@@ -29,6 +29,9 @@ from holdfast.approvals.split.wrappers import (
 
 __all__ = ["Literals"]
 
+# Values of one alias: those of several commands, and of one with and without unset variables.
+_MAX_VALUES = 4
+
 
 class Literals:
     """
@@ -52,7 +55,7 @@ class Literals:
         # A command prints a text that only the shell will know.
         self._prints_unknown = False
         self._use = _TextUse.NONE
-        self._aliases: dict[str, str] = {}
+        self._aliases: dict[str, list[str]] = {}
         self.unseen: str | None = None
         """The first reason why something could not be read to its end."""
         self.fault: str | None = None
@@ -220,25 +223,26 @@ class Literals:
             return
         for word in words[1:]:
             name, equals, value = word.partition("=")
-            if not equals or name in self._aliases:
+            values = self._aliases.setdefault(name, [])
+            if not equals or value in values or len(values) == _MAX_VALUES:
                 continue
-            self._aliases[name] = value
+            values.append(value)
             for found in tuple(self._found):
                 if found[0] == name:
                     self._replace_alias(found, 0, frozenset())
 
     def _replace_alias(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
         """Queue what a command becomes if its name is an alias."""
-        value = self._aliases.get(words[0])
-        if value is None or words[0] in aliases:
+        if words[0] in aliases:
             return
-        rest = [shlex.quote(word) for word in words[1:]]
-        if value.endswith((" ", "\t")):
-            # Then the next word may be an alias, too.
-            rest = [self._aliases.get(word) or shlex.quote(word) for word in words[1:]]
-        script = " ".join([value, *rest])
-        inner = Inner(script=script, posix=True, guess=True, aliases=aliases | {words[0]})
-        self._pending.append((inner, depth + 1))
+        for value in self._aliases.get(words[0], ()):
+            rest = [shlex.quote(word) for word in words[1:]]
+            if value.endswith((" ", "\t")):
+                # Then the next word may be an alias, too.
+                rest = [(self._aliases.get(word) or [shlex.quote(word)])[0] for word in words[1:]]
+            script = " ".join([value, *rest])
+            inner = Inner(script=script, posix=True, guess=True, aliases=aliases | {words[0]})
+            self._pending.append((inner, depth + 1))
 
 
 def _spellings(words: list[Word]) -> Iterator[tuple[str, ...]]:

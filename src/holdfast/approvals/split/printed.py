@@ -20,7 +20,9 @@ _MAX_ROUNDS = 64
 _ESCAPED_QUOTE = re.compile(r"\\(['\"])")
 # Escapes that only print of zsh has, among them a backslash that it drops, and a prompt.
 _OF_ZSH = re.compile(r"\\[^abcefnrtvxuUE0-7\\'\"\n]|^-[A-Za-z]*P")
-_DIRECTIVE = re.compile(r"%(?:%|[-+ #0-9.*']*(?:\([^)]*\))?[A-Za-z])")
+_DIRECTIVE = re.compile(
+    r"%(?:%|(?P<flags>[-+ #0']*)(?P<width>\*|\d{0,2})(?:\.(?P<most>\*|\d*))?(?:\([^)]*\))?[A-Za-z])"
+)
 
 
 def printed_texts(words: Sequence[str]) -> Iterator[str | None]:
@@ -57,14 +59,26 @@ def _decoded(text: str) -> Iterator[str]:
 
 
 def _formatted(form: str, arguments: Sequence[str]) -> str:
-    """Return what `printf` makes of a format and its arguments, without padding."""
+    """Return what `printf` makes of a format and its arguments, with one blank for several."""
     left = list(arguments)
+
+    def number(text: str | None) -> int | None:
+        if text == "*":
+            text = left.pop(0) if left else ""
+        return int(text) if text and text.isdecimal() and len(text) < 3 else None
 
     def filled(match: re.Match[str]) -> str:
         if match[0] == "%%":
             return "%"
+        width, most = number(match["width"]) or 0, number(match["most"])
         value = left.pop(0) if left else ""
-        return value[:1] if match[0].endswith("c") else value
+        if match[0].endswith("c"):
+            most = 1
+        # A point without digits means none at all.
+        value = value[: 0 if match["most"] == "" else most]
+        if len(value) >= width:
+            return value
+        return f"{value} " if "-" in match["flags"] else f" {value}"
 
     parts = []
     for _ in range(_MAX_ROUNDS):

@@ -191,6 +191,9 @@ class _CommandListReader:
     def _open_parenthesis(self) -> None:
         lexer = self._lexer
         words = self._command.words
+        if words and words[-1].bare == "=" and lexer.text_since(lexer.position - 1) == "=":
+            # A file with the output of commands for zsh; a mistake for others.
+            raise AmbiguousError("shells disagree about a parenthesis after an equals sign")
         # A function: its name was no command. Without a name, zsh runs it at once.
         if len(words) <= 1 and lexer.take(_FUNCTION_SIGN) is not None:
             self._command = ReadCommand()
@@ -286,6 +289,8 @@ class _CommandListReader:
             if word.has_open_index:
                 # bash reads on to the bracket, over blanks and ends of lines; others do not.
                 raise AmbiguousError("shells disagree about an index with blanks")
+            if word.has_quoted_index:
+                raise AmbiguousError("an index is expanded once more")
             if _READING_VARIABLE.match(word.text) is not None:
                 raise AmbiguousError("a variable changes how lines are read")
         if text and lexer.char in ("<", ">"):

@@ -45,6 +45,8 @@ class ShellArguments:
     """The words after it, or after the options: a file and its arguments."""
     from_input: bool
     """The shell runs what it reads from its standard input."""
+    start_file: str | None = None
+    """The file that an option of bash names, which an interactive shell runs first."""
 
 
 def base_name(name: str) -> str:
@@ -57,6 +59,7 @@ def read_shell_arguments(words: Sequence[str]) -> ShellArguments:
     zsh = base_name(words[0]) in _ZSH
     at = 1
     command = input_option = short_options = False
+    start_file: str | None = None
     while at < len(words):
         word = words[at]
         if word in ("-", "--"):
@@ -67,7 +70,9 @@ def read_shell_arguments(words: Sequence[str]) -> ShellArguments:
         name, equals, value = word.lstrip("-").partition("=")
         at += 1
         if not short_options and word[0] == "-" and _is_bash_option(word):
-            at += name in _BASH_OPTIONS_WITH_VALUE
+            if name in _BASH_OPTIONS_WITH_VALUE:
+                start_file = "".join(words[at : at + 1])
+                at += 1
         elif word.startswith("--"):
             if name == "command" and equals:
                 return ShellArguments(value, tuple(words[at:]), from_input=False)
@@ -84,8 +89,10 @@ def read_shell_arguments(words: Sequence[str]) -> ShellArguments:
                 break
     rest = tuple(words[at:])
     if command:
-        return ShellArguments(rest[0] if rest else "", rest[1:], from_input=False)
-    return ShellArguments(None, rest, from_input=input_option or not rest)
+        script = rest[0] if rest else ""
+        return ShellArguments(script, rest[1:], from_input=False, start_file=start_file)
+    from_input = input_option or not rest
+    return ShellArguments(None, rest, from_input=from_input, start_file=start_file)
 
 
 def _is_bash_option(word: str) -> bool:

@@ -107,6 +107,14 @@ class Word:
         text = "".join([p.text for p in self.pieces if not (p.quoted or p.unknown)])
         return text.count("[") > text.count("]")
 
+    @property
+    def has_quoted_index(self) -> bool:
+        """The word starts like `a[`, and the shell expands the quoted text that follows."""
+        head = self._head
+        if _INDEX.match(head) is None or "]" in head:
+            return False
+        return any(p.quoted and not {"$", "`"}.isdisjoint(p.text) for p in self.pieces)
+
     def without_opening_brace(self) -> Word | None:
         """Return the word behind the braces that it begins with, or None without any."""
         head = self._head

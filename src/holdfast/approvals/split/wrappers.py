@@ -120,6 +120,7 @@ _WRAPPERS: dict[str, _Wrapper] = {
         keyword=True,
     ),
     "coproc": _Wrapper(assignments=True, keyword=True),
+    "jobs": _PLAIN,
     "noglob": _Wrapper(assignments=True),
     "nocorrect": _Wrapper(assignments=True),
     "-": _PLAIN,
@@ -214,7 +215,7 @@ _LOADER = _Wrapper("", _words("library-path inhibit-rpath audit preload argv0 gl
 
 # Builtins that expand the name of an array's member, whatever quotes it is in.
 _EXPANDING = _words(
-    "[ compgen complete declare export let local mapfile printf read readarray readonly test"
+    "[ compgen complete declare export let local mapfile print printf read readarray readonly test"
     " typeset unset wait"
 )
 
@@ -267,6 +268,8 @@ def reads_input(words: Sequence[str]) -> bool:
     if name not in SHELLS:
         return False
     called = read_shell_arguments(words)
+    if called.start_file is not None and _is_input(called.start_file):
+        return True
     if called.script is not None:
         return _is_input(called.script)
     return called.from_input or _is_input(called.operands[0])
@@ -525,9 +528,10 @@ def _find(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _mapfile(words: Sequence[str]) -> Iterator[Inner]:
-    for number, word in enumerate(words[1:-1], 1):
-        if word.startswith("-") and word.endswith("C"):
-            yield Inner(script=words[number + 1])
+    for number, word in enumerate(words[1:], 1):
+        if word.startswith("-") and "C" in word:
+            attached = word.partition("C")[2]
+            yield Inner(script=attached or " ".join(words[number + 1 : number + 2]))
 
 
 _SPECIAL = {
