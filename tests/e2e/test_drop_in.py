@@ -474,6 +474,27 @@ def test_a_line_that_cannot_be_parsed_is_refused_with_its_error(
     assert b"syntax error" in shell.run("-c", "echo ran; echo )", cwd=tmp_path).stderr
 
 
+@pytest.mark.requirement("approvals.split.arguments")
+def test_what_a_line_may_run_is_looked_at(shell: Shell, rules: str, tmp_path: Path) -> None:
+    env = {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    done = shell.run("-c", '"$@"', "name", "dd", "--help", cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (126, b"")
+    assert done.stderr.startswith(b"holdfast-sh: denied by the policy: ")
+    done = shell.run("-c", '"$@"', "name", "echo", "ran", cwd=tmp_path, env=env)
+    assert done.stdout == b"ran\n"
+
+
+def test_a_script_from_a_pipe_is_refused_on_a_terminal_too(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    line = f"cd {tmp_path} && echo touch made | {shell.path}"
+    with terminal("/bin/sh", "-c", line, env=env) as screen:
+        screen.expect("a script on standard input cannot be looked at", limit=LIMIT * 4)
+        assert screen.wait() == 126
+    assert not (tmp_path / "made").exists()
+
+
 def test_without_a_terminal_nobody_is_asked(shell: Shell, rules: str, tmp_path: Path) -> None:
     env = {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
     done = shell.run("-c", "touch made", cwd=tmp_path, env=env)
@@ -512,6 +533,38 @@ def test_one_question_at_a_time_is_open_on_a_terminal(
             screen.type("y\n" if int(asked) % 2 else "n\n")
         assert screen.wait() == 0
     assert sorted(tmp_path.glob("made*")) == [tmp_path / f"made{number}" for number in (1, 3, 5)]
+
+
+def test_a_job_in_the_background_is_not_asked_about(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    """What is typed for the program in front must not count as an answer."""
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    env |= {"PS1": "$ ", "TERM": "dumb"}
+    with terminal("/bin/bash", "--norc", "--noprofile", "-i", env=env) as screen:
+        screen.expect("$ ")
+        screen.type(f"cd {tmp_path}; {shell.path} -c 'touch made' & wait\n")
+        screen.expect("it is in the background of its terminal", limit=LIMIT * 4)
+        screen.type("exit\n")
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_question_ends_if_its_job_is_stopped(shell: Shell, rules: str, tmp_path: Path) -> None:
+    env = shell.env | {"HOLDFAST_SH_POLICY": "on-request", "HOLDFAST_SH_RULES": rules}
+    env |= {"PS1": "$ ", "TERM": "dumb"}
+    with terminal("/bin/bash", "--norc", "--noprofile", "-i", env=env) as screen:
+        screen.expect("$ ")
+        screen.type(f"cd {tmp_path}; {shell.path} -c 'touch made'\n")
+        screen.expect("[c]ancel the call: ", limit=LIMIT * 4)
+        screen.type(CTRL_Z)
+        screen.expect("Stopped")
+        for _ in range(5):
+            screen.type("y\n")
+            screen.expect("y: command not found")
+        screen.type("fg\n")
+        screen.expect("rejected by user")
+        screen.type("exit\n")
+    assert not (tmp_path / "made").exists()
 
 
 def test_ctrl_c_at_a_question_leaves_the_terminal_alone(

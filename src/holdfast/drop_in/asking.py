@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TextIO, cast
 
 from holdfast.approvals import TerminalApprover
+from holdfast.linux.proc import stat_fields
 
 __all__ = ["approver_on"]
 
@@ -28,10 +29,13 @@ class _TypedLines:
     """
     Lines of a terminal, until `close` or the end of the process that asked.
 
+    They end, too, when another job of the terminal is in front: what is typed is for that one.
+
     It has the part of a file that `TerminalApprover` needs.
     """
 
     def __init__(self, path: str, caller: int) -> None:
+        self._caller = caller
         self._fd = os.open(path, _FLAGS | os.O_NONBLOCK)
         try:
             # By the time the caller's shell shows its prompt, the pidfd is readable. `close` may
@@ -59,6 +63,8 @@ class _TypedLines:
             if self._closed in ready or self._ended in ready:
                 return ""
             try:
+                if not _is_in_front(self._caller):
+                    return ""
                 return os.read(self._fd, _MOST).decode("utf-8", "replace")
             except OSError:
                 # The terminal was hung up.
@@ -71,6 +77,13 @@ class _TypedLines:
             for fd in (self._fd, self._closed, self._close, self._ended):
                 os.close(fd)
             self._fd = -1
+
+
+def _is_in_front(pid: int) -> bool:
+    """Return False if a process is in a background job of its terminal."""
+    fields = stat_fields(f"/proc/{pid}")
+    group, in_front = int(fields[2]), int(fields[5])
+    return in_front in (group, -1)
 
 
 @contextmanager

@@ -33,14 +33,14 @@ from holdfast.protocol.sandbox import SandboxContext
 
 __all__ = ["Judge", "LineRefused"]
 
+_STDIN = 0
+
 # Seconds that a person has to answer; less than the launcher waits for the response.
 _ASK_LIMIT = 300.0
 
-_NOBODY = (
-    "needs approval and there is no terminal to ask on;"
-    " HOLDFAST_SH_POLICY=off, or a rule in HOLDFAST_SH_RULES, lets it run"
-)
-_NO_PERSON = "only a person may allow it, and there is no terminal to ask on"
+_NO_TERMINAL = "there is no terminal to ask on"
+_BACKGROUND = "it is in the background of its terminal"
+_OTHERWISE = "HOLDFAST_SH_POLICY=off, or a rule in HOLDFAST_SH_RULES, lets it run"
 _UNSEEN = "a script on standard input cannot be looked at before it runs;"
 
 
@@ -75,19 +75,14 @@ class Judge:
             policy = UNTRUSTED if asks_always else parse_policy(settings.policy)
         except InvalidParams as error:
             raise LineRefused(f"policy: {error}") from error
-        called = read_invocation(caller.argv)
-        if called.line is not None:
-            argv: tuple[str, ...] = (settings.shell, "-c", called.line)
-        elif called.file is not None:
-            argv = (settings.shell, called.file, *called.arguments)
-        else:
-            argv = (settings.shell,)
-            if caller.terminal is None:
-                raise LineRefused(f"{_UNSEEN} HOLDFAST_SH_POLICY=off lets it run")
+        called = read_invocation(caller.argv, settings.shell)
+        # A person may type into a terminal; nothing else is known before it runs.
+        if called.line is None and called.file is None and caller.terminal != _STDIN:
+            raise LineRefused(f"{_UNSEEN} HOLDFAST_SH_POLICY=off lets it run")
         request = CommandRequest(
             call_id=f"sh-{caller.pid}",
             environment_id="local",
-            argv=argv,
+            argv=called.argv(settings.shell),
             cwd=caller.cwd,
             tty=caller.terminal is not None,
             sandbox=sandbox,
@@ -98,12 +93,14 @@ class Judge:
         try:
             # In a thread, since a child process evaluates the rules.
             rules = await asyncio.to_thread(self._load, settings, caller.environ)
-            if caller.terminal is None:
+            # A job in the background would take what is typed for another program as its answer.
+            why = _NO_TERMINAL if caller.terminal is None else _BACKGROUND
+            if caller.terminal is None or caller.group != caller.terminal_group:
                 _, judgement = judge(request, policy=policy, rules=rules)
                 if judgement.ruling is Ruling.PROMPT_USER:
-                    raise LineRefused(_NO_PERSON)
+                    raise LineRefused(f"only a person may allow it, and {why}")
                 if judgement.ruling is Ruling.PROMPT:
-                    raise LineRefused(_NOBODY)
+                    raise LineRefused(f"needs approval and {why}; {_OTHERWISE}")
             turn = self._turns.setdefault(caller.terminal_device, asyncio.Lock())
             return await _asked(caller, request, Approvals(policy=policy, rules=rules), turn)
         except CommandRefused as error:

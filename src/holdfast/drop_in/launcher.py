@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.linux.assembler import ENVIRONMENT, At, CallProgram, Label
+from holdfast.linux.assembler import ANY, ENVIRONMENT, At, CallProgram, Label
 
 __all__ = ["FINAL", "FINAL_SIZE", "INBOX", "INBOX_SIZE", "SOCKET", "make_launcher"]
 
@@ -98,7 +98,11 @@ def _ask(made: CallProgram, name: bytes, failed: Label) -> None:
     control = made.data(bytes(16 + 4 * _MOST_FDS))
     size = 16 + 4 * _MOST_FDS
     message = made.data(struct.pack("<QQQQQQQ", 0, 0, part, 1, control, size, 0))
-    made.call("recvmsg", SOCKET, message, 0, result=got.address, failed=failed)
+    waiting = Label()
+    made.bind(waiting)
+    # A call with a timeout fails like this after a stop (Ctrl-Z), although no handler ran.
+    interrupted = {errno.EINTR: waiting, ANY: failed}
+    made.call("recvmsg", SOCKET, message, 0, result=got.address, failed=interrupted)
     made.go_if_zero(got, failed)
     # The first descriptor of the message is a memory file with the table. Its number has 4
     # bytes in the message, and the kernel uses only 4 bytes of the argument.
