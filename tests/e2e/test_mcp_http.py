@@ -204,7 +204,7 @@ async def test_clients_without_a_token_keep_no_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest of those that send no head is given up, and a refused one is not kept."""
-    monkeypatch.setattr("holdfast.mcp_server.http_protocol._MOST_HEADS", 2)
+    monkeypatch.setattr("holdfast.mcp_server.http_protocol._MOST_IDLE", 2)
     async with serving("http", HANDSHAKE, tmp_path, tokens=["one"]) as served, asyncio.timeout(20):
         slow = [await connected(served) for _ in range(4)]
         for reader, _ in slow[:2]:
@@ -224,7 +224,10 @@ async def test_clients_without_a_token_keep_no_place(
     [
         ("http_protocol._HEAD_TIME", b""),
         ("http_protocol._HEAD_TIME", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"),
-        ("http._BODY_TIME", b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"),
+        (
+            "http_body._BODY_TIME",
+            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
+        ),
     ],
 )
 async def test_a_request_that_does_not_come_is_given_up(

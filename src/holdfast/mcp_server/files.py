@@ -26,6 +26,9 @@ LARGEST: Final = 32 << 20
 # Bytes of a file that is looked through at once.
 _SMALL: Final = 1 << 20
 
+# Characters of a path: `PATH_MAX` of the kernel, in bytes.
+PATH_MAX: Final = 4_096
+
 # Characters of one answer; what is behind them is read by its line numbers.
 PAGE: Final = 100_000
 
@@ -168,6 +171,9 @@ async def write_file(files: Environment, wanted: WriteFile) -> dict[str, Any]:
 def _check_path(path: str) -> None:
     if not path:
         raise FileError("path is empty")
+    # The kernel takes no longer one. A path of megabytes would be worked on for seconds.
+    if len(path) > PATH_MAX:
+        raise FileError(f"path has {len(path)} characters, more than the {PATH_MAX} of a path")
     if "\0" in path:
         raise FileError("path has a NUL character, which no file name has")
 

@@ -30,7 +30,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.errors import Overloaded
 from holdfast.log_event import LogEvent
 from holdfast.mcp_server.attendance import Attendance, Revoked
-from holdfast.mcp_server.http_protocol import BoundedHeads
+from holdfast.mcp_server.http_body import Bodies, BodyRefused
+from holdfast.mcp_server.http_protocol import BoundedConnection
 from holdfast.mcp_server.http_sessions import SESSIONS, SESSIONS_OF_ONE, HttpSessions
 from holdfast.server.auth import Check, Unauthorized, log_revoked
 from holdfast.server.listen import ListenUrl
@@ -56,12 +57,10 @@ _SESSION: Final = "session:"
 _LARGEST: Final = 16 << 20
 
 _SESSION_HEADER: Final = "mcp-session-id"
+_LAST_EVENT_HEADER: Final = b"last-event-id"
 
 # Connections at once; one more is answered with 503.
 _CONNECTIONS: Final = 4_096
-
-# Seconds that a client has to send the body of a request.
-_BODY_TIME: Final = 60.0
 
 # Seconds that streams have to end with the server.
 _END: Final = 1
@@ -122,6 +121,7 @@ class _Gate:
         self._sessions = HttpSessions(
             self._end_session, is_used=lambda one: attendance.has_commands(f"{_SESSION}{one}")
         )
+        self._bodies = Bodies()
         # By the keys of their principals.
         self._credentials: dict[str, Credential] = {}
 
@@ -154,6 +154,8 @@ class _Gate:
             return
         key = self._key(credential, headers)
         scope[PRINCIPAL] = key
+        # Events have no ids here, and the SDK would not answer a client that names one.
+        scope["headers"] = [each for each in scope["headers"] if each[0] != _LAST_EVENT_HEADER]
         if credential is not None:
             # Only a request without a token can be without a principal.
             assert key is not None
@@ -162,10 +164,10 @@ class _Gate:
             scope["user"] = _user(key)
         try:
             async with contextlib.nullcontext() if key is None else self._attendance.request(key):
-                await self._serve(scope, _in_time(receive), answer, headers)
-        except _BodyTooSlow:
-            slow = PlainTextResponse(f"the request took longer than {_BODY_TIME:g} s", 408)
-            await slow(scope, receive, send)
+                with self._bodies.reading(self._owner(key), receive) as receive_body:
+                    await self._serve(scope, receive_body, answer, headers)
+        except BodyRefused as error:
+            await PlainTextResponse(str(error), error.status)(scope, receive, send)
         except Overloaded as error:
             logger.info(LogEvent("session refused", status=429, reason=str(error)))
             await PlainTextResponse(str(error), 429)(scope, receive, send)
@@ -184,8 +186,8 @@ class _Gate:
         Raises:
             Overloaded: It would open an MCP session too many.
         """
-        key = scope[PRINCIPAL]
-        owner, limit = (ANONYMOUS, SESSIONS) if self._check is None else (key, SESSIONS_OF_ONE)
+        owner = self._owner(scope[PRINCIPAL])
+        limit = SESSIONS if self._check is None else SESSIONS_OF_ONE
         session = headers.get(_SESSION_HEADER)
         if _is_modern(headers):
             # Without an MCP session: each request stands for itself.
@@ -269,6 +271,14 @@ class _Gate:
         session = headers.get(_SESSION_HEADER)
         return None if session is None else f"{_SESSION}{session}"
 
+    def _owner(self, key: str | None) -> str:
+        """Return the token of a principal, whose limits count, or one name for all without one."""
+        if self._check is None:
+            return ANONYMOUS
+        # Only a request without a token can be without a principal.
+        assert key is not None
+        return key
+
 
 def _is_modern(headers: dict[str, str]) -> bool:
     """Return True for a request of 2026-07-28, which knows no MCP sessions."""
@@ -314,31 +324,6 @@ def _with_browsers(gate: ASGIApp, access: HttpAccess) -> ASGIApp:
         allow_headers=["*"],
         expose_headers=["mcp-session-id"],
     )
-
-
-class _BodyTooSlow(Exception):
-    """The body of a request did not come in time."""
-
-
-def _in_time(receive: Receive) -> Receive:
-    """Bound the time in which the body of a request has to come; its end may take any time."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _BODY_TIME
-    complete = False
-
-    async def receive_in_time() -> Message:
-        nonlocal complete
-        if complete:
-            return await receive()
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            raise _BodyTooSlow from None
-        complete = not message.get("more_body", False)
-        return message
-
-    return receive_in_time
 
 
 class _Uvicorn(uvicorn.Server):
@@ -391,7 +376,7 @@ async def serving(
     gate = _Gate(manager, access, check, attendance)
     config = uvicorn.Config(
         _with_browsers(gate, access),
-        http=BoundedHeads,
+        http=BoundedConnection,
         ws="none",
         lifespan="off",
         limit_concurrency=_CONNECTIONS,

@@ -28,6 +28,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
+from holdfast.approvals.shown_text import shortened
 from holdfast.errors import HoldfastError
 from holdfast.tasks import OwnedTasks
 from holdfast.unified_exec.errors import UnifiedExecError
@@ -45,6 +46,9 @@ _INTERVAL: Final = 0.25
 
 # Seconds that a subscriber has to take an update; then it is one no more.
 _PATIENCE: Final = 5.0
+
+# Characters of an unknown name that an error repeats.
+_SHOWN: Final = 200
 
 # Subscriptions of one principal; of more, the oldest are forgotten.
 _SUBSCRIPTIONS: Final = 1_024
@@ -117,7 +121,7 @@ async def read(tools: UnifiedExec, uri: str) -> ReadResourceResult:
 def _session_id(uri: str) -> int:
     found = _URI.fullmatch(uri)
     if found is None:
-        raise NoSuchResource(f"{uri} is no resource here: expected {_PREFIX}ID")
+        raise NoSuchResource(f"{shortened(uri, _SHOWN)} is no resource here: expected {_PREFIX}ID")
     return int(found[1])
 
 
