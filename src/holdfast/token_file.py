@@ -21,6 +21,7 @@ __all__ = [
     "BadTokenFile",
     "NamedToken",
     "bad_token_file",
+    "check_size",
     "make_token_file",
     "name_fault",
     "new_token",
@@ -90,12 +91,22 @@ def read_private(path: str) -> str:
         raise bad_token_file(path, error.strerror or str(error), error.errno) from error
     finally:
         os.close(descriptor)
-    if len(content) > _LARGEST:
-        raise bad_token_file(path, f"it has more than {_LARGEST:,} bytes")
+    check_size(path, len(content))
     try:
         return content.decode()
     except UnicodeDecodeError:
         raise bad_token_file(path, "it is no text") from None
+
+
+def check_size(path: str, size: int) -> None:
+    """
+    Refuse a file that is too large to be one with tokens.
+
+    Raises:
+        BadTokenFile: It has too many bytes.
+    """
+    if size > _LARGEST:
+        raise bad_token_file(path, f"it has more than {_LARGEST:,} bytes")
 
 
 def parse_tokens(text: str, path: str) -> list[NamedToken]:

@@ -6,6 +6,7 @@ What a command changes there runs outside of every sandbox, now or at the next s
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -258,6 +259,41 @@ def test_tokens_of_servers_in_other_runtime_directories_are_hidden(
         done = project.run(READ.format(path=listed.parent))
     assert token not in done.stdout, done
     assert "Permission denied" in done.stdout
+
+
+@pytest.mark.requirement("security.servers.edited")
+def test_tokens_stay_hidden_from_a_command_that_runs_while_they_are_edited(
+    project: Project,
+) -> None:
+    """What hides a file is lost when another one takes its name, so the file is written over."""
+    file = project.home / "tokens"
+    edit = (project.python, "-m", "holdfast", "token")
+    options = ("--token-file", file)
+    assert project.call(*edit, "add", "first", *options).returncode == 0
+    command = (str(project.python), "-m", "holdfast", "serve", "--token-file", str(file))
+    script = f"echo up; read x; cat {file}; echo done"
+    with (
+        serving(command=command, env=project.variables(), **project.owner) as server,
+        subprocess.Popen(
+            [
+                *(project.python, "-m", "holdfast", "run", "--url", server.url, *options),
+                *("--cwd", project.work, "--sandbox", "workspace-write"),
+                *("--", "/bin/sh", "-c", script),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=project.variables(),
+            **project.owner,
+        ) as run,
+    ):
+        assert run.stdout is not None
+        assert run.stdout.readline() == "up\n"
+        assert project.call(*edit, "add", "second", *options).returncode == 0
+        assert project.call(*edit, "remove", "first", *options).returncode == 0
+        stdout, stderr = run.communicate("\n", timeout=2 * LIMIT)
+    assert (stdout, "Permission denied" in stderr) == ("done\n", True), (stdout, stderr)
 
 
 @pytest.mark.requirement("security.servers.written")

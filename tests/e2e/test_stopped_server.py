@@ -49,6 +49,18 @@ async def test_what_is_asked_to_end_with_its_server_did_not_end_by_itself() -> N
     assert (done.reason, done.exit_code) == (Reason.SERVER_STOPPING, 3)
 
 
+async def test_a_stopped_command_is_asked_to_end_as_well() -> None:
+    async with Server() as server:
+        url = await server.listen("ws://127.0.0.1:0")
+        async with holdfast.connect(url) as env:
+            script = "trap 'echo saved; exit 3' TERM; echo; kill -STOP $$; exit 4"
+            running = await started(env, script)
+            async with asyncio.timeout(LIMIT):
+                await server.drain(60)
+            done = await running
+    assert (done.exit_code, done.stdout) == (3, "\nsaved\n")
+
+
 SERVE = (*HOLDFAST, "serve", "--config", "/dev/null")
 
 

@@ -83,6 +83,26 @@ def test_what_cannot_be_done_leaves_the_file_as_it_was(
     assert list(file.parent.iterdir()) == [file]
 
 
+def test_a_removed_token_leaves_a_comment_of_its_length(file: Path) -> None:
+    file.write_text("ci 0123456789abcdef\nx\nlaptop 0123456789abcdef")
+    file.chmod(0o600)
+    for name in ("ci", "default"):
+        assert token("remove", name, "--token-file", file).returncode == 0
+    assert file.read_text() == "# removed          \n#\nlaptop 0123456789abcdef"
+    assert token("add", "ci", "--token-file", file).returncode == 0
+    assert [one.name for one in read_tokens(str(file))] == ["laptop", "ci"]
+
+
+def test_a_file_does_not_grow_beyond_what_can_be_read(file: Path) -> None:
+    text = f"ci 0123456789abcdef\n#{'x' * (65_536 - 25)}\n"
+    file.write_text(text)
+    file.chmod(0o600)
+    done = token("add", "laptop", "--token-file", file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "it has more than 65,536 bytes" in done.stderr
+    assert file.read_text() == text
+
+
 def test_a_file_that_others_can_read_is_refused(file: Path) -> None:
     file.write_text("ci 0123456789abcdef\n")
     file.chmod(0o644)

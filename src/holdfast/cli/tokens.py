@@ -1,12 +1,13 @@
 """`holdfast token`: the tokens in the file of a server."""
 
 import argparse
+import errno
 import fcntl
 import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 
 from holdfast.cli.table import aligned
@@ -14,6 +15,7 @@ from holdfast.token_file import (
     DEFAULT_PRINCIPAL,
     BadTokenFile,
     bad_token_file,
+    check_size,
     name_fault,
     new_token,
     parse_tokens,
@@ -24,6 +26,9 @@ from holdfast.token_file import (
 )
 
 __all__ = ["token"]
+
+# What a removed line begins with from then on.
+_REMOVED = "# removed"
 
 
 def token(operation: str, options: argparse.Namespace) -> int:
@@ -40,9 +45,15 @@ def _add(options: argparse.Namespace) -> int:
     if fault is not None:
         print(f"holdfast: the name {options.name!r} {fault}", file=sys.stderr)
         return 1
-    added = new_token()
-    with _editing(options.token_file) as lines:
-        lines.append(f"{options.name} {added}")
+    path, added = options.token_file, new_token()
+    line = f"{options.name} {added}\n"
+    with _editing(path):
+        if os.path.lexists(path):
+            text = read_private(path)
+            gap = "" if not text or text.endswith("\n") else "\n"
+            _overwrite(path, text, f"{text}{gap}{line}")
+        else:
+            os.replace(write_beside(path, line), path)
     # Without the name, which a client does not need in its own file.
     print(added)
     _say_reload()
@@ -60,20 +71,20 @@ def _list(options: argparse.Namespace) -> int:
 
 def _remove(options: argparse.Namespace) -> int:
     path, name, mark = options.token_file, options.name, options.fingerprint
-    # A missing file, or one without a token, has its own error.
-    read_tokens(path)
-    with _editing(path) as lines:
-        # Comments and empty lines have no token, and stay.
-        kept = [line for line in lines if not _holds(line, name, mark)]
-        removed = len(lines) - len(kept)
-        if removed and not any(map(words_of, kept)):
+    with _editing(path):
+        text = read_private(path)
+        # A file without a token has its own error.
+        parse_tokens(text, path)
+        lines = text.splitlines(keepends=True)
+        kept = [_blanked(line) if _holds(line, name, mark) else line for line in lines]
+        if kept != lines and not any(map(words_of, kept)):
             raise bad_token_file(
                 path,
                 "without its last token the server would keep the old ones; add another first, or"
                 " stop the server",
             )
-        lines[:] = kept
-    if not removed:
+        _overwrite(path, text, "".join(kept))
+    if kept == lines:
         which = "" if mark is None else f" with the fingerprint {mark}"
         print(f"holdfast: there is no token of `{name}`{which} in {path}", file=sys.stderr)
         return 1
@@ -98,43 +109,57 @@ def _holds(line: str, name: str, mark: str | None) -> bool:
     return mark in (None, _fingerprint(words[-1]))
 
 
+def _blanked(line: str) -> str:
+    """Return a comment of the same length."""
+    content = line.splitlines()[0]
+    # A line with a token is ASCII, so characters are bytes.
+    return _REMOVED.ljust(len(content))[: len(content)] + line[len(content) :]
+
+
 @contextmanager
-def _editing(path: str) -> Iterator[list[str]]:
+def _editing(path: str) -> Iterator[None]:
     """
-    Lock a file, yield its lines, and replace it by what they are then; make it if it is missing.
+    Keep other calls from editing a file.
 
     Raises:
-        BadTokenFile: The file cannot be used before or after the change; it is as it was.
+        BadTokenFile: The block has met an error of the system.
     """
     try:
-        # The directory, since the file is replaced.
+        # The directory, since the file may be missing.
         lock = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise bad_token_file(path, error.strerror or str(error), error.errno) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        lines = read_private(path).splitlines() if os.path.lexists(path) else []
-        before = list(lines)
-        yield lines
-        if lines != before:
-            text = "".join(f"{line}\n" for line in lines)
-            # As the server will read it.
-            parse_tokens(text, path)
-            _replace(path, text)
+        yield
     except OSError as error:
         raise bad_token_file(path, error.strerror or str(error), error.errno) from error
     finally:
         os.close(lock)
 
 
-def _replace(path: str, text: str) -> None:
-    beside = write_beside(path, text)
+def _overwrite(path: str, old: str, new: str) -> None:
+    """
+    Write a new content over the old one, in the same file.
+
+    The file is not replaced: a sandbox that hides it would lose sight of it, and the commands that
+    run there could read all tokens. Tokens that stay do not move, so every reader finds them.
+
+    Raises:
+        BadTokenFile: The content could not be read again; nothing is written.
+        OSError: The system refused; the file is as it was.
+    """
+    data = new.encode()
+    check_size(path, len(data))
+    parse_tokens(new, path)
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        with suppress(FileNotFoundError):
-            # Root may edit the file of a server that runs as another user.
-            owner = os.stat(path, follow_symlinks=False)
-            os.chown(beside, owner.st_uid, owner.st_gid)
-        os.replace(beside, path)
+        if os.pwrite(file, data, 0) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file)
     except OSError:
-        os.unlink(beside)
+        # Only what was added is cut off: nothing else can fail for want of space.
+        os.ftruncate(file, len(old.encode()))
         raise
+    finally:
+        os.close(file)

@@ -16,7 +16,7 @@ its file again at SIGHUP; a token that was removed then ends its connections.
 
 _EXAMPLES = """\
 examples:
-  holdfast token add ci --token-file /etc/holdfast/token > ci-token
+  (umask 077; holdfast token add ci --token-file /etc/holdfast/token > ci-token)
   holdfast token list --token-file /etc/holdfast/token
   holdfast token remove ci --token-file /etc/holdfast/token && kill -HUP PID
 

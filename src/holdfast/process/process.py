@@ -178,6 +178,8 @@ class LocalProcess(ServedProcess):
         if self.running and self._killed is None:
             self._killed = reason
         self.signal(signal.SIGTERM)
+        # A stopped process takes the signal only when it goes on.
+        self.signal(signal.SIGCONT)
 
     def _send(self, send: Callable[[], bool | None]) -> bool:
         try:

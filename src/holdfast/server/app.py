@@ -12,12 +12,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
-from holdfast.errors import Overloaded, Refused
+from holdfast.errors import Overloaded
 from holdfast.events import Reason
 from holdfast.late_import import late_module
 from holdfast.local_servers import Reachable, hide
 from holdfast.process.closed_processes import RETENTION
-from holdfast.process.observers import ProcessObserver
+from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.process_table import (
     MakeLog,
     OpensSessions,
@@ -45,6 +45,7 @@ from holdfast.server.recording import ProcessRecorder
 from holdfast.server.reload import Reload
 from holdfast.server.sessions import EXPIRY, Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
+from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.transports.base import SIGN_INTERVAL, Credential, Receiver, Transport
 from holdfast.transports.http_head import Response
@@ -360,23 +361,46 @@ class Server:
         What still runs after `limit` seconds ends with the server.
         """
         self.state.draining = True
-        processes = self.state.sessions.processes()
-        asked = []
-        for process in processes:
-            # A process of another user, as of `sudo`, cannot be asked.
-            with suppress(Refused):
-                asked.append(process.ask_to_end(Reason.SERVER_STOPPING))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit):
-                # All at once: a backend may take its time for one, or fail on it.
-                pending = [one for one in asked if one is not None]
-                await asyncio.gather(*pending, return_exceptions=True)
-                for process in processes:
-                    await process.wait_closed()
+        tasks = OwnedTasks()
+        ending = _EndingObserver(tasks)
+        for session in self.state.sessions:
+            for process in session.processes:
+                ending.ask(process)
+            # Starts that are under way go on: their commands may be running already.
+            session.processes.add_observer(ending)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit):
+                    await tasks.join()
+        finally:
+            await tasks.aclose()
 
     def _make_processes(self) -> ProcessTable[ServedProcess]:
         settings = TableSettings(self._observers, self._make_log, self._process_retention)
         return self._backend.open_session(settings)
+
+
+class _EndingObserver(ProcessObserver):
+    """Observer that asks processes to end, those included that start from now on."""
+
+    def __init__(self, tasks: OwnedTasks) -> None:
+        self._tasks = tasks
+
+    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+        self.ask(process)
+
+    def ask(self, process: ServedProcess) -> None:
+        """Send SIGTERM, and wait for the end in a task."""
+        self._tasks.start(_end(process))
+
+
+async def _end(process: ServedProcess) -> None:
+    # A process of another user cannot be asked, as of `sudo`; and a backend may fail in any way.
+    with suppress(Exception):
+        asked = process.ask_to_end(Reason.SERVER_STOPPING)
+        if asked is not None:
+            await asked
+    await process.wait_closed()
 
 
 def _all_methods() -> Router[ServerConnection]:

@@ -35,7 +35,6 @@ without the next key or at a value that is no table, selects what it reached. Th
 from __future__ import annotations
 
 import os
-import re
 import socket
 import stat
 import tomllib
@@ -228,7 +227,7 @@ def _load(cwd: str, codex_home: str, system_folder: str) -> tuple[list[_Layer], 
     text = _read_text(requirements_file, "Failed to read requirements file {}: ")
     requirements = [_Layer(file, file, rules) for _, file, rules in _managed_rules(managed)]
     if text is not None:
-        table = _parse(text, f"failed to parse requirements layer {requirements_file}: ")
+        table = _parse(text, requirements_file, "failed to parse requirements layer ")
         requirements.insert(0, _Layer(requirements_file, requirements_file, table))
 
     # Only these three decide about trust: a project must not be able to trust itself.
@@ -247,7 +246,7 @@ def _read_layer(name: str, file: str, blame: str) -> _Layer | None:
     text = _read_text(file, blame)
     if text is None:
         return None
-    return _Layer(f"{name} ({file})", file, _parse(text, None, file))
+    return _Layer(f"{name} ({file})", file, _parse(text, file))
 
 
 def _project_layers(cwd: str, codex_home: str, merged: Table) -> Iterator[_Layer]:
@@ -267,7 +266,7 @@ def _project_layers(cwd: str, codex_home: str, merged: Table) -> Iterator[_Layer
         file = os.path.join(dot_codex, "config.toml")
         text = _read_text(file, "Failed to read project config file {}: ")
         if text is not None:
-            table = _parse(text, f"Error parsing project config file {file}: ")
+            table = _parse(text, file, "Error parsing project config file ")
             allowed = {key: value for key, value in table.items() if key not in NOT_FOR_PROJECTS}
             yield _Layer(f"project ({file})", file, allowed)
 
@@ -478,12 +477,7 @@ def _read_text(file: str, blame: str) -> str | None:
     except OSError as error:
         number, problem = error.errno, system_text(error)
     except UnicodeDecodeError as error:
-        problem = (
-            f"incomplete utf-8 byte sequence from index {error.start}"
-            if error.reason == "unexpected end of data"
-            else f"invalid utf-8 sequence of {error.end - error.start} bytes"
-            f" from index {error.start}"
-        )
+        problem = f"not UTF-8 at byte {error.start}"
     raise ConfigLoadError(blame.format(file) + problem, errno=number, path=file)
 
 
@@ -492,44 +486,23 @@ def _open_at_once(file: str, flags: int) -> int:
     return os.open(file, flags | os.O_NONBLOCK)
 
 
-_POSITION: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)\Z")
-
-
-def _parse(text: str, blame: str | None, file: str = "") -> Table:
+def _parse(text: str, file: str, blame: str = "") -> Table:
     """
     Read TOML.
 
     Args:
         text: The contents of the file.
-        blame: What an error begins with, before a picture of the position. `None`
-            asks for the short form instead, which begins with `file`.
         file: Its path.
+        blame: What an error begins with.
     """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        message = str(error)
+        problem = str(error)
     except RecursionError:
         # tomllib recurses for each nested table or array.
-        message = "too many levels (at line 1, column 1)"
-    lines = text.split("\n")
-    position = _POSITION.search(message)
-    problem = message[: position.start()] if position else message
-    if position and position[1]:
-        row, column = int(position[1]), int(position[2])
-    else:
-        row, column = len(lines), len(lines[-1]) + 1
-    if blame is None:
-        raise ConfigLoadError(f"{file}:{row}:{column}: {problem}", path=file or None)
-    margin = " " * len(str(row))
-    raise ConfigLoadError(
-        f"{blame}TOML parse error at line {row}, column {column}\n"
-        f"{margin} |\n"
-        f"{row} | {lines[row - 1]}\n"
-        f"{margin} |{' ' * column}^\n"
-        f"{problem}\n",
-        path=file or None,
-    )
+        problem = "too many levels"
+    raise ConfigLoadError(f"{blame}{file}: {problem}", path=file)
 
 
 # Projections.

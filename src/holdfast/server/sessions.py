@@ -9,7 +9,7 @@ its id.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -206,6 +206,9 @@ class Sessions:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks = OwnedTasks()
 
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
     def __len__(self) -> int:
         return len(self._sessions)
 
@@ -323,10 +326,6 @@ class Sessions:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._tasks.join()
-
-    def processes(self) -> list[ServedProcess]:
-        """Return the processes of all sessions."""
-        return [process for session in self._sessions.values() for process in session.processes]
 
     def _expire(self, session: Session) -> None:
         self.end(session, Reason.SESSION_EXPIRED)

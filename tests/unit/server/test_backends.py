@@ -392,6 +392,48 @@ async def test_every_process_is_asked_to_end_whatever_the_others_do() -> None:
         client.hang_up()
 
 
+class StubbornProcess(FakeProcess):
+    """A process that ends only when the test says so."""
+
+    async def signal(self, name: str) -> None:
+        self.signals.append(name)
+
+
+class SlowBackend:
+    """Starts those; a start with the id `late` waits for `started`."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.starts: dict[str, StubbornProcess] = {}
+
+    async def start(self, params: StartParams) -> StubbornProcess:
+        process = self.starts[params.process_id] = StubbornProcess(params)
+        if params.process_id == "late":
+            await self.started.wait()
+        return process
+
+
+async def test_what_starts_while_a_server_drains_is_asked_to_end_and_waited_for() -> None:
+    backend = SlowBackend()
+    async with Server(processes=backend) as server:
+        client = Client(server)
+        await client.initialize()
+        await client.start("x", process_id="first")
+        client.ask("process/start", processId="late", argv=["x"], cwd="file:///", env={}, tty=False)
+        await eventually(lambda: "late" in backend.starts)
+        draining = asyncio.ensure_future(server.drain(60))
+        first, late = backend.starts.values()
+        await eventually(lambda: first.signals == ["SIGTERM"])
+        backend.started.set()
+        await eventually(lambda: late.signals == ["SIGTERM"])
+        first.end()
+        await client.hears("process/closed")
+        assert not draining.done()
+        late.end()
+        await draining
+        client.hang_up()
+
+
 class OwnTables:
     """A backend that makes the table of each session itself."""
 

@@ -432,26 +432,22 @@ def test_the_trust_entries_must_make_sense(machine: Machine, projects: str, mess
 
 def test_bad_toml_is_shown_with_its_place(machine: Machine) -> None:
     machine.user.write_text("a = 1\nmodel = \n")
-    assert machine.refusal().startswith(f"{LOAD}/home/.codex/config.toml:2:9: ")
+    wrong = "Invalid value (at line 2, column 9)"
+    assert machine.refusal() == f"{LOAD}/home/.codex/config.toml: {wrong}"
     machine.trust(machine.project)
-    machine.write("project/.codex/config.toml", "a = 1\nmodel = \n")
+    project = "/project/.codex/config.toml"
+    machine.write(project[1:], "a = 1\nmodel = \n")
+    assert machine.refusal() == f"{LOAD}Error parsing project config file {project}: {wrong}"
+    requirements = "/etc/requirements.toml"
+    machine.write(requirements[1:], "a = [")
     assert machine.refusal().startswith(
-        f"{LOAD}Error parsing project config file /project/.codex/config.toml: "
-        "TOML parse error at line 2, column 9\n"
-        "  |\n"
-        "2 | model = \n"
-        "  |         ^\n"
-    )
-    machine.write("etc/requirements.toml", "a = [")
-    assert machine.refusal().startswith(
-        f"{LOAD}failed to parse requirements layer /etc/requirements.toml: "
-        "TOML parse error at line 1, column 6\n"
+        f"{LOAD}failed to parse requirements layer {requirements}: Invalid value (at "
     )
 
 
 def test_toml_too_deep_to_read_is_an_error_like_others(machine: Machine) -> None:
     machine.user.write_text(f"a = {'[' * 100_000}")
-    assert machine.refusal().startswith(f"{LOAD}/home/.codex/config.toml:1:")
+    assert machine.refusal().startswith(f"{LOAD}/home/.codex/config.toml: ")
 
 
 @pytest.mark.parametrize(
@@ -474,9 +470,9 @@ def test_a_file_that_cannot_be_read_is_named(machine: Machine, file: str, blame:
     path = machine.write(file, b"a = '\xff'")
     if file == "etc/managed_config.toml":
         machine.trust()
-    assert machine.refusal() == f"{LOAD}{blame}invalid utf-8 sequence of 1 bytes from index 5"
+    assert machine.refusal() == f"{LOAD}{blame}not UTF-8 at byte 5"
     path.write_bytes(b"\xe2\x82")
-    assert machine.refusal() == f"{LOAD}{blame}incomplete utf-8 byte sequence from index 0"
+    assert machine.refusal() == f"{LOAD}{blame}not UTF-8 at byte 0"
     path.unlink()
     path.symlink_to(path)
     assert machine.refusal().startswith(LOAD + blame)

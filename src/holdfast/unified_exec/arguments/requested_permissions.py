@@ -16,9 +16,6 @@ __all__ = ["RequestedFiles", "RequestedPermissions", "read_requested_permissions
 
 T = TypeVar("T")
 
-# Levels of nesting around `file_system`: the arguments and the permissions.
-_DEPTH = 2
-
 _ACCESS = frozenset(get_args(Access))
 _SPECIAL = frozenset(get_args(SpecialKind))
 
@@ -66,7 +63,7 @@ def _network(reader: JsonReader) -> bool | None:
 
 
 def _file_system(reader: JsonReader) -> RequestedFiles:
-    value = reader.anything(depth=_DEPTH)
+    value = reader.anything()
     for form in (_profile_form, _folder_form):
         try:
             return form(value)

@@ -15,8 +15,7 @@ from types import UnionType
 from typing import Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast.errors import HoldfastError, InvalidParams
-from holdfast.unified_exec.arguments.json_reader import JsonReader, Read, UnlocatedFault
-from holdfast.unified_exec.arguments.json_scanner import Fault
+from holdfast.unified_exec.arguments.json_reader import Fault, JsonReader, Read, UnlocatedFault
 from holdfast.unified_exec.arguments.plain_arguments import (
     PlainExec,
     PlainWrite,
@@ -248,7 +247,7 @@ class Arguments:
 
     def _optional_text(self, name: str, *, required: int) -> str | None:
         if name not in self._location:
-            reader = JsonReader(self._data)
+            reader = JsonReader(self._data.decode())
             fields: dict[str, Read] = {name: reader.optional(reader.string)}
             found = _document(reader, "struct ToolEnvironmentArgs", fields, required=required)
             self._location[name] = cast("str | None", found.get(name))
@@ -259,7 +258,7 @@ class Arguments:
         if self._plain_exec is not None:
             return self._plain_exec
         environment_id, workdir = self.environment_id(), self.workdir()
-        reader = JsonReader(self._data)
+        reader = JsonReader(self._data.decode())
         text = reader.optional(reader.string)
         fields: dict[str, Read] = {
             "cmd": reader.string,
@@ -298,7 +297,7 @@ class Arguments:
         """Return the number of the session; nothing else is decoded yet."""
         if self._plain_write is not None:
             return self._plain_write.session_id
-        reader = JsonReader(self._data)
+        reader = JsonReader(self._data.decode())
         fields: dict[str, Read] = {"session_id": lambda: reader.integer("i32", *_I32)}
         found = _document(
             reader, "struct TerminalSessionArgs", fields, required=1, needs="session_id"
@@ -309,7 +308,7 @@ class Arguments:
         """Return all arguments of `write_stdin`, once the session is known to exist."""
         if self._plain_write is not None:
             return self._plain_write
-        reader = JsonReader(self._data)
+        reader = JsonReader(self._data.decode())
         fields: dict[str, Read] = {
             "session_id": lambda: reader.integer("i32", *_I32),
             "chars": reader.string,
@@ -329,7 +328,7 @@ class Arguments:
     def request_permissions(self) -> PermissionArguments:
         """Return the arguments of `request_permissions`."""
         environment_id = self.environment_id()
-        reader = JsonReader(self._data)
+        reader = JsonReader(self._data.decode())
         fields: dict[str, Read] = {
             "permissions": lambda: read_requested_permissions(reader),
             "reason": reader.optional(reader.string),
@@ -346,7 +345,7 @@ class Arguments:
 
     def view_image(self) -> str:
         """Return the path of the image."""
-        reader = JsonReader(self._data)
+        reader = JsonReader(self._data.decode())
         fields: dict[str, Read] = {"path": reader.string}
         found = _document(reader, "struct ViewImageArgs", fields, required=1, needs="path")
         return cast("str", found["path"])
@@ -355,7 +354,7 @@ class Arguments:
 
     def read_output(self) -> ReadArguments:
         """Return the arguments of `read_output`, a tool that the original does not have."""
-        reader = JsonReader(self._data)
+        reader = JsonReader(self._data.decode())
         read: dict[str, Read] = {
             "call_id": reader.string,
             "session_id": lambda: reader.integer("i32", *_I32),
