@@ -236,7 +236,7 @@ async def test_bodies_of_one_client_are_bounded_together(
             other.post(hello, token="two")
             assert await other.status() == 200
             await other.reader.readuntil(b"0\r\n\r\n")
-        # What was given up does not count any more.
+        # What was given up no longer counts.
         client.writer.close()
         async with connected(served) as again:
             while status == 429:

@@ -154,7 +154,7 @@ class _Gate:
             return
         key = self._key(credential, headers)
         scope[PRINCIPAL] = key
-        # Events have no ids here; the SDK would leave a client that names one without an answer.
+        # Events have no ids here, and the SDK would not answer a client that names one.
         scope["headers"] = [each for each in scope["headers"] if each[0] != _LAST_EVENT_HEADER]
         if credential is not None:
             # Only a request without a token can be without a principal.
