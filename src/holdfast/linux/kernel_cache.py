@@ -16,7 +16,7 @@ import struct
 from time import monotonic
 from typing import NamedTuple
 
-from holdfast.linux.mounts import mount_changes
+from holdfast.linux.mounts import LOCAL_KINDS, mount_changes
 from holdfast.linux.openat2 import (
     AT_FDCWD,
     OPEN_HOW_BYTES,
@@ -54,11 +54,8 @@ _MOUNT = 0x1000
 # A `struct statx`, as bytes.
 _Statx = ctypes.c_char * 256
 
-# File systems whose files change through this kernel only, so that its cache is the truth.
-_LOCAL = frozenset(
-    {b"bcachefs", b"btrfs", b"devtmpfs", b"erofs", b"ext2", b"ext3", b"ext4", b"f2fs"}
-    | {b"overlay", b"ramfs", b"squashfs", b"tmpfs", b"xfs", b"zfs"}
-)
+# Their files change through this kernel only, so that its cache is the truth.
+_LOCAL = frozenset(map(str.encode, LOCAL_KINDS))
 
 
 # Seconds between two looks for changes of the mounts: each look is a system call.

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 __all__ = [
+    "LOCAL_KINDS",
     "NO_MOUNTS",
     "Aliases",
     "Mount",
@@ -33,6 +34,12 @@ __all__ = [
 ]
 
 _MOUNTINFO: Final = "/proc/self/mountinfo"
+
+LOCAL_KINDS: Final = frozenset(
+    {"bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs"}
+    | {"overlay", "ramfs", "squashfs", "tmpfs", "xfs", "zfs"}
+)
+"""File systems of this machine, whose calls always return."""
 
 # Spaces, tabs, line ends and backslashes are written in octal; in options, commas as well.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
@@ -62,6 +69,8 @@ class Mount(NamedTuple):
     """Directory or file of the file system that is mounted."""
     point: str
     writable: bool
+    kind: str
+    """Kind of file system, such as `ext4`."""
     layers: tuple[str, ...] = ()
     """Paths that an overlay was made from; relative ones are left out."""
 
@@ -224,6 +233,10 @@ class MountTable:
 
     def _layers(self, overlay: Mount) -> Iterator[Place]:
         for named in overlay.layers:
+            on = self.at(named)
+            # A look at another one may never return.
+            if on is None or on.kind not in LOCAL_KINDS:
+                continue
             # Docker names them by links.
             layer = os.path.realpath(named)
             mount = self.at(layer)
@@ -241,13 +254,18 @@ def parse_mounts(text: str) -> Iterator[Mount]:
         if not line:
             continue
         ident, parent, device, root, point, options, rest = line.split(" ", 6)
-        layers = tuple(_read_layers(rest)) if " - overlay " in f" {rest}" else ()
-        writable = options.startswith("rw")
-        yield Mount(int(ident), int(parent), device, _plain(root), _plain(point), writable, layers)
+        # Any number of optional fields, up to a dash.
+        kind, _, options_of_kind = f" {rest}".partition(" - ")[2].partition(" ")
+        yield Mount(
+            *(int(ident), int(parent), device, _plain(root), _plain(point)),
+            writable=options.startswith("rw"),
+            kind=kind,
+            layers=tuple(_read_layers(options_of_kind)) if kind == "overlay" else (),
+        )
 
 
 def _read_layers(fields: str) -> Iterator[str]:
-    """Yield the absolute paths of an overlay's layers, from its fields after the options."""
+    """Yield the absolute paths of an overlay's layers, from its source and its options."""
     for option in fields.rpartition(" ")[2].split(","):
         name, _, value = option.partition("=")
         if name in ("upperdir", "lowerdir+"):
