@@ -29,7 +29,7 @@ def _measure(server: Server) -> dict[str, int]:
         "tasks": len(asyncio.all_tasks()),
         "kilobytes": int(resident),
         "sessions": len(server.state.sessions),
-        "processes": len(server.state.sessions.processes()),
+        "processes": sum(len(list(session.processes)) for session in server.state.sessions),
     }
 
 

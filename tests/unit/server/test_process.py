@@ -152,7 +152,7 @@ async def test_a_start_that_has_begun_goes_on_when_its_connection_is_lost(
     successor = Client(server)
     await successor.initialize(acknowledges=True, resumeSessionId=session)
     assert await successor.write(b"", "probe") == {"status": "starting"}
-    await eventually(lambda: bool(server.state.sessions.processes()))
+    await eventually(lambda: any(list(session.processes) for session in server.state.sessions))
     read = await successor.call("process/read", processId="p", afterSeq=0, waitMs=5000)
     assert base64.b64decode(read["chunks"][0]["chunk"]) == b"once\n"
     successor.hang_up()
