@@ -168,8 +168,6 @@ def _spoils(path: Path) -> dict[str, Callable[[], object]]:
 
     ways: dict[str, Callable[[], object]] = {
         "removed": lambda: None,
-        "emptied": lambda: _write(path, b""),
-        "only words": lambda: _write(path, b"# a\n\n"),
         "too short": lambda: _write(path, b"short\n"),
         "for others to read": lambda: _write(path, mine, 0o644),
         "for others to write": lambda: _write(path, mine, 0o622),
@@ -206,11 +204,16 @@ def attack_token_file(server: ServerProcess, path: Path) -> int:
         for token, status in ((TOKEN, 101), ("the-token-of-the-attacker", 401), ("short", 401)):
             answer = ask_when_free(address, bearing(f"Bearer {token}"))
             assert answer == status, f"{name}: {token}"
+    # A file without a token is not spoiled: it revokes all of them.
+    for content in (b"", b"# a\n\n"):
+        _write(path, content)
+        assert "read again" in _reload(server)
+        assert ask_when_free(address, bearing(f"Bearer {TOKEN}")) == 401
     _write(path, f"{OTHER}\n".encode())
     assert "read again" in _reload(server)
     assert ask(address, bearing(f"Bearer {TOKEN}")) == 401
     assert ask(address, bearing(f"Bearer {OTHER}")) == 101
-    return len(ways) + 1
+    return len(ways) + 3
 
 
 # -- limits, sockets

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from holdfast.client.error_mapping import refusals
 from holdfast.client.hold import RemoteHold
+from holdfast.client.missing import MissingEvents
 from holdfast.client.reorder import MAX_EVENT_BYTES, Reorder
 from holdfast.client.stdin import RemoteStdin
 from holdfast.errors import (
@@ -82,10 +83,6 @@ _ACK_EVENTS = 1024
 # line takes less, and a caller who ends a command is ready to wait for more.
 _STUCK_LIMIT = 2.0
 
-# Seconds after which an event that others have overtaken is asked for, and that the answer may
-# take. It is on its way for a moment only, on a server that sends it.
-_HOLE_LIMIT = 5.0
-
 # Seconds that a Codex server is asked to wait in one read. It handles one request at a time, so
 # everything else waits as long; a longer wait is made of several reads.
 _SERIAL_WAIT = 0.5
@@ -131,10 +128,7 @@ class RemoteProcess:
             handed_over=False,
         )
         self._stdin = RemoteStdin(session, process_id)
-        # Set while an event is missing: it has to arrive until then.
-        self._hole: asyncio.TimerHandle | None = None
-        # Events up to this number exist, by the answer to a read.
-        self._promised = 0
+        self._missing = MissingEvents(session, self)
         # Ends of streams that came before the output they follow.
         self._stream_ends: deque[StreamEndedEvent] = deque()
         self._ended_streams: set[OutputStream] = set()
@@ -198,8 +192,7 @@ class RemoteProcess:
             params = msgspec.structs.replace(params, wait_ms=int(part * 1000))
             with refusals(process_id=self.process_id):
                 answer = await self._session.call_again(PROCESS_READ, params, patience=part)
-            self._promised = max(self._promised, answer.next_seq - 1)
-            self._watch_hole()
+            self._missing.promise(answer.next_seq - 1)
             rest = deadline - loop.time()
             # A shorter part than `most` was the whole wait, so an empty answer is the final
             # one.
@@ -365,7 +358,7 @@ class RemoteProcess:
             return
         # Nearly all output comes in order, and goes straight to the log.
         if seq != log.next_seq:
-            self._break(_misnumbered(seq, log.next_seq))
+            self.break_off(_misnumbered(seq, log.next_seq))
             return
         reorder.last = seq
         log.append(stream, data)
@@ -417,7 +410,7 @@ class RemoteProcess:
         # An acknowledgement sent on the old connection may have been lost with it.
         if self._reorder.last and not self._log.closed:
             self.acknowledge()
-        self._watch_hole()
+        self._missing.watch()
 
     def catch_up(self, answer: ReadResponse) -> None:
         """
@@ -448,6 +441,18 @@ class RemoteProcess:
         self._readers.fail(error)
         self._end()
 
+    def break_off(self, error: RemoteProtocolError) -> None:
+        """Fail the process, whose events make no sense, and terminate it on the server."""
+        self.fail(error)
+        self._session.processes.forget(self)
+        self._session.processes.terminate_later(TerminateParams(process_id=self.process_id))
+
+    def misses_events(self, promised: int) -> bool:
+        """Return True if an event up to a number, or before one that came, has not arrived."""
+        if self._log.closed or self._failure is not None:
+            return False
+        return bool(self._reorder.waiting) or promised > self._reorder.last
+
     # -- inside
 
     def _deliver(self, event: LogEntry) -> None:
@@ -459,58 +464,13 @@ class RemoteProcess:
             if due:
                 self._publish(due)
         except RemoteProtocolError as error:
-            self._break(error)
+            self.break_off(error)
             return
         if self._reorder.waiting:
-            self._watch_hole()
+            self._missing.watch()
         # After publishing, so that only events that a reader can get are acknowledged.
         if self._log.total_bytes >= self._ack_at_bytes or self._log.next_seq > self._ack_at_seq:
             self.acknowledge()
-
-    @property
-    def _misses_events(self) -> bool:
-        """True if an event exists, by what the server has sent, that has not arrived."""
-        if self._log.closed or self._failure is not None:
-            return False
-        return bool(self._reorder.waiting) or self._promised > self._reorder.last
-
-    def _watch_hole(self) -> None:
-        """Make sure that a missing event arrives, or is asked for."""
-        if self._hole is None and self._misses_events:
-            loop = asyncio.get_running_loop()
-            self._hole = loop.call_later(_HOLE_LIMIT, self._look_at_hole, self._reorder.last)
-
-    def _look_at_hole(self, last: int) -> None:
-        self._hole = None
-        # Without a connection, recovery asks.
-        if not self._misses_events or not self._session.is_connected:
-            return
-        if self._reorder.last > last:
-            self._watch_hole()
-        else:
-            self._session.start_task(self._fill_hole(last))
-
-    async def _fill_hole(self, last: int) -> None:
-        """Ask for events that have not arrived; fail the process if that does not bring them."""
-        params = ReadParams(process_id=self.process_id, after_seq=last, max_bytes=None, wait_ms=0)
-        try:
-            async with asyncio.timeout(_HOLE_LIMIT):
-                answer = await self._session.call(PROCESS_READ, params)
-            self.catch_up(answer)
-            found = self._reorder.last > last
-        except ConnectionLost:
-            return
-        except (TimeoutError, RemoteError, RemoteProtocolError):
-            found = False
-        if self._misses_events and not found:
-            self._break(RemoteProtocolError(f"process event {last + 1} has not arrived"))
-        self._watch_hole()
-
-    def _break(self, error: RemoteProtocolError) -> None:
-        """Fail the process, whose events make no sense, and terminate it on the server."""
-        self.fail(error)
-        self._session.processes.forget(self)
-        self._session.processes.terminate_later(TerminateParams(process_id=self.process_id))
 
     def _exit(self, event: ExitedEvent) -> Exited:
         denial = msgspec.structs.replace(UNKNOWN_DENIAL, reason=event.denied_because or None)
@@ -594,8 +554,7 @@ class RemoteProcess:
         _settle(self._exited)
         _settle(self._closed)
         self._hold.end()
-        if self._hole is not None:
-            self._hole.cancel()
+        self._missing.stop()
 
 
 def _has_news(answer: ReadResponse, after_seq: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
+from holdfast.client import missing
 from holdfast.client import process as process_module
 from holdfast.client.client import ExecServerClient
 from holdfast.client.client_connection import MAX_CALLS
@@ -73,7 +74,7 @@ def chunk(seq: int, text: str) -> dict[str, object]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "_HOLE_LIMIT", 0.01)
+    monkeypatch.setattr(missing, "HOLE_LIMIT", 0.01)
 
 
 @pytest.mark.requirement("client.missing")

@@ -54,7 +54,9 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_socket_file_from_systemd_needs_neither_token_nor_certificate(tmp_path: Path) -> None:
-    paths = {name: str(tmp_path / name) for name in ("token_file", "tls_cert", "tls_key")}
+    paths: dict[str, Any] = {
+        name: str(tmp_path / name) for name in ("token_file", "tls_cert", "tls_key")
+    }
     file = ListenUrl("unix", path="/x", descriptor=3)
     options = EntranceOptions(makes_token=True, **paths)  # type: ignore[arg-type]  # all texts
     made = make_entrance(options, NO_AUTH, [file])
