@@ -195,14 +195,16 @@ async def test_a_closed_process_is_kept_for_a_while_and_then_its_id_is_free() ->
 async def test_the_oldest_output_of_closed_processes_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.server.principals.MAX_CLOSED_OUTPUT", 4 * MIB)
-    async with serving_here() as url, connect(url) as one, connect(url) as other:
-        clients = [one, other] * 4
-        for number, client in enumerate(clients):
+    monkeypatch.setattr("holdfast.process.closed_processes.MAX_OUTPUT", 4 * MIB)
+    async with serving_here() as url, connect(url) as client, connect(url) as other:
+        await other.shell("p", "echo other")
+        await other.finish("p")
+        for number in range(8):
             await client.shell(f"p{number}", "head -c 1000000 /dev/zero; exit 3")
             await client.finish(f"p{number}")
-        reads = [await client.read(f"p{number}") for number, client in enumerate(clients)]
-    # The sessions of a principal count together.
+        reads = [await client.read(f"p{number}") for number in range(8)]
+        # Each session has a limit for itself.
+        assert joined(await other.read("p")) == b"other\n"
     sizes = [len(joined(read)) for read in reads]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-1]) == (0, 1_000_000)
@@ -220,7 +222,8 @@ async def until_closed(client: Client, process_id: str) -> None:
 async def test_a_client_that_acknowledges_nothing_starts_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.server.principals.MAX_CLOSED_OUTPUT", 4 * MIB)
+    for module in ("closed_processes", "process_table"):
+        monkeypatch.setattr(f"holdfast.process.{module}.MAX_OUTPUT", 4 * MIB)
     argv = ["head", "-c", "1000000", "/dev/zero"]
     async with serving_here() as url, connect(url, initialize=False) as client:
         await client.call("initialize", {"clientName": "c", "acknowledges": True})
@@ -229,10 +232,8 @@ async def test_a_client_that_acknowledges_nothing_starts_no_more(
             await client.start(f"p{number}", argv)
             await until_closed(client, f"p{number}")
         code, text = await client.refusal("process/start", start_params("p", argv))
-        assert (code, text) == (
-            OVERLOADED,
-            "principal `anonymous` has not acknowledged the output of closed processes: 4 MiB",
-        )
+        assert code == OVERLOADED
+        assert text == "4 MiB of output of closed processes are not acknowledged"
         # Nothing of it is lost.
         assert [len(joined(await client.read(f"p{n}"))) for n in range(5)] == [1_000_000] * 5
         for number in range(3):

@@ -17,12 +17,12 @@ from holdfast.approvals.split.wrappers import _MAX_OPTIONS
 from holdfast.filesystem import nowait, threads, watch
 from holdfast.filesystem.handle import MAX_FILE
 from holdfast.http.local import MAX_BODY
+from holdfast.process.closed_processes import MAX_OUTPUT
 from holdfast.process.io import input_budget, stdin
 from holdfast.process.start_threads import CALL_LIMIT, MAX_CALLS, MAX_THREADS
 from holdfast.protocol.secret_variables import COMMAND_SECRETS, HEADER_SECRETS
 from holdfast.server.auth import _DEFAULT_SKEW, _MIN_SECRET
 from holdfast.server.dispatch import MAX_WAITING_BYTES, TURN
-from holdfast.server.principals import MAX_CLOSED_OUTPUT
 from holdfast.server.sessions import EXPIRY, SILENT_EXPIRY
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.transports.tls import MAX_HANDSHAKES
@@ -85,7 +85,7 @@ def test_the_bounds_are_those_of_the_code(page: list[str]) -> None:
         f" {input_budget.MAX_OWNER_BYTES // mebibyte} MiB for a session,"
         f" {input_budget.MAX_TOTAL_BYTES // mebibyte} MiB in all;"
         f" each session keeps {input_budget.SHARE_BYTES // mebibyte} MiB",
-        f"output of closed processes | {MAX_CLOSED_OUTPUT // mebibyte} MiB of all clients",
+        f"output of closed processes | {MAX_OUTPUT // mebibyte} MiB for a session;",
         f"requests that wait | {DEFAULT_CONCURRENT_REQUESTS:,} of a connection, and"
         f" {MAX_WAITING_BYTES // mebibyte} MiB;",
         f"watches | one inotify instance in all; {watch.MAX_MISSING} paths and"

@@ -12,12 +12,14 @@ from holdfast.errors import ConnectionLost, DuplicateProcess, HoldfastError, Uns
 from holdfast.protocol import codes
 from holdfast.protocol.base import Empty
 from holdfast.protocol.methods import (
+    PROCESS_ACK,
     PROCESS_END_MARKED,
     PROCESS_LIST,
     PROCESS_START,
     PROCESS_TERMINATE,
 )
 from holdfast.protocol.process import (
+    AckParams,
     ClosedEvent,
     EndMarkedParams,
     ExitedEvent,
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteBackend"]
 
+# Bytes of output of closed processes after which it is acknowledged. A server keeps several times
+# as much, and what the process itself takes counts as so many.
+_ACK_CLOSED = 4 << 20
+_PROCESS_OVERHEAD = 256
+
 
 class RemoteBackend:
     """Processes on a server: starts them, and hands each the events that arrive for it."""
@@ -41,6 +48,9 @@ class RemoteBackend:
         self._session = session
         self.by_id: dict[str, RemoteProcess] = {}
         """The processes whose close has not arrived; read by the connection as well."""
+        # Acknowledgements for closed processes that are still to be sent, and what they release.
+        self._acks: list[AckParams] = []
+        self._ack_memory = 0
         # Starts that were given up, by id, until the server has ended what may have come of them.
         self._called_off: dict[str, asyncio.Task[None]] = {}
 
@@ -98,6 +108,23 @@ class RemoteBackend:
         if self.by_id.get(process.process_id) is process:
             del self.by_id[process.process_id]
 
+    def acknowledge_later(self, ack: AckParams, size: int) -> None:
+        """
+        Acknowledge what was left of the output of a closed process.
+
+        The server keeps it until then. One message for each short command would cost more than
+        the memory, so those of many are sent together.
+        """
+        self._acks.append(ack)
+        self._ack_memory += size + _PROCESS_OVERHEAD
+        self._acknowledge_if_due()
+
+    def _acknowledge_if_due(self) -> None:
+        if self._ack_memory >= _ACK_CLOSED and self._session.is_connected:
+            acks, self._acks, self._ack_memory = self._acks, [], 0
+            for ack in acks:
+                self._session.notify(PROCESS_ACK, ack)
+
     # -- notifications
 
     def output(self, event: OutputEvent) -> None:
@@ -131,6 +158,8 @@ class RemoteBackend:
         """Note that there is a connection again, and that all processes are up to date."""
         for process in list(self.by_id.values()):
             process.line_back()
+        # Of processes that were closed meanwhile.
+        self._acknowledge_if_due()
 
     def fail_all(self, error: ConnectionLost) -> None:
         """Fail all processes: the session is lost."""

@@ -399,6 +399,13 @@ class RemoteProcess:
         self._ack_at_bytes = self._log.total_bytes + _ACK_BYTES
         self._ack_at_seq = self._reorder.last + _ACK_EVENTS
 
+    def _acknowledge_later(self) -> None:
+        """Acknowledge the rest of the output of a closed process, together with that of others."""
+        rest = self._log.total_bytes + _ACK_BYTES - self._ack_at_bytes
+        if rest and self._session.capabilities.process_ack:
+            ack = AckParams(process_id=self.process_id, seq=self._log.next_seq - 1)
+            self._session.processes.acknowledge_later(ack, rest)
+
     def line_lost(self) -> None:
         """Note that events may be missing until `catch_up` brings them."""
         self._reorder.interrupted()
@@ -527,6 +534,7 @@ class RemoteProcess:
                 self._stream_ends.clear()
                 log.close()
                 self._session.processes.forget(self)
+                self._acknowledge_later()
                 self._end()
                 # Events after the close are ignored.
                 return

@@ -3,12 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
 
-from holdfast.process.io.log import OutputLog
 from holdfast.process.served import ServedProcess
 
-__all__ = ["RESUMED_TIME", "RETENTION", "ClosedOutput", "ClosedProcesses"]
+__all__ = ["MAX_OUTPUT", "RESUMED_TIME", "RETENTION", "ClosedProcesses"]
 
 # Seconds after a resume in which no process with unacknowledged output is forgotten.
 RESUMED_TIME = 5.0
@@ -16,9 +14,16 @@ RESUMED_TIME = 5.0
 # Seconds that a closed process can still be read and its id stays taken, as in Codex.
 RETENTION = 80.0
 
+MAX_OUTPUT = 64 << 20
+"""Bytes of memory for the output of all closed processes of one table."""
+
 
 class ClosedProcesses:
-    """Closed processes, the oldest first; one timer forgets them all."""
+    """
+    Closed processes, the oldest first; one timer forgets them all.
+
+    Beyond `MAX_OUTPUT`, the output of the oldest is dropped, unless it is not acknowledged.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,11 @@ class ClosedProcesses:
         # Times at which the forgetting was paused, and at which it last went on.
         self._paused_at: float | None = None
         self._resumed_at = -RESUMED_TIME
+        # At least the memory of all output: it becomes less without notice here, when a client
+        # acknowledges or a process is forgotten.
+        self._output = 0
+        # Where to count it again: not at each close, if nothing can be dropped.
+        self._recount_at = MAX_OUTPUT
 
     def add(self, process: ServedProcess) -> None:
         """Keep a process that was closed just now."""
@@ -48,6 +58,17 @@ class ClosedProcesses:
         # A timer that runs is for an older process, and is set again after it.
         if self._timer is None and self._paused_at is None:
             self._timer = self._loop.call_later(self._retention, self._forget_old)
+        # Without a retention time, only a reader in this program can keep the log, and needs it.
+        if self._retention:
+            self._output += process.log.memory
+            if self._output > self._recount_at:
+                self._drop_output()
+
+    def exceeds(self) -> bool:
+        """Return True if the output takes too much memory, and nothing of it can be dropped."""
+        if self._output > MAX_OUTPUT:
+            self._drop_output()
+        return self._output > MAX_OUTPUT
 
     def keep_no_more(self) -> None:
         """Forget each process at its close from now on: nobody will read it."""
@@ -94,50 +115,13 @@ class ClosedProcesses:
         if self._closed:
             self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
 
-
-class ClosedOutput:
-    """
-    Output of closed processes of one owner, in one table or several.
-
-    Beyond a limit, the oldest output is dropped; its process is still known. Output that a client
-    has not acknowledged is kept.
-    """
-
-    def __init__(self, limit: int) -> None:
-        """`limit` is in bytes of memory."""
-        self._limit = limit
-        # The oldest first. Weak references: a table that has ended reports no process as forgotten.
-        self._logs: WeakKeyDictionary[OutputLog, None] = WeakKeyDictionary()
-        # At least what the logs take: they become smaller, and go, without notice here.
-        self._memory = 0
-        # Where to look next: not at each close, if nothing can be dropped.
-        self._due = limit
-
-    def add(self, log: OutputLog) -> None:
-        """Count the output of a process that was closed just now."""
-        memory = log.memory
-        if memory:
-            self._logs[log] = None
-            self._memory += memory
-            if self._memory > self._due:
-                self._drop()
-
-    def exceeds(self) -> bool:
-        """Return True if more is kept than the limit, because it is not acknowledged."""
-        if self._memory > self._limit:
-            self._drop()
-        return self._memory > self._limit
-
-    def _drop(self) -> None:
-        """Drop the oldest output until a quarter of the limit is free."""
-        logs = list(self._logs)
-        self._memory = sum(log.memory for log in logs)
-        for log in logs:
-            if self._memory <= self._limit - self._limit // 4:
+    def _drop_output(self) -> None:
+        """Drop the oldest output until a quarter of the memory is free."""
+        self._output = sum(process.log.memory for _, process in self._closed)
+        for _, process in self._closed:
+            if self._output <= MAX_OUTPUT - MAX_OUTPUT // 4:
                 break
-            before = log.memory
-            log.drop_output()
-            self._memory -= before - log.memory
-            if not log.memory:
-                del self._logs[log]
-        self._due = max(self._limit, self._memory + self._limit // 4)
+            before = process.log.memory
+            process.log.drop_output()
+            self._output -= before - process.log.memory
+        self._recount_at = max(MAX_OUTPUT, self._output + MAX_OUTPUT // 4)

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import WeakValueDictionary
 
-from holdfast.errors import InvalidRequest, UnknownProcess
+from holdfast.errors import InvalidRequest, Overloaded, UnknownProcess
 from holdfast.events import Reason
-from holdfast.process.closed_processes import RETENTION, ClosedProcesses
+from holdfast.process.closed_processes import MAX_OUTPUT, RETENTION, ClosedProcesses
 from holdfast.process.io.log import OutputLog
 from holdfast.process.observers import Observers, ProcessObserver
 from holdfast.process.pending_start import PendingStart
@@ -131,6 +131,18 @@ class ProcessTable(ABC, Generic[P_co]):
     def is_starting(self, process_id: str) -> bool:
         """Return True if a start with that id is under way and has to wait."""
         return process_id in self._starting
+
+    def check_output(self) -> None:
+        """
+        Raise if no process may be started, since too much output is not acknowledged.
+
+        Raises:
+            Overloaded: The output of closed processes takes more than `MAX_OUTPUT`.
+        """
+        if self._closed.exceeds():
+            raise Overloaded(
+                f"{MAX_OUTPUT >> 20} MiB of output of closed processes are not acknowledged"
+            )
 
     @abstractmethod
     def launch(self, params: StartParams) -> P_co | Awaitable[P_co]:

@@ -13,11 +13,10 @@ import msgspec
 
 from holdfast.errors import Overloaded
 from holdfast.events import Verdict
-from holdfast.process.closed_processes import ClosedOutput
 from holdfast.process.observers import ProcessObserver, ProcessStart
 from holdfast.process.served import ServedProcess
 
-__all__ = ["MAX_CLOSED_OUTPUT", "Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
+__all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
 
 Counted = Literal["connections", "sessions", "processes", "file_handles", "requests"]
 
@@ -29,9 +28,6 @@ _WORDS: Final[dict[Counted, str]] = {
     "file_handles": "open files",
     "requests": "requests in flight",
 }
-
-MAX_CLOSED_OUTPUT: Final = 128 << 20
-"""Bytes of memory for the output of closed processes of one principal."""
 
 
 class PrincipalLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +69,6 @@ class Usage(ProcessObserver):
         self.file_handles = 0
         self.requests = 0
         self.limits = limits
-        self._closed_output = ClosedOutput(MAX_CLOSED_OUTPUT)
         self._running = 0
         # Weak references: a start that is dropped before it runs is not reported to observers.
         self._starting: WeakSet[ProcessStart] = WeakSet()
@@ -105,20 +100,6 @@ class Usage(ProcessObserver):
             f" already, which is all that {option} allows"
         )
 
-    def check_output(self) -> None:
-        """
-        Raise if no process may be started because too much output is not acknowledged.
-
-        Raises:
-            Overloaded: The output of closed processes takes more memory than a principal may.
-        """
-        if self._closed_output.exceeds():
-            self.totals.overloads += 1
-            raise Overloaded(
-                f"principal `{self.principal}` has not acknowledged the output of closed processes:"
-                f" {MAX_CLOSED_OUTPUT >> 20} MiB"
-            )
-
     def preparing(self, start: ProcessStart) -> None:
         self._starting.add(start)
 
@@ -135,7 +116,6 @@ class Usage(ProcessObserver):
 
     def closed(self, process: ServedProcess) -> None:
         self._running -= 1
-        self._closed_output.add(process.log)
 
 
 class Principals:

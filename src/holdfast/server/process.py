@@ -125,8 +125,8 @@ def _start(
     client.state.check_draining()
     # Before the launch, whose observers count the process.
     client.usage.check("processes")
-    client.usage.check_output()
     processes = client.session.processes
+    processes.check_output()
     process = processes.launch(params)
     if isinstance(process, ServedProcess):
         return _started(client, process)

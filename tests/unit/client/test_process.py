@@ -482,6 +482,69 @@ async def test_output_is_acknowledged_and_again_after_a_resume(
     assert (await again.notified("process/ack")).params == {"processId": "p1", "seq": 5}
 
 
+@pytest.mark.requirement("extension.ack")
+async def test_the_output_of_several_closed_processes_is_acknowledged_together(
+    server: ScriptedServer, capable_client: ExecServerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.backend._ACK_CLOSED", 2600)
+    peer = server.peers[-1]
+    for number, size in enumerate((1000, 0, 1000)):
+        process_id = f"p{number}"
+        process = await started(capable_client, peer, process_id)
+        if size:
+            peer.output(process_id, 1, bytes(size))
+        peer.exited(process_id, 1 + bool(size), 0)
+        peer.closed(process_id, 2 + bool(size))
+        await process.wait()
+        assert acknowledged(peer) == []
+    process = await started(capable_client, peer, "last")
+    peer.output("last", 1, b"x")
+    peer.exited("last", 2, 0)
+    peer.closed("last", 3)
+    await process.wait()
+    await peer.notified("process/ack")
+    # Of `p1` there was nothing to keep.
+    expected = [{"processId": process_id, "seq": 3} for process_id in ("p0", "p2", "last")]
+    assert acknowledged(peer) == expected
+
+
+@pytest.mark.requirement("extension.ack")
+async def test_the_output_of_what_was_closed_during_a_cut_is_acknowledged_after_it(
+    server: ScriptedServer, capable_client: ExecServerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.backend._ACK_CLOSED", 4)
+    process = await started(capable_client, server.peers[-1])
+    server.peers[-1].cut()
+    again = await server.peer(1)
+    missed = [{"seq": 1, "stream": "stdout", "chunk": "bGF0ZQ=="}]
+    read = read_result(next_seq=4, chunks=missed, exit_code=0, closed=True)
+    again.reply(await again.take("process/read"), read)
+    await process.wait()
+    assert (await again.notified("process/ack")).params == {"processId": "p1", "seq": 3}
+
+
+def acknowledged(peer: ScriptedPeer) -> list[object]:
+    notifications = (said for said in peer.messages if isinstance(said, Notification))
+    return [one.params for one in notifications if one.method == "process/ack"]
+
+
+@pytest.mark.both_loops
+@pytest.mark.requirement("limits.closed-output")
+async def test_a_client_of_many_short_commands_is_never_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its server keeps no more of their output than it may, since all is acknowledged."""
+    monkeypatch.setattr("holdfast.process.closed_processes.MAX_OUTPUT", 8 << 20)
+    argv = ["head", "-c", "200000", "/dev/zero"]
+    async with (
+        Server() as server,
+        await ExecServerClient.connect(MemoryTarget(server.accept)) as client,
+    ):
+        for number in range(60):
+            process = await client.start(replace(start_params(f"p{number}"), argv=argv))
+            assert (await process.wait()).exit_code == 0
+
+
 async def test_no_codex_server_is_sent_an_acknowledgement(
     client: ExecServerClient, peer: ScriptedPeer
 ) -> None:

@@ -1,86 +1,90 @@
-"""Output of closed processes, bounded for all of them together."""
+"""Output of closed processes, bounded for all of a table together."""
 
-import gc
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 
 from holdfast.events import Exited, Gap, Reason, Verdict
-from holdfast.process.closed_processes import ClosedOutput
+from holdfast.process.closed_processes import ClosedProcesses
 from holdfast.process.io.log import OutputLog
+from holdfast.process.served import ServedProcess
 
 KIB = 1 << 10
 
 
-def closed(size: int, *, chunks: int = 1, pinned_after: int | None = None) -> OutputLog:
-    """Return the log of a process that has written so many bytes and is closed."""
+@pytest.fixture(autouse=True)
+def limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.process.closed_processes.MAX_OUTPUT", 8 * KIB)
+
+
+def table(retention: float = 80.0) -> ClosedProcesses:
+    return ClosedProcesses(asyncio.get_running_loop(), retention, lambda process: None)
+
+
+def close(
+    processes: ClosedProcesses, size: int, *, chunks: int = 1, pinned_after: int | None = None
+) -> OutputLog:
+    """Close a process that has written so many bytes, and return its log."""
     log = OutputLog()
     log.pin(pinned_after)
     for _ in range(chunks):
         log.append("stdout", bytes(size // chunks))
     log.exit(Verdict(reason=Reason.EXITED, exit_code=0))
     log.close()
+    processes.add(cast("ServedProcess", SimpleNamespace(log=log)))
     return log
 
 
-def kept(logs: list[OutputLog]) -> list[bool]:
-    return [log.retained_bytes > 0 for log in logs]
+def kept(logs: list[OutputLog]) -> list[int]:
+    return [log.retained_bytes // KIB for log in logs]
 
 
-def test_the_oldest_output_is_dropped_and_the_end_of_its_process_stays() -> None:
-    output = ClosedOutput(8 * KIB)
-    logs = [closed(KIB) for _ in range(7)]
-    for log in logs:
-        output.add(log)
-    assert kept(logs) == [True] * 7
-    logs.append(closed(KIB))
-    output.add(logs[-1])
+async def test_the_oldest_output_is_dropped_and_the_end_of_its_process_stays() -> None:
+    processes = table()
+    logs = [close(processes, KIB) for _ in range(7)]
+    assert kept(logs) == [1] * 7
+    logs.append(close(processes, KIB))
     # Down to three quarters of the limit, so that not every close drops something.
-    assert kept(logs) == [False] * 3 + [True] * 5
+    assert kept(logs) == [0] * 3 + [1] * 5
     gap, end, _ = logs[0].entries()
     assert isinstance(gap, Gap)
     assert isinstance(end, Exited)
     assert logs[0].read().next_seq == 4
-    assert not output.exceeds()
+    assert not processes.exceeds()
 
 
-def test_small_chunks_count_with_what_they_take() -> None:
-    output = ClosedOutput(64 * KIB)
-    logs = [closed(300, chunks=300), closed(300, chunks=300)]
-    for log in logs:
-        output.add(log)
-    assert kept(logs) == [False, True]
+async def test_small_chunks_count_with_the_memory_that_they_take() -> None:
+    processes = table()
+    logs = [close(processes, 40, chunks=40) for _ in range(2)]
+    assert [log.retained_bytes for log in logs] == [0, 40]
 
 
-def test_what_is_not_acknowledged_stays_until_it_is() -> None:
-    output = ClosedOutput(8 * KIB)
-    logs = [closed(4 * KIB, chunks=4, pinned_after=0) for _ in range(3)]
-    for log in logs:
-        output.add(log)
-    assert [log.retained_bytes for log in logs] == [4 * KIB] * 3
-    assert output.exceeds()
-    # Later output is dropped although older output has to stay.
-    last = closed(KIB)
-    logs[0].pin(2)
-    assert logs[0].retained_bytes == 2 * KIB
-    output.add(last)
-    assert output.exceeds()
-    logs[1].pin(4)
-    logs[2].pin(4)
-    assert not output.exceeds()
-    assert kept(logs) == [True, False, False]
+async def test_what_is_not_acknowledged_stays_until_it_is() -> None:
+    processes = table()
+    logs = [close(processes, 4 * KIB, chunks=4, pinned_after=0) for _ in range(3)]
+    assert kept(logs) == [4, 4, 4]
+    assert processes.exceeds()
+    logs[1].pin(2)
+    assert kept(logs) == [4, 2, 4]
+    assert processes.exceeds()
+    logs[2].pin(6)
+    assert kept(logs) == [4, 2, 0]
+    assert not processes.exceeds()
 
 
-def test_logs_of_a_table_that_has_ended_do_not_count() -> None:
-    output = ClosedOutput(8 * KIB)
-    for _ in range(3):
-        output.add(closed(4 * KIB, pinned_after=0))
-    gc.collect()
-    assert not output.exceeds()
-    log = closed(4 * KIB)
-    output.add(log)
-    assert kept([log]) == [True]
+async def test_output_is_not_counted_twice_that_was_acknowledged_meanwhile() -> None:
+    processes = table()
+    first = close(processes, 6 * KIB, chunks=6, pinned_after=0)
+    first.pin(6)
+    first.drop_output()
+    second = close(processes, 4 * KIB)
+    assert kept([first, second]) == [0, 4]
 
 
-def test_a_process_without_output_costs_nothing() -> None:
-    output = ClosedOutput(KIB)
-    for _ in range(100):
-        output.add(closed(0, chunks=0))
-    assert not output.exceeds()
+async def test_a_log_that_is_kept_by_a_reader_alone_is_left_alone() -> None:
+    processes = table(retention=0.0)
+    logs = [close(processes, 4 * KIB) for _ in range(4)]
+    assert kept(logs) == [4] * 4
+    assert not processes.exceeds()
