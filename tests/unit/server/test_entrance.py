@@ -58,7 +58,7 @@ def test_a_socket_file_from_systemd_needs_neither_token_nor_certificate(tmp_path
         name: str(tmp_path / name) for name in ("token_file", "tls_cert", "tls_key")
     }
     file = ListenUrl("unix", path="/x", descriptor=3)
-    options = EntranceOptions(makes_token=True, **paths)  # type: ignore[arg-type]  # all texts
+    options = EntranceOptions(makes_token=True, **paths)
     made = make_entrance(options, NO_AUTH, [file])
     assert (made.check, made.tls, list(made.parts())) == (None, None, [])
     assert [text.partition(":")[0] for text in made.warnings] == [
