@@ -433,7 +433,8 @@ class StreamDrain(Drain):
         due = end
         if quiet is not None:
             due = min(end, min(self._since[stream] for stream in self._open) + quiet)
-        if self._loop.time() < due:
+        # At the limit, `next` asks the last question.
+        if due == end or self._loop.time() < due:
             return await self._take_until(due)
         return await self._event_or_answer(0.0, final=False)
 

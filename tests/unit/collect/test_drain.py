@@ -408,6 +408,19 @@ async def test_a_closed_drain_reads_no_more() -> None:
     assert await read_all(reading) == []
 
 
+async def test_a_drain_that_is_closed_in_its_window_asks_nothing_more() -> None:
+    process = ScriptedProcess()
+    exited(process)
+    reading = drain(process, quiet=60.0, limit=None)
+    await read_some(reading, 1)
+    task = asyncio.ensure_future(read_all(reading))
+    await some_turns()
+    reading.close()
+    async with asyncio.timeout(LIMIT):
+        assert await task == []
+    assert process.asked == []
+
+
 @pytest.mark.parametrize("turns", [0, 1, 2])
 async def test_an_event_and_an_answer_that_come_at_once_do_not_get_in_each_others_way(
     turns: int,
