@@ -65,14 +65,14 @@ async def _execution(
 ) -> AsyncIterator[_Execution]:
     """Return the command that it executes; what Holdfast makes on the disk for it is gone again."""
     # Only here: nothing else that measures a server has anything of Holdfast in it.
-    from holdfast.process.executable_lookup import Launch
-    from holdfast.protocol.sandbox import SandboxContext
-    from holdfast.rpc.params import decode_params
-    from holdfast.sandbox.bubblewrap import child
-    from holdfast.sandbox.bubblewrap.enforcer import BubblewrapSandbox
-    from holdfast.sandbox.bubblewrap.filter import filter_program
-    from holdfast.sandbox.bubblewrap.init_program import INIT_PATH
-    from holdfast.sandbox.factory import Sandboxes
+    from holdfast.engine.process.executable_lookup import Launch
+    from holdfast.engine.sandbox.bubblewrap import sandboxed_child as child
+    from holdfast.engine.sandbox.bubblewrap.bubblewrap_enforcer import BubblewrapSandbox
+    from holdfast.engine.sandbox.bubblewrap.filter import filter_program
+    from holdfast.engine.sandbox.bubblewrap.init_program import INIT_PATH
+    from holdfast.engine.sandbox.factory import Sandboxes
+    from holdfast.wire.protocol.sandbox import SandboxContext
+    from holdfast.wire.rpc.params import decode_params
 
     def without_init(content: bytes | None) -> bytes | None:
         """The arguments with the filter in the place of that program."""

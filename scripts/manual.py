@@ -9,9 +9,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 
-from holdfast._version import __version__
-from holdfast.cli.parser import make_parser
-from holdfast.cli.serve_parser import SERVER_CONFIG
+from holdfast.base.version import __version__
+from holdfast.front.cli.parser import make_parser
+from holdfast.front.cli.serve_parser import SERVER_CONFIG
 
 __all__ = ["manual_page"]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from holdfast.linux import mounts
-from holdfast.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
-from holdfast.process.io.epoll import _by_loop
+from holdfast.engine.linux import mounts
+from holdfast.engine.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
+from holdfast.engine.process.io.epoll import _by_loop
 from holdfast.testing.virtual_time import VirtualTimeLoop
 from tests.real.versions import VERSIONS, choose
 from tests.time_limit import TimeLimit
@@ -123,7 +123,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     gc.collect()  # closes what nobody holds any more
     deadline = time.monotonic() + 10.0
     while left := _what_they_lead_to(_descriptors() - descriptors_before):
-        # A thread closes what a sandbox has removed, see `sandbox/bubblewrap/deferred_close.py`.
+        # A thread closes what a sandbox has removed, see `bubblewrap/deferred_close.py`.
         assert time.monotonic() < deadline, f"left open: {left}"
         time.sleep(0.001)
 

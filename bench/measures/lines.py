@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from bench.figures import Benchmark, Context, Figure, Subject
-from holdfast.unified_exec.output.kept_output import KeptOutput
-from holdfast.unified_exec.output.selection import Selection, Selector
+from holdfast.agent.unified_exec.output.kept_output import KeptOutput
+from holdfast.agent.unified_exec.output.selection import Selection, Selector
 
 __all__ = ["LINES"]
 

@@ -1,5 +1,5 @@
 """
-`holdfast.command_exec` beside `Environment.run`, on the local environment.
+`holdfast.front.app_server.command_exec` beside `Environment.run`, on the local environment.
 
 `python -m bench.subjects.command_exec 200`: so many echoes of each kind, by turns, so that both
 see the same machine.
@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import holdfast
-from holdfast.command_exec import CommandExec
+from holdfast.front.app_server.command_exec import CommandExec
 
 _WARM_UP = 10
 _ECHO = ("echo", "a line of thirty-two characters")

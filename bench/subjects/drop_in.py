@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.drop_in.entry import write_launcher
-from holdfast.drop_in.shell_paths import find_shell_paths
+from holdfast.front.drop_in.entry import write_launcher
+from holdfast.front.drop_in.shell_paths import find_shell_paths
 
 _WARM_UP = 3
 

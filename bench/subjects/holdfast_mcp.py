@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 from bench.subjects.tool_harness import main
-from holdfast.mcp_server.options import ServerOptions
-from holdfast.mcp_server.server import McpServer
-from holdfast.transports.base import Receiver, Transport
-from holdfast.transports.stdio import connect_pipes
+from holdfast.front.mcp.mcp_options import ServerOptions
+from holdfast.front.mcp.mcp_server import McpServer
+from holdfast.wire.transports.stdio import connect_pipes
+from holdfast.wire.transports.transport import Receiver, Transport
 
 _HELLO = {
     "protocolVersion": "2025-11-25",

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import holdfast
 from bench.subjects.tool_harness import main
+from holdfast.agent.unified_exec import ExecResult, UnifiedExec
+from holdfast.agent.unified_exec.sessions.session_events import Listener, OutputDelta
 from holdfast.environments.environment import Environment
-from holdfast.unified_exec import ExecResult, UnifiedExec
-from holdfast.unified_exec.sessions.events import Listener, OutputDelta
 
 
 class _Tools:

@@ -17,9 +17,9 @@ import time
 from bench.processes import peak_memory, reset_peaks
 from bench.subjects.harness import Ticker, excess
 from holdfast.client.client import ExecServerClient
-from holdfast.client.process import RemoteProcess
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams
+from holdfast.client.remote_process import RemoteProcess
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams
 
 _MIB = 1024 * 1024
 _FLOOD = ("head", "-c", str(10 << 30), "/dev/zero")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import holdfast
 from holdfast import UnifiedExec
-from holdfast.unified_exec import Options
+from holdfast.agent.unified_exec import Options
 
 
 @dataclass

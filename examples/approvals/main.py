@@ -6,8 +6,8 @@ from pathlib import Path
 
 import holdfast
 from holdfast import SandboxProfile
-from holdfast.approvals import Approvals, Decision, DecisionKind, Question, load_rules
-from holdfast.unified_exec import Options, UnifiedExec
+from holdfast.agent.approvals import Approvals, Decision, DecisionKind, Question, load_rules
+from holdfast.agent.unified_exec import Options, UnifiedExec
 
 RULES = """
 prefix_rule(pattern=["git", "push"], decision="forbidden", justification="pushing is for people")

@@ -12,7 +12,7 @@ from holdfast import (
     PathUri,
     WalkOptions,
 )
-from holdfast.protocol.fs import (
+from holdfast.wire.protocol.fs import (
     CreateDirectoryParams,
     FileContent,
     GetMetadataParams,

@@ -15,7 +15,7 @@ from holdfast import ConnectFailed, ExecServerClient, OutputChunk, PathUri, Star
 @contextmanager
 def serving(token_file: Path) -> Iterator[str]:
     """`holdfast serve` for as long as the context lasts; its URL is the line it prints."""
-    command = [sys.executable, "-m", "holdfast.cli", "serve"]
+    command = [sys.executable, "-m", "holdfast.front.cli", "serve"]
     auth = ["--token-file", str(token_file)]
     with subprocess.Popen([*command, *auth], stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 
 from holdfast import ExecProcess, LocalBackend, OutputChunk, PathUri, ProcessEvent, StartParams
-from holdfast.protocol.process import TerminalSize
+from holdfast.wire.protocol.process import TerminalSize
 
 
 class Screen:

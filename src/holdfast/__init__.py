@@ -7,27 +7,14 @@ program pays only for the side of the wire it is on.
 
 from importlib import import_module
 
-from holdfast._version import __version__
+from holdfast.base.version import __version__
 
 # Type checkers know the name; loading `typing` for it would cost more than all the rest.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast import sync
+    from holdfast.agent.unified_exec import UnifiedExec
     from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
-    from holdfast.client import ExecServerClient
-    from holdfast.client.target import MemoryTarget
-    from holdfast.collect.head_tail import Captured
-    from holdfast.environments.commands.chunks import Chunk
-    from holdfast.environments.commands.completed import Completed
-    from holdfast.environments.commands.running import ExpectMatch, Running
-    from holdfast.environments.connect import connect
-    from holdfast.environments.environment import Environment, Status
-    from holdfast.environments.files import Files
-    from holdfast.environments.limits import Limits
-    from holdfast.environments.manager import EnvironmentManager
-    from holdfast.environments.sandbox import SandboxProfile
-    from holdfast.environments.tree_transfer import TransferProgress, Transferred
-    from holdfast.errors import (
+    from holdfast.base.errors import (
         CommandFailed,
         ConnectFailed,
         ConnectionLost,
@@ -50,6 +37,22 @@ if TYPE_CHECKING:
         UnknownProcess,
         Unsupported,
     )
+    from holdfast.client import ExecServerClient
+    from holdfast.client.target import MemoryTarget
+    from holdfast.engine.files.local_files import LocalFileSystem
+    from holdfast.engine.http.local_http import LocalHttpClient
+    from holdfast.engine.process.local_backend import LocalBackend
+    from holdfast.environments.collect.head_tail import Captured
+    from holdfast.environments.commands.chunks import Chunk
+    from holdfast.environments.commands.completed import Completed
+    from holdfast.environments.commands.running import ExpectMatch, Running
+    from holdfast.environments.connect import connect
+    from holdfast.environments.environment import Environment, Status
+    from holdfast.environments.environment_manager import EnvironmentManager
+    from holdfast.environments.files import Files
+    from holdfast.environments.limits import Limits
+    from holdfast.environments.sandbox import SandboxProfile
+    from holdfast.environments.tree_transfer import TransferProgress, Transferred
     from holdfast.events import (
         Closed,
         Denial,
@@ -62,14 +65,12 @@ if TYPE_CHECKING:
         Verdict,
         WaitingFor,
     )
-    from holdfast.filesystem.local import LocalFileSystem
-    from holdfast.http.local import LocalHttpClient
-    from holdfast.process.backend import LocalBackend
-    from holdfast.protocol.base import Base64
-    from holdfast.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions
-    from holdfast.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
-    from holdfast.protocol.paths import PathUri
-    from holdfast.protocol.process import (
+    from holdfast.front import sync
+    from holdfast.server.app import Server
+    from holdfast.wire.protocol.fs import DirectoryEntry, FileMetadata, WalkOptions
+    from holdfast.wire.protocol.http import HttpHeader, HttpRequestParams, HttpResponse
+    from holdfast.wire.protocol.paths import PathUri
+    from holdfast.wire.protocol.process import (
         Enforcement,
         EnvPolicy,
         NetworkAttempt,
@@ -78,8 +79,7 @@ if TYPE_CHECKING:
         TerminalSize,
         WriteStatus,
     )
-    from holdfast.server.app import Server
-    from holdfast.unified_exec import UnifiedExec
+    from holdfast.wire.protocol.wire_types import Base64
 
 __all__ = [
     "Base64",
@@ -161,18 +161,18 @@ _HOMES = {
     "holdfast.backends": ("ExecBackend", "ExecProcess", "FileSystem", "HttpClient"),
     "holdfast.client": ("ExecServerClient",),
     "holdfast.client.target": ("MemoryTarget",),
-    "holdfast.collect.head_tail": ("Captured",),
+    "holdfast.environments.collect.head_tail": ("Captured",),
     "holdfast.environments.commands.chunks": ("Chunk",),
     "holdfast.environments.commands.completed": ("Completed",),
     "holdfast.environments.connect": ("connect",),
     "holdfast.environments.environment": ("Environment", "Status"),
-    "holdfast.environments.manager": ("EnvironmentManager",),
+    "holdfast.environments.environment_manager": ("EnvironmentManager",),
     "holdfast.environments.files": ("Files",),
     "holdfast.environments.limits": ("Limits",),
     "holdfast.environments.sandbox": ("SandboxProfile",),
     "holdfast.environments.tree_transfer": ("TransferProgress", "Transferred"),
     "holdfast.environments.commands.running": ("ExpectMatch", "Running"),
-    "holdfast.errors": (
+    "holdfast.base.errors": (
         "CommandFailed",
         "ConnectFailed",
         "ConnectionLost",
@@ -207,14 +207,14 @@ _HOMES = {
         "Verdict",
         "WaitingFor",
     ),
-    "holdfast.filesystem.local": ("LocalFileSystem",),
-    "holdfast.http.local": ("LocalHttpClient",),
-    "holdfast.process.backend": ("LocalBackend",),
-    "holdfast.protocol.base": ("Base64",),
-    "holdfast.protocol.fs": ("DirectoryEntry", "FileMetadata", "WalkOptions"),
-    "holdfast.protocol.http": ("HttpHeader", "HttpRequestParams", "HttpResponse"),
-    "holdfast.protocol.paths": ("PathUri",),
-    "holdfast.protocol.process": (
+    "holdfast.engine.files.local_files": ("LocalFileSystem",),
+    "holdfast.engine.http.local_http": ("LocalHttpClient",),
+    "holdfast.engine.process.local_backend": ("LocalBackend",),
+    "holdfast.wire.protocol.wire_types": ("Base64",),
+    "holdfast.wire.protocol.fs": ("DirectoryEntry", "FileMetadata", "WalkOptions"),
+    "holdfast.wire.protocol.http": ("HttpHeader", "HttpRequestParams", "HttpResponse"),
+    "holdfast.wire.protocol.paths": ("PathUri",),
+    "holdfast.wire.protocol.process": (
         "Enforcement",
         "EnvPolicy",
         "NetworkAttempt",
@@ -224,7 +224,7 @@ _HOMES = {
         "WriteStatus",
     ),
     "holdfast.server.app": ("Server",),
-    "holdfast.unified_exec": ("UnifiedExec",),
+    "holdfast.agent.unified_exec": ("UnifiedExec",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -232,7 +232,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if name == "sync":
-        return import_module("holdfast.sync")
+        return import_module("holdfast.front.sync")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(home), name)

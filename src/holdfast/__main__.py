@@ -2,7 +2,7 @@
 
 import sys
 
-from holdfast.cli.__main__ import main
+from holdfast.front.cli.__main__ import main
 
 if __name__ == "__main__":
     sys.exit(main())

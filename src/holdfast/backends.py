@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from holdfast.events import ProcessEvent, Verdict, WaitingFor
-from holdfast.protocol.fs import (
+from holdfast.wire.protocol.fs import (
     CanonicalizeParams,
     CopyParams,
     CreateDirectoryParams,
@@ -26,10 +26,10 @@ from holdfast.protocol.fs import (
     WatchMissingParams,
     WriteFileParams,
 )
-from holdfast.protocol.handshake import Capabilities
-from holdfast.protocol.http import HttpRequestParams, HttpResponse
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import (
+from holdfast.wire.protocol.handshake import Capabilities
+from holdfast.wire.protocol.http import HttpRequestParams, HttpResponse
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import (
     Enforcement,
     OutputChunk,
     ReadResponse,

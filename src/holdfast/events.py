@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.protocol.limits import LimitKind
-from holdfast.protocol.process import NetworkAttempt, OutputChunk, OutputStream
+from holdfast.wire.protocol.limits import LimitKind
+from holdfast.wire.protocol.process import NetworkAttempt, OutputChunk, OutputStream
 
 __all__ = [
     "UNKNOWN_DENIAL",

@@ -28,7 +28,7 @@ from unittest import mock
 from websockets.exceptions import WebSocketException
 
 import holdfast
-from holdfast.process.spawn import spawn
+from holdfast.engine.process.spawn import spawn
 from tests.e2e.test_nothing_left_behind import ENDS, KINDS
 from tests.e2e.wire import LIMIT, PATH, Ended, Refused, connect, serving, start_params
 
@@ -138,7 +138,7 @@ def _kill_after_spawn(seconds: float) -> None:
         signal.raise_signal(signal.SIGKILL)
         raise AssertionError("it is killed")
 
-    mock.patch("holdfast.process.child.spawn", spawn_and_die).start()
+    mock.patch("holdfast.engine.process.child.spawn", spawn_and_die).start()
 
 
 def _wait_until_gone(mark: str, since: float, what: str) -> float:

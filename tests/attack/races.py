@@ -29,13 +29,13 @@ from types import coroutine
 from typing import Any, NamedTuple
 
 import holdfast
+from holdfast.base.token_file import make_token_file, read_tokens
 from holdfast.client import ExecServerClient
-from holdfast.process.backend import LocalBackend
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
+from holdfast.engine.process.local_backend import LocalBackend
 from holdfast.server.app import Server
-from holdfast.token_file import make_token_file, read_tokens
-from holdfast.transports.unix import bind_unix
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import StartParams
+from holdfast.wire.transports.unix import bind_unix
 from tests.breakout.ground import prepare
 from tests.breakout.harness import THROUGH, beside
 from tests.breakout.test_races import APPEND, EXCHANGE, all_outcomes, running

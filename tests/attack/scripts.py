@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from holdfast.approvals.dangerous import danger_of
-from holdfast.approvals.split import Split, split_command
+from holdfast.agent.approvals.dangerous import danger_of
+from holdfast.agent.approvals.split import Split, split_command
 from tests.attack.script_generator import SHELLS, ScriptGenerator
 
 __all__ = ["Figures", "attack_scripts"]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.protocol.methods import METHODS
-from holdfast.rpc.params import decode_params
-from holdfast.server.auth import AuthOptions, Unauthorized, check_tokens, make_check
-from holdfast.token_file import NamedToken
+from holdfast.base.token_file import NamedToken
+from holdfast.server.operate.auth import AuthOptions, Unauthorized, check_tokens, make_check
+from holdfast.wire.protocol.methods import METHODS
+from holdfast.wire.rpc.params import decode_params
 from tests.attack.authentication import attack_authentication
 from tests.attack.exhaustion import ATTACKS, attack_exhaustion
 from tests.attack.fuzz import TRANSPORTS, fuzz, right_requests
@@ -71,7 +71,7 @@ def test_all_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatc
         lengths.append((len(one), len(other)))
         return compare(one, other)
 
-    monkeypatch.setattr("holdfast.server.auth.hmac.compare_digest", counted)
+    monkeypatch.setattr("holdfast.server.operate.auth.hmac.compare_digest", counted)
     check = check_tokens([NamedToken(name, f"token-of-{name}") for name in ("a", "bb", "ccc")])
     for token in ("token-of-a", "token-of-ccc", "x", "token-of-a" * 100):
         lengths.clear()

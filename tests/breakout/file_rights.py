@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import holdfast
+from holdfast.engine.sandbox.bubblewrap import bubblewrap_enforcer as enforcer
+from holdfast.engine.sandbox.factory import shared_sandboxes
 from holdfast.environments.environment import Environment
-from holdfast.protocol.fs import OpenParams
-from holdfast.protocol.sandbox import ManagedProfile, SandboxContext, UnrestrictedFiles
-from holdfast.sandbox.bubblewrap import enforcer
-from holdfast.sandbox.factory import shared_sandboxes
+from holdfast.wire.protocol.fs import OpenParams
+from holdfast.wire.protocol.sandbox import ManagedProfile, SandboxContext, UnrestrictedFiles
 from tests.breakout.ground import PYTHON
 
 OTHER, GROUP = 4321, 4322

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.sandbox import (
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.sandbox import (
     FileEntry,
     GlobPath,
     ManagedProfile,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.backends import ExecBackend
-from holdfast.errors import Refused
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams
-from holdfast.protocol.sandbox import SandboxContext
+from holdfast.base.errors import Refused
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams
+from holdfast.wire.protocol.sandbox import SandboxContext
 from tests.breakout.ground import PYTHON, Prepared
 from tests.breakout.table import Attempt
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.sandbox.bubblewrap.support import probe_support
+from holdfast.engine.sandbox.bubblewrap.support import probe_support
 from tests.e2e.shells import Shell
 
-SERVER = [sys.executable, "-m", "holdfast.cli", "serve", "--listen", "stdio"]
+SERVER = [sys.executable, "-m", "holdfast.front.cli", "serve", "--listen", "stdio"]
 
 LOOK = """
 echo ready; read -r target

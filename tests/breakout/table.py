@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.landlock import landlock_abi
+from holdfast.engine.sandbox.bubblewrap.landlock import landlock_abi
 from tests.breakout import inside
 from tests.breakout.inside import Ground
 

@@ -7,16 +7,16 @@ import uuid
 import msgspec
 import pytest
 
-from holdfast.errors import Refused
-from holdfast.linux.device_nodes import DEVICES
-from holdfast.process.backend import LocalBackend
-from holdfast.protocol.process import (
+from holdfast.base.errors import Refused
+from holdfast.engine.linux.device_nodes import DEVICES
+from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.wire.protocol.process import (
     OutputChunk,
     ShellSnapshotParams,
     ShellSnapshotShell,
     StartParams,
 )
-from holdfast.protocol.sandbox import SandboxContext
+from holdfast.wire.protocol.sandbox import SandboxContext
 from tests.breakout.ground import PROFILES, PYTHON, Prepared
 from tests.breakout.harness import LIMIT, params
 

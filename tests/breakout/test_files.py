@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import InvalidRequest, NotFound, OperationFailed
-from holdfast.filesystem.local import LocalFileSystem
-from holdfast.protocol.fs import (
+from holdfast.base.errors import InvalidRequest, NotFound, OperationFailed
+from holdfast.engine.files.local_files import LocalFileSystem
+from holdfast.wire.protocol.fs import (
     CopyParams,
     CreateDirectoryParams,
     FileContent,
@@ -20,8 +20,8 @@ from holdfast.protocol.fs import (
     WalkParams,
     WriteFileParams,
 )
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.sandbox import SandboxContext
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.sandbox import SandboxContext
 from tests.breakout.ground import PROFILES, Prepared
 
 Operation = Callable[[LocalFileSystem, Prepared, SandboxContext | None], Awaitable[object]]

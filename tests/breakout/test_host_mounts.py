@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.linux.mount_namespace import mounts_are_private
-from holdfast.sandbox.bubblewrap.support import probe_support
+from holdfast.engine.linux.mount_namespace import mounts_are_private
+from holdfast.engine.sandbox.bubblewrap.support import probe_support
 from tests.breakout.harness import LIMIT
 
 pytestmark = pytest.mark.requirement("sandbox.host-mounts")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.local_servers import Reachable, hide
-from holdfast.process.backend import LocalBackend
+from holdfast.base.local_servers import Reachable, hide
+from holdfast.engine.process.local_backend import LocalBackend
 from tests.breakout.ground import PROFILES, Prepared
 from tests.breakout.harness import LIMIT, params, printed
 from tests.breakout.project import USERS, Project, projects
@@ -109,7 +109,7 @@ PROGRAM = """
 import asyncio, json, sys
 import helper, package.part
 import holdfast
-from holdfast.late_import import late_module
+from holdfast.base.late_import import late_module
 
 async def main():
     async with holdfast.connect("local") as env:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.approvals import Approvals, Decision, Question
-from holdfast.approvals.question_text import question_text
-from holdfast.environments.local import LocalEnvironment
+from holdfast.agent.approvals import Approvals, Decision, Question
+from holdfast.agent.approvals.question_text import question_text
+from holdfast.agent.unified_exec import Options, UnifiedExec
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.unified_exec import Options, UnifiedExec
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.both_loops]
 

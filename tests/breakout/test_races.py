@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.process.backend import LocalBackend
-from holdfast.protocol.process import OutputChunk
+from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.wire.protocol.process import OutputChunk
 from tests.breakout.ground import PROFILES, PYTHON, Prepared
 from tests.breakout.harness import LIMIT, THROUGH, outcome, params, settled
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.approvals import Approvals, PrefixRule, RuleSet
-from holdfast.environments.local import LocalEnvironment
+from holdfast.agent.approvals import Approvals, PrefixRule, RuleSet
+from holdfast.agent.unified_exec import ExecResult, Options, UnifiedExec
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.unified_exec import ExecResult, Options, UnifiedExec
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, serving
 from tests.real.stranger import stranger
 
@@ -296,10 +296,10 @@ async def test_no_directory_of_the_workspace_is_searched_outside(
 
 OF_A_USER = """
 import asyncio, os
-from holdfast.approvals import Approvals, PrefixRule, RuleSet
-from holdfast.environments.local import LocalEnvironment
+from holdfast.agent.approvals import Approvals, PrefixRule, RuleSet
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.unified_exec import Options, UnifiedExec
+from holdfast.agent.unified_exec import Options, UnifiedExec
 
 os.chdir(os.environ["HOME"])
 for name in ("ws", "bin", "outside"):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from holdfast.agent.unified_exec import ExecResult, ToolError, UnifiedExec
 from holdfast.environments.environment import Environment
-from holdfast.unified_exec import ExecResult, ToolError, UnifiedExec
 
 LONG = 30_000
 """Milliseconds that a call may wait at most; what it waits for ends it."""

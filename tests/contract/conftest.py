@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.unified_exec import Options, UnifiedExec
 from holdfast.backends import ExecBackend
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
+from holdfast.engine.process.local_backend import LocalBackend
 from holdfast.environments.environment import Environment, Status
-from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh.address import SshAddress, SshCommand
-from holdfast.environments.ssh.target import SshTarget
-from holdfast.process.backend import LocalBackend
-from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.environments.ssh.ssh_target import SshTarget
 from holdfast.server.app import Server
 from holdfast.testing import CODEX, FakeBackend, FakeChild, FakeFileSystem, Recorder
 from holdfast.testing import HOLDFAST as ALL
-from holdfast.transports.base import Receiver, Transport
-from holdfast.transports.memory import connect_memory
-from holdfast.unified_exec import Options, UnifiedExec
+from holdfast.wire.protocol.handshake import EnvironmentInfo
+from holdfast.wire.transports.memory import connect_memory
+from holdfast.wire.transports.transport import Receiver, Transport
 from tests.conftest import new_uvloop
 from tests.contract.caller import Caller
 from tests.contract.fake_programs import install

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from holdfast.errors import SpawnFailed
+from holdfast.base.errors import SpawnFailed
+from holdfast.base.system_text import system_text
 from holdfast.events import LimitKind, Reason, Verdict, WaitingFor
-from holdfast.protocol.process import StartParams
-from holdfast.system_text import system_text
 from holdfast.testing import FakeBackend, FakeChild, FakeProcess
+from holdfast.wire.protocol.process import StartParams
 from tests.contract.writers import COUNTING, SINGLE_BYTES
 from tests.e2e.wire import readable
 

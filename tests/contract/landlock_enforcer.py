@@ -12,18 +12,18 @@ from functools import partial
 
 import msgspec
 
-from holdfast.errors import CannotEnforce
+from holdfast.base.errors import CannotEnforce
+from holdfast.engine.process.child import Child
+from holdfast.engine.process.executable_lookup import Launch, pipe_launch
+from holdfast.engine.process.io.log import OutputLog
+from holdfast.engine.process.limits.rlimits import start_limited
+from holdfast.engine.process.start_threads import call_in_daemon
+from holdfast.engine.sandbox.bubblewrap.landlock import landlock_abi
+from holdfast.engine.sandbox.enforcer import Enforcer, IsolationLevel, SandboxSupport
+from holdfast.engine.sandbox.policy.denial import find_denial
+from holdfast.engine.sandbox.policy.policy import Policy, Rule
 from holdfast.events import Verdict
-from holdfast.process.child import Child
-from holdfast.process.executable_lookup import Launch, pipe_launch
-from holdfast.process.io.log import OutputLog
-from holdfast.process.limits.rlimits import start_limited
-from holdfast.process.start_threads import call_in_daemon
-from holdfast.protocol.process import Enforcement, ProcessLimits
-from holdfast.sandbox.bubblewrap.landlock import landlock_abi
-from holdfast.sandbox.enforcer import Enforcer, IsolationLevel, SandboxSupport
-from holdfast.sandbox.policy.denial import find_denial
-from holdfast.sandbox.policy.policy import Policy, Rule
+from holdfast.wire.protocol.process import Enforcement, ProcessLimits
 
 __all__ = ["LandlockEnforcer"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.backends import ExecProcess
 from holdfast.events import Closed, Exited, ProcessEvent
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams
 from tests.contract.conftest import Subject
 from tests.e2e.wire import LIMIT, PATH
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.approvals import (
+from holdfast.agent.approvals import (
     AddedPermissions,
     Approvals,
     Decision,
@@ -17,9 +17,7 @@ from holdfast.approvals import (
     Question,
     QuestionKind,
 )
-from holdfast.environments.environment import Environment
-from holdfast.environments.sandbox import SandboxProfile
-from holdfast.unified_exec import (
+from holdfast.agent.unified_exec import (
     Attempt,
     CallInterrupted,
     CallRefused,
@@ -33,6 +31,8 @@ from holdfast.unified_exec import (
     ToolError,
     UnifiedExec,
 )
+from holdfast.environments.environment import Environment
+from holdfast.environments.sandbox import SandboxProfile
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 

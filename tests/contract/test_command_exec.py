@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.command_exec import (
+from holdfast.environments.environment import Environment
+from holdfast.front.app_server.command_exec import (
     Command,
     CommandExec,
     CommandLost,
@@ -22,7 +23,6 @@ from holdfast.command_exec import (
     NoLongerRunning,
     SpawnRefused,
 )
-from holdfast.environments.environment import Environment
 from tests.contract.conftest import Subject
 from tests.e2e.wire import Fifo, gone
 

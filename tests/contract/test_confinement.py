@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import InvalidParams, Refused, Unsupported
 from holdfast.environments.environment import Environment
 from holdfast.environments.limits import Limits
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.errors import InvalidParams, Refused, Unsupported
 from holdfast.events import DenialKind, Reason
-from holdfast.protocol.paths import PathUri
+from holdfast.wire.protocol.paths import PathUri
 from tests.contract.conftest import Subject
 from tests.contract.test_environment import read_until
 

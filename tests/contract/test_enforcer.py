@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import InvalidParams
+from holdfast.base.errors import InvalidParams
+from holdfast.engine.process.local_backend import LocalBackend, LocalExecProcess
+from holdfast.engine.process.registry import ProcessRegistry
+from holdfast.engine.sandbox.bubblewrap.bubblewrap_enforcer import BubblewrapEnforcer
+from holdfast.engine.sandbox.bubblewrap.landlock import landlock_abi
+from holdfast.engine.sandbox.enforcer import Enforcer
+from holdfast.engine.sandbox.factory import Sandboxes
 from holdfast.events import LimitKind, Reason, Verdict
-from holdfast.process.backend import LocalBackend, LocalExecProcess
-from holdfast.process.registry import ProcessRegistry
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import ProcessLimits, StartParams
-from holdfast.protocol.sandbox import (
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import ProcessLimits, StartParams
+from holdfast.wire.protocol.sandbox import (
     FileEntry,
     ManagedProfile,
     Network,
@@ -23,10 +27,6 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.sandbox.bubblewrap.enforcer import BubblewrapEnforcer
-from holdfast.sandbox.bubblewrap.landlock import landlock_abi
-from holdfast.sandbox.enforcer import Enforcer
-from holdfast.sandbox.factory import Sandboxes
 from tests.contract.landlock_enforcer import LandlockEnforcer
 
 LIMIT = 10.0

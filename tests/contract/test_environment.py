@@ -14,11 +14,7 @@ from typing import Self
 
 import pytest
 
-from holdfast.environments.commands.chunks import Chunk
-from holdfast.environments.commands.running import Running
-from holdfast.environments.environment import Environment
-from holdfast.environments.tree_transfer import TransferProgress, Transferred
-from holdfast.errors import (
+from holdfast.base.errors import (
     CommandFailed,
     DuplicateProcess,
     InvalidParams,
@@ -32,6 +28,10 @@ from holdfast.errors import (
     UnknownProcess,
     Unsupported,
 )
+from holdfast.environments.commands.chunks import Chunk
+from holdfast.environments.commands.running import Running
+from holdfast.environments.environment import Environment
+from holdfast.environments.tree_transfer import TransferProgress, Transferred
 from holdfast.events import Reason
 from tests.contract.conftest import Subject
 from tests.e2e.wire import LIMIT, Fifo, readable

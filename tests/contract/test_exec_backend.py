@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import Unsupported
+from holdfast.base.errors import Unsupported
 from holdfast.events import ProcessEvent, Reason
-from holdfast.protocol.process import TerminalSize, WriteStatus
+from holdfast.wire.protocol.process import TerminalSize, WriteStatus
 from tests.contract.conftest import Subject
 from tests.contract.running import Output, Run, check, finish, program, run, shell
 from tests.e2e.wire import LIMIT, PATH, Fifo, file_uri

@@ -16,12 +16,13 @@ import pytest
 from msgspec import UNSET
 
 from holdfast.backends import FileSystem
+from holdfast.base.errors import InvalidRequest, NotFound, OperationFailed, Unsupported
 from holdfast.client.client import ExecServerClient
-from holdfast.errors import InvalidRequest, NotFound, OperationFailed, Unsupported
-from holdfast.filesystem.local import LocalFileSystem
-from holdfast.filesystem.transfer import BLOCK, read_blocks, write_blocks
-from holdfast.filesystem.trees import move
-from holdfast.protocol.fs import (
+from holdfast.engine.files.local_files import LocalFileSystem
+from holdfast.engine.files.transfer import BLOCK, read_blocks, write_blocks
+from holdfast.engine.files.trees import move
+from holdfast.testing import FakePath
+from holdfast.wire.protocol.fs import (
     CanonicalizeParams,
     CopyParams,
     CreateDirectoryParams,
@@ -37,8 +38,8 @@ from holdfast.protocol.fs import (
     WatchMissingParams,
     WriteFileParams,
 )
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.sandbox import (
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.sandbox import (
     Access,
     DisabledProfile,
     FileEntry,
@@ -49,7 +50,6 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.testing import FakePath
 from tests.contract.conftest import FakeSubject, Subject
 from tests.e2e.wire import LIMIT
 

@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack
 import pytest
 
 from holdfast.backends import ExecBackend, ExecProcess
+from holdfast.base.errors import InvalidRequest
 from holdfast.client.client import ExecServerClient
-from holdfast.errors import InvalidRequest
+from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.observers import ProcessObserver
+from holdfast.engine.process.registry import ProcessRegistry
+from holdfast.engine.process.served import ServedProcess
 from holdfast.events import WaitingFor
-from holdfast.process.backend import LocalBackend
-from holdfast.process.observers import ProcessObserver
-from holdfast.process.registry import ProcessRegistry
-from holdfast.process.served import ServedProcess
-from holdfast.protocol.process import StartParams, WriteStatus
 from holdfast.server.app import Server
+from holdfast.wire.protocol.process import StartParams, WriteStatus
 from tests.contract.conftest import MemoryTarget
 from tests.contract.running import program
 from tests.e2e.wire import LIMIT

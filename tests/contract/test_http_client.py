@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.backends import HttpBody, HttpClient
+from holdfast.base.errors import InvalidParams, OperationFailed
 from holdfast.client.client import ExecServerClient
-from holdfast.errors import InvalidParams, OperationFailed
-from holdfast.http.local import LocalHttpClient
-from holdfast.protocol.base import Base64
-from holdfast.protocol.http import HttpHeader, HttpRequestParams
+from holdfast.engine.http.local_http import LocalHttpClient
+from holdfast.wire.protocol.http import HttpHeader, HttpRequestParams
+from holdfast.wire.protocol.wire_types import Base64
 from tests.contract.conftest import Subject
 from tests.e2e.wire import LIMIT
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.server.listen import make_gate
-from holdfast.transports.life import TcpState
-from holdfast.transports.lines import LineTransport
-from holdfast.transports.memory import connect_memory
-from holdfast.transports.stdio import connect_pipes
-from holdfast.transports.unix import connect_unix, listen_unix
-from holdfast.transports.websocket_client import connect_websocket
-from holdfast.transports.websocket_listener import listen_websocket
+from holdfast.wire.transports.life import TcpState
+from holdfast.wire.transports.line_transport import LineTransport
+from holdfast.wire.transports.memory import connect_memory
+from holdfast.wire.transports.stdio import connect_pipes
+from holdfast.wire.transports.unix import connect_unix, listen_unix
+from holdfast.wire.transports.websocket_client import connect_websocket
+from holdfast.wire.transports.websocket_listener import listen_websocket
 from tests.contract.test_message_stream import End, Pair, message
 from tests.e2e.cutting import CuttingProxy, cutting
 from tests.e2e.wire import LIMIT
@@ -474,7 +474,7 @@ async def test_an_end_while_paused_waits_for_what_is_unread(peer: RawPeer) -> No
 async def test_a_server_does_not_wait_for_ever_to_read_on_what_a_client_left(
     peer: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.transports.life.LEFT_UNREAD", 0.03)
+    monkeypatch.setattr("holdfast.wire.transports.life.LEFT_UNREAD", 0.03)
     end = peer.end
     end.transport.pause_receiving()
     peer.say(2, 1000)

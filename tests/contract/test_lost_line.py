@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.backends import ExecProcess
+from holdfast.base.errors import ConnectFailed
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
-from holdfast.errors import ConnectFailed
 from holdfast.events import Reason, Verdict
-from holdfast.protocol.process import StartParams, WriteStatus
 from holdfast.server.app import Server
 from holdfast.testing import CODEX, FakeBackend
 from holdfast.testing import HOLDFAST as ALL
-from holdfast.transports.base import Receiver, Transport
+from holdfast.wire.protocol.process import StartParams, WriteStatus
+from holdfast.wire.transports.transport import Receiver, Transport
 from tests.contract.conftest import SERVED, FakeSubject, MemoryTarget, Subject
 from tests.contract.fake_programs import install
 from tests.contract.running import Output, check, finish, program, shell

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.server.listen import make_gate
-from holdfast.transports.base import MAX_MESSAGE, Receiver, Transport
-from holdfast.transports.lines import LineTransport
-from holdfast.transports.memory import connect_memory
-from holdfast.transports.unix import connect_unix, listen_unix
-from holdfast.transports.websocket import MAX_FRAME
-from holdfast.transports.websocket_client import connect_websocket
-from holdfast.transports.websocket_listener import listen_websocket
+from holdfast.wire.transports.line_transport import LineTransport
+from holdfast.wire.transports.memory import connect_memory
+from holdfast.wire.transports.transport import MAX_MESSAGE, Receiver, Transport
+from holdfast.wire.transports.unix import connect_unix, listen_unix
+from holdfast.wire.transports.websocket import MAX_FRAME
+from holdfast.wire.transports.websocket_client import connect_websocket
+from holdfast.wire.transports.websocket_listener import listen_websocket
 from tests.e2e.wire import LIMIT
 
 

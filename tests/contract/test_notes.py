@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.approvals import Approvals, Question
-from holdfast.approvals.question import Decision, DecisionKind
-from holdfast.environments.environment import Environment
-from holdfast.environments.limits import Limits
-from holdfast.unified_exec import (
+from holdfast.agent.approvals import Approvals, Question
+from holdfast.agent.approvals.question import Decision, DecisionKind
+from holdfast.agent.unified_exec import (
     CommandBegan,
     ExecResult,
     NoteKind,
@@ -17,6 +15,8 @@ from holdfast.unified_exec import (
     ToolError,
     UnifiedExec,
 )
+from holdfast.environments.environment import Environment
+from holdfast.environments.limits import Limits
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("tools.notes")]
 

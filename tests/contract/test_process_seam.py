@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends import ExecProcess
-from holdfast.errors import (
+from holdfast.base.errors import (
     ConnectionLost,
     DuplicateProcess,
     InvalidParams,
@@ -27,7 +27,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.events import Closed, Gap, LimitKind, ProcessEvent, Reason, StreamEnded
-from holdfast.protocol.process import OutputChunk, ProcessLimits, StartParams, WriteStatus
+from holdfast.wire.protocol.process import OutputChunk, ProcessLimits, StartParams, WriteStatus
 from tests.contract.conftest import Subject
 from tests.contract.running import Output, Run, check, finish, program, run, shell
 from tests.contract.writers import counting, single_bytes

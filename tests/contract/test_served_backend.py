@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.backends import ExecProcess, FileSystem
-from holdfast.client.client import ExecServerClient
-from holdfast.errors import (
+from holdfast.base.errors import (
     ConnectionLost,
     InvalidRequest,
     NotFound,
@@ -23,15 +22,16 @@ from holdfast.errors import (
     SpawnFailed,
     Unsupported,
 )
+from holdfast.client.client import ExecServerClient
+from holdfast.engine.process.observers import ProcessObserver
+from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Closed, Exited, ProcessEvent, Reason, StreamEnded
-from holdfast.process.observers import ProcessObserver
-from holdfast.process.served import ServedProcess
-from holdfast.protocol.fs import GetMetadataParams, OpenParams, ReadFileParams
-from holdfast.protocol.handshake import Capabilities
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk
 from holdfast.server.app import Server
 from holdfast.testing import CODEX, FakeBackend, FakeFileSystem, FakeProcess, FileRequest
+from holdfast.wire.protocol.fs import GetMetadataParams, OpenParams, ReadFileParams
+from holdfast.wire.protocol.handshake import Capabilities
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk
 from tests.contract.running import finish, program
 from tests.e2e.wire import LIMIT
 

@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.unified_exec import ExecResult, Options, UnifiedExec
+from holdfast.agent.unified_exec.sessions.session_events import (
+    CommandBegan,
+    CommandEnded,
+    OutputDelta,
+)
 from holdfast.environments.config.snapshot import (
     ConfiguredEnvironments,
     Entry,
@@ -14,9 +20,7 @@ from holdfast.environments.config.snapshot import (
     ServerUrl,
 )
 from holdfast.environments.environment import Environment
-from holdfast.environments.manager import EnvironmentManager
-from holdfast.unified_exec import ExecResult, Options, UnifiedExec
-from holdfast.unified_exec.sessions.events import CommandBegan, CommandEnded, OutputDelta
+from holdfast.environments.environment_manager import EnvironmentManager
 from tests.contract.caller import LONG, Caller
 from tests.e2e.wire import Fifo, gone, is_alive
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.unified_exec import CallRefused, ExecResult, ToolError
-from holdfast.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
+from holdfast.agent.unified_exec import CallRefused, ExecResult, ToolError
+from holdfast.agent.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from tests.contract.caller import LONG, Caller
 from tests.e2e.wire import LIMIT, Fifo
 

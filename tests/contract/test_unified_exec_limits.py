@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments.manager import EnvironmentManager
-from holdfast.unified_exec import ExecResult, NoteKind, Options, ToolError, UnifiedExec
+from holdfast.agent.unified_exec import ExecResult, NoteKind, Options, ToolError, UnifiedExec
+from holdfast.environments.environment_manager import EnvironmentManager
 from tests.contract.caller import LONG, Caller
 from tests.contract.test_unified_exec import Places
 from tests.e2e.wire import LIMIT, Fifo, first_line, gone, serving

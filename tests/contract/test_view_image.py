@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.unified_exec import ImageResult, Options, ToolError, UnifiedExec
+from holdfast.agent.unified_exec.options import LARGEST_IMAGE
 from holdfast.environments.environment import Environment
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.unified_exec import ImageResult, Options, ToolError, UnifiedExec
-from holdfast.unified_exec.options import LARGEST_IMAGE
 from tests.images import GIF, JPEG, WEBP, png
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("tools.images")]

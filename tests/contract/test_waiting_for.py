@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from holdfast.backends import ExecProcess
+from holdfast.base.errors import ConnectionLost
 from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
-from holdfast.errors import ConnectionLost
 from holdfast.events import WaitingFor
-from holdfast.protocol.process import StartParams
+from holdfast.wire.protocol.process import StartParams
 from tests.contract.conftest import Subject
 from tests.contract.running import Output, finish, program, shell
 from tests.e2e.wire import LIMIT

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.backends import ExecProcess
+from holdfast.base.errors import ConnectionLost
 from holdfast.environments.environment import Environment
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectionLost
 from holdfast.events import Exited, ProcessEvent
-from holdfast.protocol.fs import FileContent, ReadFileParams, WriteFileParams
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
+from holdfast.wire.protocol.fs import FileContent, ReadFileParams, WriteFileParams
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams, WriteStatus
 from tests.e2e.cutting import CuttingProxy
 from tests.e2e.wire import LIMIT, PATH
 

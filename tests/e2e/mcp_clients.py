@@ -12,15 +12,15 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from holdfast.mcp_server.http import HttpAccess
-from holdfast.mcp_server.options import ServerOptions
-from holdfast.mcp_server.server import McpServer
-from holdfast.mcp_server.wire import StreamPair
-from holdfast.server.auth import Check, check_tokens
+from holdfast.base.token_file import NamedToken
+from holdfast.front.mcp.mcp_options import ServerOptions
+from holdfast.front.mcp.mcp_server import McpServer
+from holdfast.front.mcp.stream_pair import StreamPair
+from holdfast.front.mcp.streamable_http import HttpAccess
 from holdfast.server.listen import ListenUrl
-from holdfast.token_file import NamedToken
-from holdfast.transports.base import Receiver, Transport
-from holdfast.transports.stdio import connect_pipes
+from holdfast.server.operate.auth import Check, check_tokens
+from holdfast.wire.transports.stdio import connect_pipes
+from holdfast.wire.transports.transport import Receiver, Transport
 
 HANDSHAKE = "legacy"
 MODERN = "2026-07-28"

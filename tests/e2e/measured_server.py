@@ -11,10 +11,10 @@ import json
 import os
 import sys
 
-from holdfast.process.spawn import raise_descriptor_limit
+from holdfast.engine.process.spawn import raise_descriptor_limit
 from holdfast.server.app import Server
 from holdfast.server.listen import parse_listen_url
-from holdfast.transports import websocket_listener
+from holdfast.wire.transports import websocket_listener
 
 
 def _measure(server: Server) -> dict[str, int]:

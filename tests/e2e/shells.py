@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.drop_in.entry import write_launcher
-from holdfast.drop_in.shell_paths import ShellPaths, find_shell_paths
+from holdfast.front.drop_in.entry import write_launcher
+from holdfast.front.drop_in.shell_paths import ShellPaths, find_shell_paths
 from tests.e2e.wire import LIMIT
 
 __all__ = ["Shell"]

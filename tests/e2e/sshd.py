@@ -21,10 +21,10 @@ from time import monotonic
 
 import pytest
 
-from holdfast._version import __version__
+from holdfast.base.version import __version__
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh.address import SshAddress, SshCommand
-from holdfast.environments.ssh.target import CONNECT_TIMEOUT, SshTarget
+from holdfast.environments.ssh.ssh_target import CONNECT_TIMEOUT, SshTarget
 from tests.e2e.wire import LIMIT, PATH
 from tests.warm import HOLDFAST
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from holdfast.local_servers import find_token
+from holdfast.base.local_servers import find_token
 from tests.depth import times
 from tests.e2e.app_wire import (
     APP_SERVER,

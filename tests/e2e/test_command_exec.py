@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.command_exec import CommandExec
 from holdfast.events import LimitKind
+from holdfast.front.app_server.command_exec import CommandExec
 from tests.e2e.cutting import cutting
 from tests.e2e.wire import Fifo, ServerProcess, gone
 

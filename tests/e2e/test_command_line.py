@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.local_servers import find_token
+from holdfast.base.local_servers import find_token
 from tests.e2e.terminals import terminal
 from tests.e2e.wire import HOLDFAST, LIMIT, connect, http, serving
 

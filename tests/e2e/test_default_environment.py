@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.__main__ import main
+from holdfast.front.cli.__main__ import main
 from tests.e2e.wire import HOLDFAST, LIMIT, ServerProcess, serving
 
 

@@ -405,7 +405,7 @@ async def test_files_show_what_a_command_sees(client: Client, base: Path, name: 
 async def test_files_show_what_a_command_of_an_ordinary_user_sees() -> None:
     with stranger() as user, tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         os.chmod(folder, 0o777)  # for the other user
-        serve = [user.python, "-m", "holdfast.cli", "exec-server"]
+        serve = [user.python, "-m", "holdfast.front.cli", "exec-server"]
         with serving(command=serve, **user.popen) as server:
             await check_each(server, Path(folder), {**CASES, **random_cases(1000)})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.wire import Client, ServerProcess, connect, file_uri, serving
-from tests.unit.discovery.trees import home, roots
+from tests.unit.codex.discovery.trees import home, roots
 
 PYTHON = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
 """Variables by which a server finds itself, wherever it is tested."""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments.config.file import load
-from holdfast.sandbox.profile.file import load_profile
+from holdfast.engine.sandbox.profile.profile_file import load_profile
+from holdfast.environments.config.config_file import load
 from scripts.pages import GENERATED
 from tests.warm import HOLDFAST, PROGRAM, folder_of_commands
 

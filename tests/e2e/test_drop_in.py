@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.drop_in import service
-from holdfast.drop_in.caller import Caller, namespaces, read_caller
-from holdfast.sandbox.bubblewrap.delegated_start import DelegatedStart
+from holdfast.engine.sandbox.bubblewrap.delegated_start import DelegatedStart
+from holdfast.front.drop_in import service
+from holdfast.front.drop_in.caller import Caller, namespaces, read_caller
 from tests.e2e.shells import Shell
 from tests.e2e.terminals import CTRL_C, CTRL_Z, terminal
 from tests.e2e.test_run import assert_gone, until
@@ -891,7 +891,7 @@ def test_a_server_that_cannot_start_runs_nothing(tmp_path: Path) -> None:
 def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "open"
     home.mkdir(mode=0o755)
-    program = [sys.executable, "-c", "from holdfast.drop_in.entry import main; exit(main())"]
+    program = [sys.executable, "-c", "from holdfast.front.drop_in.entry import main; exit(main())"]
     env = {**os.environ, "HOLDFAST_SH_HOME": str(home)}
     done = subprocess.run(program, env=env, capture_output=True, timeout=30, check=False)
     assert done.returncode == 126

@@ -146,7 +146,7 @@ async def test_a_ping_behind_a_request_does_not_hold_up_the_answer(server: Serve
 
 @pytest.mark.requirement("ws.ping")
 async def test_the_server_pings_and_does_not_mind_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.transports.websocket_listener.PING_INTERVAL", 0.01)
+    monkeypatch.setattr("holdfast.wire.transports.websocket_listener.PING_INTERVAL", 0.01)
     async with serving_here() as url, frames(url) as connection:
         for _ in range(3):
             assert await connection.receive() == (PING, b"")

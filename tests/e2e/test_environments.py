@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import ConnectFailed
 from holdfast.environments.config.providers import UrlProvider
 from holdfast.environments.environment import Status
-from holdfast.environments.manager import EnvironmentManager
+from holdfast.environments.environment_manager import EnvironmentManager
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectFailed
-from holdfast.protocol.http import HttpRequestParams
+from holdfast.wire.protocol.http import HttpRequestParams
 from tests.e2e.cutting import cutting
 from tests.e2e.faults import (
     dies_for_good,

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.client import ExecServerClient
-from holdfast.client.error_mapping import start_refusals
-from holdfast.client.process import RemoteProcess
-from holdfast.errors import (
+from holdfast.base.errors import (
     DuplicateProcess,
     InvalidRequest,
     NotFound,
@@ -19,16 +16,19 @@ from holdfast.errors import (
     RemoteError,
     SpawnFailed,
 )
-from holdfast.filesystem.local import LocalFileSystem
-from holdfast.protocol.fs import (
+from holdfast.client.client import ExecServerClient
+from holdfast.client.error_mapping import start_refusals
+from holdfast.client.remote_process import RemoteProcess
+from holdfast.engine.files.local_files import LocalFileSystem
+from holdfast.wire.protocol.fs import (
     CopyParams,
     GetMetadataParams,
     OpenParams,
     ReadFileParams,
     RemoveParams,
 )
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import StartParams
 from tests.e2e.wire import Client, ServerProcess, connect, file_uri, start_params
 
 

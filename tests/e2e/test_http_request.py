@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.wire import LIMIT, Client, ServerProcess, connect, from_base64, serving, to_base64
-from tests.unit.http.origin import Last, Origin, origin
+from tests.unit.engine.http.origin import Last, Origin, origin
 
 MIB = 1 << 20
 
@@ -333,8 +333,8 @@ def _memory(pid: int) -> int:
 @pytest.mark.slow
 async def test_a_server_that_makes_no_calls_loads_nothing_for_them() -> None:
     script = (
-        "import sys, holdfast.cli.serve, holdfast.server.app\n"
-        "late = ('httptools', 'can_ada', 'aiohappyeyeballs', 'holdfast.http.local')\n"
+        "import sys, holdfast.front.cli.serve, holdfast.server.app\n"
+        "late = ('httptools', 'can_ada', 'aiohappyeyeballs', 'holdfast.engine.http.local_http')\n"
         "print([name for name in late if name in sys.modules])"
     )
     process = await asyncio.create_subprocess_exec(

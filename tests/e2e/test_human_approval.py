@@ -13,11 +13,11 @@ import mcp_types as types
 import pytest
 from mcp.client.session import ClientSession
 
-from holdfast.drop_in import judging
-from holdfast.drop_in.caller import Caller
-from holdfast.drop_in.judging import Judge, LineRefused
-from holdfast.drop_in.settings import ShellSettings
-from holdfast.mcp_server import principals
+from holdfast.front.drop_in import judging
+from holdfast.front.drop_in.caller import Caller
+from holdfast.front.drop_in.judging import Judge, LineRefused
+from holdfast.front.drop_in.settings import ShellSettings
+from holdfast.front.mcp import mcp_principals as principals
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, accepting, serving, text
 
 pytestmark = [
@@ -228,7 +228,7 @@ def test_the_requirements_of_the_machine_are_read(tmp_path: Path) -> None:
     managed = tmp_path / "etc"
     managed.mkdir()
     (managed / "requirements.toml").write_text(REQUIREMENTS)
-    program = f"{sys.executable} -m holdfast.cli policy check touch x"
+    program = f"{sys.executable} -m holdfast.front.cli policy check touch x"
     script = (
         "set -e; mount --make-rprivate /; mount -t tmpfs none /etc; mkdir /etc/holdfast;"
         f" mount --bind {managed} /etc/holdfast; {program};"

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.transports import handover
-from holdfast.transports.handover import HandoverFailed, hand_over
+from holdfast.wire.transports import handover
+from holdfast.wire.transports.handover import HandoverFailed, hand_over
 from tests.e2e.wire import (
     HOLDFAST,
     LIMIT,

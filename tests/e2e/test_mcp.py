@@ -17,8 +17,8 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from holdfast.environments.environment import Environment
-from holdfast.mcp_server.options import ServerOptions
-from holdfast.mcp_server.server import McpServer
+from holdfast.front.mcp.mcp_options import ServerOptions
+from holdfast.front.mcp.mcp_server import McpServer
 from tests.e2e.mcp_clients import (
     HANDSHAKE,
     MODERN,

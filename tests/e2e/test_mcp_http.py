@@ -204,7 +204,7 @@ async def test_clients_without_a_token_keep_no_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest of those that send no head is given up, and a refused one is not kept."""
-    monkeypatch.setattr("holdfast.mcp_server.http_protocol._MOST_IDLE", 2)
+    monkeypatch.setattr("holdfast.front.mcp.http_protocol._MOST_IDLE", 2)
     async with serving("http", HANDSHAKE, tmp_path, tokens=["one"]) as served, asyncio.timeout(20):
         slow = [await connected(served) for _ in range(4)]
         for reader, _ in slow[:2]:
@@ -233,7 +233,7 @@ async def test_clients_without_a_token_keep_no_place(
 async def test_a_request_that_does_not_come_is_given_up(
     limit: str, sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"holdfast.mcp_server.{limit}", 0.05)
+    monkeypatch.setattr(f"holdfast.front.mcp.{limit}", 0.05)
     async with serving("http", HANDSHAKE, tmp_path) as served, asyncio.timeout(20):
         reader, writer = await connected(served)
         writer.write(sent.replace(b"localhost", b"localhost\r\nAccept: application/json"))
@@ -245,7 +245,7 @@ async def test_a_request_that_does_not_come_is_given_up(
 async def test_who_left_and_runs_nothing_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.mcp_server.principals._PRINCIPALS", 2)
+    monkeypatch.setattr("holdfast.front.mcp.mcp_principals._PRINCIPALS", 2)
     async with serving("http", MODERN, tmp_path, tokens=["one", "two", "three"]) as served:
         for token in ("one", "two", "three"):
             async with served.client(token=token) as client:
@@ -278,7 +278,7 @@ async def used(served: ServedMcp, token: str, session: str) -> int:
 async def test_the_mcp_session_that_is_idle_for_longest_ends_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.mcp_server.http.SESSIONS_OF_ONE", 3)
+    monkeypatch.setattr("holdfast.front.mcp.streamable_http.SESSIONS_OF_ONE", 3)
     async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as served:
         mine, other = ({"Authorization": f"Bearer {token}"} for token in ("one", "two"))
         theirs = await opened(served, other)
@@ -298,7 +298,7 @@ async def test_the_mcp_session_that_is_idle_for_longest_ends_for_another(
 async def test_an_mcp_session_with_a_call_under_way_is_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.mcp_server.http.SESSIONS_OF_ONE", 2)
+    monkeypatch.setattr("holdfast.front.mcp.streamable_http.SESSIONS_OF_ONE", 2)
     async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two"]) as served:
         mine = {"Authorization": "Bearer one"}
         with Fifo(tmp_path / "begun") as begun, Fifo(tmp_path / "end") as end:
@@ -329,7 +329,7 @@ async def test_an_mcp_session_with_a_call_under_way_is_not_ended(
 async def test_who_has_most_mcp_sessions_makes_room_on_a_full_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.mcp_server.http_sessions.SESSIONS", 4)
+    monkeypatch.setattr("holdfast.front.mcp.http_sessions.SESSIONS", 4)
     async with serving("http", HANDSHAKE, tmp_path, tokens=["one", "two", "three"]) as served:
         headers = {name: {"Authorization": f"Bearer {name}"} for name in ("one", "two", "three")}
         kept = await opened(served, headers["two"])
@@ -342,7 +342,7 @@ async def test_who_has_most_mcp_sessions_makes_room_on_a_full_server(
 async def test_without_tokens_an_mcp_session_with_commands_is_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.mcp_server.http.SESSIONS", 2)
+    monkeypatch.setattr("holdfast.front.mcp.streamable_http.SESSIONS", 2)
     async with serving("http", HANDSHAKE, tmp_path) as served, served.client() as client:
         arguments = {"cmd": "sleep 100", "login": False, "yield_time_ms": 250}
         await client.call_tool("exec_command", arguments)

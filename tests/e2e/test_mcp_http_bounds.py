@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.requirement("mcp.http-bounds"),
 ]
 
-BODY = "holdfast.mcp_server.http_body."
-PROTOCOL = "holdfast.mcp_server.http_protocol."
+BODY = "holdfast.front.mcp.http_body."
+PROTOCOL = "holdfast.front.mcp.http_protocol."
 HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,

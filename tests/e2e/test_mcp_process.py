@@ -18,7 +18,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from holdfast.local_servers import find_token
+from holdfast.base.local_servers import find_token
 from tests.depth import times
 from tests.e2e.wire import HOLDFAST, LIMIT, children, gone, is_alive
 

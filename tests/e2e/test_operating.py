@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import RemoteError
-from holdfast.protocol.paths import PathUri
+from holdfast.base.errors import RemoteError
+from holdfast.wire.protocol.paths import PathUri
 from tests.e2e.wire import (
     HOLDFAST,
     LIMIT,
@@ -294,7 +294,7 @@ import os, sys
 for number, fd in enumerate(map(int, sys.argv[1].split(",")) if sys.argv[1] else (), 3):
     os.dup2(fd, number)
 os.environ["LISTEN_PID"] = str(os.getpid())
-os.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", "serve", *sys.argv[2:]])
+os.execv(sys.executable, [sys.executable, "-m", "holdfast.front.cli", "serve", *sys.argv[2:]])
 """
 """Stands for systemd: hands sockets over under the numbers that it uses."""
 

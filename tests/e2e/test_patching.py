@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.agent.patching import PatchFailed, PatchMismatch, apply_patch
+from holdfast.agent.unified_exec import UnifiedExec
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.patching import PatchFailed, PatchMismatch, apply_patch
-from holdfast.unified_exec import UnifiedExec
 from tests.e2e.cutting import cutting
 from tests.e2e.wire import ServerProcess
 from tests.real.patching import on_library

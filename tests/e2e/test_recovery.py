@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.client.client import ExecServerClient
-from holdfast.client.process import RemoteProcess
+from holdfast.client.remote_process import RemoteProcess
 from holdfast.events import Exited
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams, WriteStatus
 from tests.e2e.cutting import CuttingProxy, cutting
 from tests.e2e.wire import LIMIT, PATH, ServerProcess
 from tests.real.codex import codex_serving

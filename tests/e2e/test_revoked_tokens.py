@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app_server.app import AppServer
+from holdfast.base.errors import ConnectFailed
+from holdfast.base.token_file import NamedToken
 from holdfast.client import ExecServerClient
-from holdfast.errors import ConnectFailed
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
+from holdfast.front.app_server.app_server import AppServer
 from holdfast.server.app import Server
-from holdfast.server.auth import Access, check_tokens
-from holdfast.token_file import NamedToken
+from holdfast.server.operate.auth import Access, check_tokens
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import StartParams
 from tests.e2e.app_wire import AppClient, app_connect, sh
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Ending, serving
 from tests.e2e.wire import Fifo, is_alive

@@ -137,7 +137,7 @@ async def test_what_a_denied_link_leads_to_stays_secret_from_an_ordinary_user() 
     make = "mkdir ws out; printf ws/a > ws/a; echo secret > out/o; ln -s ../out/o ws/linked.env"
     with stranger() as user, tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         os.chmod(folder, 0o777)  # for the other user
-        serve = [user.python, "-m", "holdfast.cli", "exec-server"]
+        serve = [user.python, "-m", "holdfast.front.cli", "exec-server"]
         with serving(command=serve, **user.popen) as server:
             async with connect(server.url) as client:
                 assert (await client.run_shell(make, cwd=file_uri(Path(folder)))).exit_code == 0

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.command_exec import CommandExec
 from holdfast.environments.environment import Environment
+from holdfast.front.app_server.command_exec import CommandExec
 from tests.e2e.delaying import delaying
 from tests.e2e.wire import ServerProcess
 from tests.real.codex import codex_serving

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._version import __version__
+from holdfast.base.errors import ConnectFailed
+from holdfast.base.version import __version__
 from holdfast.environments.config.snapshot import Entry, ServingProgram
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh import bundle, installer
 from holdfast.environments.ssh.address import SshAddress, SshCommand
 from holdfast.environments.ssh.installer import Offer
-from holdfast.environments.ssh.target import SshTarget
-from holdfast.errors import ConnectFailed
+from holdfast.environments.ssh.ssh_target import SshTarget
 from tests.e2e.sshd import OWN_PATH, Host, host, ssh_environment
 from tests.e2e.terminals import terminal
 from tests.e2e.wheels import write_wheels

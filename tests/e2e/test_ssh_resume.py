@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._version import __version__
+from holdfast.base.errors import ConnectFailed, ConnectionLost
+from holdfast.base.version import __version__
 from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
-from holdfast.environments.ssh.target import SshTarget
-from holdfast.errors import ConnectFailed, ConnectionLost
+from holdfast.environments.ssh.ssh_target import SshTarget
 from tests.e2e.sshd import OWN_PATH, Host, host, ssh_environment
 from tests.e2e.test_ssh import INSTALL_LIMIT, SYSTEM_PATH, Cli, add_program, bare_python
 from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive
@@ -268,7 +268,7 @@ CLIENT = """
 import asyncio, sys
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.ssh.address import SshAddress, SshCommand
-from holdfast.environments.ssh.target import SshTarget
+from holdfast.environments.ssh.ssh_target import SshTarget
 
 async def main():
     target = SshTarget(SshCommand(SshAddress.of_url(sys.argv[1], ssh=sys.argv[2:])))
@@ -285,7 +285,7 @@ SHORT = """\
 import sys
 from holdfast.server import sessions
 sessions.EXPIRY = 1.0
-from holdfast.cli.__main__ import main
+from holdfast.front.cli.__main__ import main
 sys.exit(main())
 """
 """The command line of a server that keeps a session for a second, not for 80."""

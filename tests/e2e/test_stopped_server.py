@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import ConnectionLost
+from holdfast.base.errors import ConnectionLost
 from holdfast.events import Reason
-from holdfast.protocol.http import HttpRequestParams
 from holdfast.server.app import Server
+from holdfast.wire.protocol.http import HttpRequestParams
 from tests.e2e.cutting import cutting
 from tests.e2e.in_process import serving_here
 from tests.e2e.wire import HOLDFAST, LIMIT, http, serving

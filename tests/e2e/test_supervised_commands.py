@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import ConnectFailed, ConnectionLost, SpawnFailed
 from holdfast.client import supervised_command
 from holdfast.client.client import ExecServerClient
-from holdfast.client.command import ServingCommand
+from holdfast.client.serving_command import ServingCommand
 from holdfast.client.supervised_command import SupervisedCommand
 from holdfast.client.target import CommandTarget
-from holdfast.errors import ConnectFailed, ConnectionLost, SpawnFailed
-from holdfast.process.spawn import spawn
-from holdfast.supervision import child_supervisor
+from holdfast.engine.process.spawn import spawn
+from holdfast.engine.supervision import child_supervisor
 from tests.e2e.wire import LIMIT, Fifo, children, gone, is_alive, readable, stopped
 
 pytestmark = pytest.mark.slow
 
 CLIENT = """
 import asyncio, sys
-from holdfast.client.command import ServingCommand
+from holdfast.client.serving_command import ServingCommand
 
 async def main():
     command = await ServingCommand.start(sys.argv[1:])

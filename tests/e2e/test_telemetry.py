@@ -185,7 +185,7 @@ async def test_a_collector_that_never_answers_does_not_keep_a_server_from_ending
 async def test_without_the_extra_a_server_starts_and_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['opentelemetry.sdk'] = None;"
-        "from holdfast.cli.__main__ import main; sys.exit(main())"
+        "from holdfast.front.cli.__main__ import main; sys.exit(main())"
     )
     with serving(
         command=[sys.executable, "-c", program, "exec-server"],

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import ConnectFailed
+from holdfast.base.token_file import NamedToken
 from holdfast.client import ExecServerClient
-from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
-from holdfast.server.auth import check_tokens
-from holdfast.token_file import NamedToken
-from holdfast.transports import tls, websocket_listener
-from holdfast.transports.tls import BadCertificate, ServerTls
-from tests.unit.process.starting import shell
+from holdfast.server.operate.auth import check_tokens
+from holdfast.wire.transports import tls, websocket_listener
+from holdfast.wire.transports.tls import BadCertificate, ServerTls
+from tests.unit.engine.process.starting import shell
 
 pytestmark = pytest.mark.both_loops
 

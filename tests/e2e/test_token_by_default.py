@@ -13,8 +13,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 import holdfast
-from holdfast.errors import ConnectFailed
-from holdfast.local_servers import find_token, runtime_folder
+from holdfast.base.errors import ConnectFailed
+from holdfast.base.local_servers import find_token, runtime_folder
 from tests.e2e.wire import HOLDFAST, LIMIT, UPGRADE, Ended, ServerProcess, connect, http, serving
 
 SERVE = (*HOLDFAST, "serve")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.token_file import BadTokenFile, read_tokens
 from holdfast.client import ExecServerClient
-from holdfast.token_file import BadTokenFile, read_tokens
 from tests.e2e.wire import HOLDFAST, UPGRADE, ServerProcess, http, serving
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast._version import DISTRIBUTION
+from holdfast.base.version import DISTRIBUTION
 from tests.e2e.wire import LIMIT, PATH
 
 __all__ = ["Stranger", "stranger"]

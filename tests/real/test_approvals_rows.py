@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.approvals import load_rules
-from holdfast.approvals.starlark import rules_available
+from holdfast.agent.approvals import load_rules
+from holdfast.agent.approvals.starlark import rules_available
 from tests.real.approvals.cases import CASES, POLICIES, REQUIREMENTS, RULES
 from tests.real.approvals.on_library import play_all
 from tests.real.approvals.rows import Row, load

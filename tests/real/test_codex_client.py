@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.unified_exec import ImageResult, Options, UnifiedExec
+from holdfast.agent.unified_exec import ImageResult, Options, UnifiedExec
 from tests.e2e.cutting import cutting
 from tests.e2e.wire import HOLDFAST, LIMIT, Fifo, ServerProcess, gone, readable, serving
 from tests.real import mcp

@@ -281,7 +281,7 @@ def test_sandboxes_of_an_ordinary_user() -> None:
     with stranger() as user:
         user.copy(recorded(f"{SANDBOXES}.py"), recorded(f"{SANDBOXES}.golden.json"))
         script = [user.python, str(user.folder / f"{SANDBOXES}.py")]
-        serve = [user.python, "-m", "holdfast.cli", "exec-server"]
+        serve = [user.python, "-m", "holdfast.front.cli", "exec-server"]
         with serving(command=serve, **user.popen) as listening:
             text = printed([*script, "--url", listening.url], limit=50, **user.popen)
     check_sandboxes(output(SANDBOXES, "--list", limit=10), text)

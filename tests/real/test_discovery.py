@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from holdfast.client.client import ExecServerClient
-from holdfast.protocol.base import Method
-from holdfast.protocol.discovery import (
+from holdfast.wire.protocol.discovery import (
     CapabilityRoot,
     DiscoverInstalledParams,
     DiscoverRootsParams,
 )
-from holdfast.protocol.methods import CAPABILITIES_DISCOVER, CAPABILITY_ROOTS_DISCOVER
-from holdfast.protocol.paths import PathUri
+from holdfast.wire.protocol.methods import CAPABILITIES_DISCOVER, CAPABILITY_ROOTS_DISCOVER
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.wire_types import Method
 from tests.e2e.wire import HOLDFAST
 from tests.real.codex import codex
-from tests.unit.discovery.trees import home, roots
+from tests.unit.codex.discovery.trees import home, roots
 
 pytestmark = pytest.mark.real
 

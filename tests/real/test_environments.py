@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.environments.config import file as config
+from holdfast.environments.config import config_file as config
 from holdfast.environments.config.providers import UrlProvider
 from holdfast.environments.environment import Status
-from holdfast.environments.manager import EnvironmentManager
+from holdfast.environments.environment_manager import EnvironmentManager
 from holdfast.environments.remote import RemoteEnvironment
 from tests.e2e.cutting import cutting
 from tests.e2e.faults import (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import InvalidConfig
+from holdfast.environments.config import config_file as config
 from holdfast.environments.config import edit
-from holdfast.environments.config import file as config
 from holdfast.environments.config.home import NOISE_VARIABLES
 from holdfast.environments.config.providers import provider_from_env
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
-from holdfast.errors import InvalidConfig
 from tests.e2e.wire import LIMIT
 from tests.real.codex import codex, codex_env
 from tests.unit.environments.cases import EVERYTHING, NO_IDS, NO_SENSE, UNFIT, URL, A

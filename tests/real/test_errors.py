@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.client import ExecServerClient
-from holdfast.client.error_mapping import start_refusals
-from holdfast.client.process import RemoteProcess
-from holdfast.errors import (
+from holdfast.base.errors import (
     DuplicateProcess,
     InvalidRequest,
     NotFound,
@@ -17,9 +14,12 @@ from holdfast.errors import (
     RemoteError,
     SpawnFailed,
 )
-from holdfast.protocol.fs import ReadFileParams, RemoveParams
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
+from holdfast.client.client import ExecServerClient
+from holdfast.client.error_mapping import start_refusals
+from holdfast.client.remote_process import RemoteProcess
+from holdfast.wire.protocol.fs import ReadFileParams, RemoveParams
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import StartParams
 from tests.real.codex import codex_serving
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(90)]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.environments.config.providers import UrlProvider
-from holdfast.environments.manager import EnvironmentManager
+from holdfast.environments.environment_manager import EnvironmentManager
 from holdfast.events import Exited
-from holdfast.protocol.process import WriteStatus
+from holdfast.wire.protocol.process import WriteStatus
 from tests.e2e.cutting import CuttingProxy, cutting
 from tests.e2e.faults import output, start
 from tests.e2e.wire import LIMIT, Fifo, serving

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 import holdfast
-from holdfast.environments.local import LocalEnvironment
-from holdfast.unified_exec import takeover
+from holdfast.agent.unified_exec import takeover
+from holdfast.environments.local_environment import LocalEnvironment
 from tests.real.codex import codex, codex_serving
 from tests.real.patching import calls_on_library, on_library, record, record_calls
 from tests.real.patching.calls import CALLS

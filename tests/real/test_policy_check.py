@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.__main__ import main
+from holdfast.front.cli.__main__ import main
 from tests.real.codex import codex, codex_env
 from tests.real.rules_generator import Case, Generator
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox.bubblewrap.landlock import OLDEST_ABI, landlock_abi
+from holdfast.engine.sandbox.bubblewrap.landlock import OLDEST_ABI, landlock_abi
 from tests.e2e.wire import Client, connect, file_uri, serving
 from tests.real.codex import codex_serving
 from tests.real.versions import each_version

@@ -16,9 +16,9 @@ import json
 import sys
 from itertools import count
 
-from holdfast.approvals import Approvals, Decision, Question, load_rules
-from holdfast.environments.local import LocalEnvironment
-from holdfast.unified_exec import Options, UnifiedExec
+from holdfast.agent.approvals import Approvals, Decision, Question, load_rules
+from holdfast.agent.unified_exec import Options, UnifiedExec
+from holdfast.environments.local_environment import LocalEnvironment
 
 SANDBOXES = {"danger-full-access": "disabled"}
 

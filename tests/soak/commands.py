@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import holdfast
-from holdfast.unified_exec import ExecResult, Options, ToolError, UnifiedExec
+from holdfast.agent.unified_exec import ExecResult, Options, ToolError, UnifiedExec
 from tests.e2e.measured import Measured, measured
 
 MIB = 1 << 20

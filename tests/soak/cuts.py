@@ -20,8 +20,8 @@ from typing import Any
 
 from holdfast.client.client import ExecServerClient
 from holdfast.events import Exited
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams, WriteStatus
 from tests.e2e.wire import PATH, serving
 from tests.soak.proxy import CUTS, CutProxy, cut_proxy
 

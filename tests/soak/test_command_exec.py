@@ -14,9 +14,14 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.command_exec import Command, CommandExec, CommandExecError, DrainPolicy
+from holdfast.base.errors import RemoteProtocolError
 from holdfast.environments.environment import Environment
-from holdfast.errors import RemoteProtocolError
+from holdfast.front.app_server.command_exec import (
+    Command,
+    CommandExec,
+    CommandExecError,
+    DrainPolicy,
+)
 from tests.e2e.wire import serving
 from tests.real.codex import codex_serving
 from tests.soak.leftovers import descriptors, left_running, until, until_nothing

@@ -17,7 +17,7 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from holdfast.mcp_server.principals import Principal
+from holdfast.front.mcp.mcp_principals import Principal
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, ServedMcp, serving
 from tests.soak.leftovers import descriptors, left_running, until, until_nothing
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.transports.base import Credential
+from holdfast.wire.transports.transport import Credential
 
 LIMIT = 5.0
 """Seconds any wait may take."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._version import DISTRIBUTION, __version__, install_command
+from holdfast.base.version import DISTRIBUTION, __version__, install_command
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from holdfast.tasks import made_in_thread
+from holdfast.base.tasks import made_in_thread
 
 pytestmark = pytest.mark.both_loops
 

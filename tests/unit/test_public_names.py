@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-import holdfast.approvals
+import holdfast.agent.approvals
 
 NAMES = sorted(
     info.name
@@ -84,7 +84,9 @@ def test_what_type_checkers_see_is_what_the_package_loads() -> None:
 
 def test_what_approvals_offer_is_there() -> None:
     assert [
-        name for name in holdfast.approvals.__all__ if not hasattr(holdfast.approvals, name)
+        name
+        for name in holdfast.agent.approvals.__all__
+        if not hasattr(holdfast.agent.approvals, name)
     ] == []
 
 
@@ -94,18 +96,18 @@ def test_importing_the_package_costs_no_heavy_module() -> None:
 
 
 def test_the_tools_are_loaded_when_they_are_first_used_and_patterns_later() -> None:
-    tools = ("holdfast.unified_exec", "re2")
+    tools = ("holdfast.agent.unified_exec", "re2")
     assert loaded_by("import holdfast; from holdfast import sync; holdfast.connect", tools) == "[]"
     for code in ("from holdfast import UnifiedExec", "from holdfast import sync; sync.UnifiedExec"):
-        assert loaded_by(code, tools) == "['holdfast.unified_exec']"
+        assert loaded_by(code, tools) == "['holdfast.agent.unified_exec']"
 
 
 @pytest.mark.requirement("approvals.imports")
 def test_approvals_and_their_extras_are_loaded_when_they_are_used() -> None:
-    names = ("holdfast.approvals.options", "tree_sitter", "starlark")
+    names = ("holdfast.agent.approvals.approval_options", "tree_sitter", "starlark")
     assert loaded_by("from holdfast import UnifiedExec", names) == "[]"
-    used = "from holdfast.approvals import Approvals, judge; Approvals()"
-    assert loaded_by(used, names) == "['holdfast.approvals.options']"
+    used = "from holdfast.agent.approvals import Approvals, judge; Approvals()"
+    assert loaded_by(used, names) == "['holdfast.agent.approvals.approval_options']"
 
 
 def loaded_by(code: str, names: tuple[str, ...]) -> str:

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.approvals.dangerous import danger_of
-from holdfast.approvals.split import split_command
-from holdfast.approvals.split.budget import MAX_COMMANDS, MAX_DEPTH, MAX_SECONDS, MAX_TEXT
-from holdfast.approvals.split.wrappers import _MAX_OPTIONS
-from holdfast.filesystem import nowait, threads, watch
-from holdfast.filesystem.handle import MAX_FILE
-from holdfast.http.local import MAX_BODY
-from holdfast.process.closed_processes import MAX_OUTPUT
-from holdfast.process.io import input_budget, stdin
-from holdfast.process.start_threads import CALL_LIMIT, MAX_CALLS, MAX_THREADS
-from holdfast.protocol.secret_variables import COMMAND_SECRETS, HEADER_SECRETS
-from holdfast.server.auth import _DEFAULT_SKEW, _MIN_SECRET
+from holdfast.agent.approvals.dangerous import danger_of
+from holdfast.agent.approvals.split import split_command
+from holdfast.agent.approvals.split.budget import MAX_COMMANDS, MAX_DEPTH, MAX_SECONDS, MAX_TEXT
+from holdfast.agent.approvals.split.wrappers import _MAX_OPTIONS
+from holdfast.engine.files import nowait, threads, watch
+from holdfast.engine.files.handle import MAX_FILE
+from holdfast.engine.http.local_http import MAX_BODY
+from holdfast.engine.process.closed_processes import MAX_OUTPUT
+from holdfast.engine.process.io import input_budget, stdin
+from holdfast.engine.process.start_threads import CALL_LIMIT, MAX_CALLS, MAX_THREADS
 from holdfast.server.dispatch import MAX_WAITING_BYTES, TURN
+from holdfast.server.operate.auth import _DEFAULT_SKEW, _MIN_SECRET
 from holdfast.server.sessions import EXPIRY, SILENT_EXPIRY
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
-from holdfast.transports.tls import MAX_HANDSHAKES
-from holdfast.transports.websocket_listener import HEAD_TIMEOUT
+from holdfast.wire.protocol.secret_variables import COMMAND_SECRETS, HEADER_SECRETS
+from holdfast.wire.transports.tls import MAX_HANDSHAKES
+from holdfast.wire.transports.websocket_listener import HEAD_TIMEOUT
 from scripts.checks.markdown import sentences
 from tests.unit.test_requirements import LEDGER, entries
 

@@ -253,7 +253,8 @@ def test_a_command_in_the_foreground_is_limited_too(cgroup: Cgroup) -> None:
 
 
 PROGRAM = """
-from holdfast import Limits, sync
+from holdfast.front import sync
+from holdfast import Limits
 with sync.connect() as env:
     done = env.run(["perl", "-e", "$x = 'x' x (200 << 20)"], limits=Limits(memory=100 << 20))
     print(done.reason, env.run("cat /proc/self/cgroup", limits=Limits(processes=9)).stdout)

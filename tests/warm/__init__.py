@@ -31,7 +31,7 @@ __all__ = [
     "start_warm_server",
 ]
 
-COLD = [sys.executable, "-m", "holdfast.cli"]
+COLD = [sys.executable, "-m", "holdfast.front.cli"]
 """The command line in a fresh interpreter."""
 
 # A killed run leaves its folder behind, and pids come again.
@@ -41,7 +41,7 @@ _TIMES = _FOLDER / "times"
 
 _LAUNCH = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")), str(_SOCKET)]
 
-HOLDFAST = [*_LAUNCH, "holdfast.cli"]
+HOLDFAST = [*_LAUNCH, "holdfast.front.cli"]
 """The command line in a process that has imported it already."""
 
 DRIVER = [*_LAUNCH, "tests.real.unified_driver"]

@@ -25,8 +25,8 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import holdfast
-import holdfast.cli.__main__ as command_line
-from holdfast.cli.parser import make_parser
+import holdfast.front.cli.__main__ as command_line
+from holdfast.front.cli.parser import make_parser
 
 _EXIT_FAILED = 1
 

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from holdfast.client.filesystem import RemoteFileSystem
-from holdfast.client.http import RemoteHttpClient
-from holdfast.client.process import RemoteProcess
-from holdfast.client.session import ClientSession
+from holdfast.client.client_session import ClientSession
+from holdfast.client.remote_files import RemoteFileSystem
+from holdfast.client.remote_http import RemoteHttpClient
+from holdfast.client.remote_process import RemoteProcess
 from holdfast.client.target import Target
-from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, EnvironmentStatus
-from holdfast.protocol.process import ProcessSummary, StartParams
 from holdfast.telemetry import ClientTelemetry
-from holdfast.transports.base import SIGN_INTERVAL
+from holdfast.wire.protocol.handshake import Capabilities, EnvironmentInfo, EnvironmentStatus
+from holdfast.wire.protocol.process import ProcessSummary, StartParams
+from holdfast.wire.transports.transport import SIGN_INTERVAL
 
 __all__ = ["ExecServerClient"]
 

@@ -9,16 +9,21 @@ from typing import Protocol, TypeVar
 import msgspec
 import pybase64
 
-from holdfast.connection import Connection
-from holdfast.errors import ConnectFailed, ConnectionLost, MalformedMessage, RemoteProtocolError
-from holdfast.protocol import codes
-from holdfast.protocol.base import Empty, Method, NotificationMethod
-from holdfast.protocol.envelope import Notification, Request
-from holdfast.protocol.handshake import InitializeParams, InitializeResponse
-from holdfast.protocol.methods import INITIALIZE, INITIALIZED
-from holdfast.protocol.process import OutputStream
+from holdfast.base.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    MalformedMessage,
+    RemoteProtocolError,
+)
 from holdfast.telemetry import ClientTelemetry
-from holdfast.transports.base import Transport
+from holdfast.wire.connection import Connection
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.envelope import Notification, Request
+from holdfast.wire.protocol.handshake import InitializeParams, InitializeResponse
+from holdfast.wire.protocol.methods import INITIALIZE, INITIALIZED
+from holdfast.wire.protocol.process import OutputStream
+from holdfast.wire.protocol.wire_types import Empty, Method, NotificationMethod
+from holdfast.wire.transports.transport import Transport
 
 __all__ = ["MAX_CALLS", "Link", "NotificationHandlers", "OutputReceiver", "TooManyCalls"]
 

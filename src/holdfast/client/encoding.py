@@ -2,7 +2,7 @@
 
 import pybase64
 
-from holdfast.errors import RemoteProtocolError
+from holdfast.base.errors import RemoteProtocolError
 
 __all__ = ["decoded"]
 

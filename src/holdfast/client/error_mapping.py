@@ -1,7 +1,7 @@
 """
 Conversion of a server's JSON-RPC errors into the exceptions that a local backend raises.
 
-This is the reverse of `rpc/router.py`. A Holdfast server sends the exception as data. A Codex
+This is the reverse of `wire/rpc/router.py`. A Holdfast server sends the exception as data. A Codex
 server sends a code and a text only; this module is the only one that interprets those.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeGuard
 
-from holdfast.errors import (
+from holdfast.base.errors import (
     CannotEnforce,
     DuplicateProcess,
     InvalidParams,
@@ -25,9 +25,9 @@ from holdfast.errors import (
     StdinClosed,
     UnknownProcess,
 )
-from holdfast.protocol import codes
-from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
-from holdfast.rpc.router import kind_of
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
+from holdfast.wire.rpc.router import kind_of
 
 __all__ = ["refusal_of", "refusals", "start_refusals"]
 

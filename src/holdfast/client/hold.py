@@ -7,14 +7,14 @@ client stops reading the connection, which delays everything on it.
 
 from typing import TYPE_CHECKING
 
+from holdfast.base.errors import ConnectionLost, RemoteError, RemoteProtocolError
 from holdfast.client.client_connection import TooManyCalls
-from holdfast.errors import ConnectionLost, RemoteError, RemoteProtocolError
-from holdfast.protocol import codes
-from holdfast.protocol.methods import PROCESS_HOLD
-from holdfast.protocol.process import HoldParams
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.methods import PROCESS_HOLD
+from holdfast.wire.protocol.process import HoldParams
 
 if TYPE_CHECKING:
-    from holdfast.client.session import ClientSession
+    from holdfast.client.client_session import ClientSession
 
 __all__ = ["RemoteHold"]
 

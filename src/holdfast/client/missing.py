@@ -3,13 +3,13 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ConnectionLost, RemoteError, RemoteProtocolError
-from holdfast.protocol.methods import PROCESS_READ
-from holdfast.protocol.process import ReadParams
+from holdfast.base.errors import ConnectionLost, RemoteError, RemoteProtocolError
+from holdfast.wire.protocol.methods import PROCESS_READ
+from holdfast.wire.protocol.process import ReadParams
 
 if TYPE_CHECKING:
-    from holdfast.client.process import RemoteProcess
-    from holdfast.client.session import ClientSession
+    from holdfast.client.client_session import ClientSession
+    from holdfast.client.remote_process import RemoteProcess
 
 __all__ = ["HOLE_LIMIT", "MissingEvents"]
 

@@ -5,28 +5,28 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.client.process import RemoteProcess
-from holdfast.errors import (
+from holdfast.base.errors import (
     ConnectionLost,
     HoldfastError,
     RemoteError,
     RemoteProtocolError,
     ServerGone,
 )
-from holdfast.protocol import codes
-from holdfast.protocol.base import Base64, Empty
-from holdfast.protocol.methods import (
+from holdfast.base.tasks import ignoring_stray_cancellation
+from holdfast.client.remote_process import RemoteProcess
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.methods import (
     PROCESS_LIST,
     PROCESS_READ,
     PROCESS_TERMINATE,
     PROCESS_WRITE,
 )
-from holdfast.protocol.process import ReadParams, TerminateParams, WriteParams, WriteStatus
-from holdfast.tasks import ignoring_stray_cancellation
+from holdfast.wire.protocol.process import ReadParams, TerminateParams, WriteParams, WriteStatus
+from holdfast.wire.protocol.wire_types import Base64, Empty
 
 if TYPE_CHECKING:
     from holdfast.client.client_connection import Link
-    from holdfast.client.session import ClientSession
+    from holdfast.client.client_session import ClientSession
 
 __all__ = [
     "RECOVERY_LIMIT",

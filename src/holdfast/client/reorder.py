@@ -5,9 +5,9 @@ No I/O. Events are numbered and only the number counts. They may arrive in any o
 after a lost connection, only in the answer to a read.
 """
 
-from holdfast.errors import RemoteProtocolError
+from holdfast.base.errors import RemoteProtocolError
 from holdfast.events import Closed, Exited, Gap, LogEntry
-from holdfast.protocol.process import OutputChunk, ReadResponse
+from holdfast.wire.protocol.process import OutputChunk, ReadResponse
 
 __all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "Reorder"]
 

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from holdfast.errors import SpawnFailed
-from holdfast.process.child import Child
-from holdfast.process.executable_lookup import Launch, pipe_launch
-from holdfast.protocol.secret_variables import PROGRAM_SECRETS, TOKEN_VARIABLE
-from holdfast.supervision import child_supervisor
-from holdfast.system_text import system_text
+from holdfast.base.errors import SpawnFailed
+from holdfast.base.system_text import system_text
+from holdfast.engine.process.child import Child
+from holdfast.engine.process.executable_lookup import Launch, pipe_launch
+from holdfast.engine.supervision import child_supervisor
+from holdfast.wire.protocol.secret_variables import PROGRAM_SECRETS, TOKEN_VARIABLE
 
 __all__ = ["GRACE", "SupervisedCommand", "command_environment"]
 

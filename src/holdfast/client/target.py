@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from shlex import join
 from typing import TYPE_CHECKING, cast
 
-from holdfast.client.command import ServingCommand
-from holdfast.errors import ConnectFailed, InvalidConfig
-from holdfast.suggestions import closest
-from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
-from holdfast.transports.memory import connect_memory
-from holdfast.transports.token_urls import check_token, without_password
-from holdfast.transports.unix import connect_unix
-from holdfast.url_schemes import SCHEMES, Scheme, listening, scheme_of, socket_path, spelled
+from holdfast.base.errors import ConnectFailed, InvalidConfig
+from holdfast.base.suggestions import closest
+from holdfast.base.url_schemes import SCHEMES, Scheme, listening, scheme_of, socket_path, spelled
+from holdfast.client.serving_command import ServingCommand
+from holdfast.wire.transports.memory import connect_memory
+from holdfast.wire.transports.token_urls import check_token, without_password
+from holdfast.wire.transports.transport import SIGN_INTERVAL, Receiver, Transport
+from holdfast.wire.transports.unix import connect_unix
 
 if TYPE_CHECKING:
     # For tools that follow imports: the table of schemes names this module as a string.

@@ -8,13 +8,13 @@ The table of URL schemes names this module, which is loaded with the first URL.
 import os
 from collections.abc import Callable, Mapping
 
+from holdfast.base.errors import ConnectFailed
+from holdfast.base.local_servers import find_token
+from holdfast.base.token_file import BadTokenFile
 from holdfast.client.target import CONNECT_TIMEOUT, Target, TargetOptions
-from holdfast.errors import ConnectFailed
-from holdfast.local_servers import find_token
-from holdfast.token_file import BadTokenFile
-from holdfast.transports.base import SIGN_INTERVAL, Receiver, Transport
-from holdfast.transports.token_urls import may_carry_token, without_password
-from holdfast.transports.websocket_client import connect_websocket
+from holdfast.wire.transports.token_urls import may_carry_token, without_password
+from holdfast.wire.transports.transport import SIGN_INTERVAL, Receiver, Transport
+from holdfast.wire.transports.websocket_client import connect_websocket
 
 __all__ = ["WebSocketTarget"]
 

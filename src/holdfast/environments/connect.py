@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import environments
+from holdfast.base.errors import InvalidParams
+from holdfast.base.url_schemes import scheme_of
 from holdfast.environments import LOCAL
 from holdfast.environments.config.home import is_configured
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
-from holdfast.environments.paths import AnyPath
+from holdfast.environments.local_environment import LocalEnvironment
+from holdfast.environments.path_uris import AnyPath
 from holdfast.environments.sandbox import AnySandbox, as_profile
-from holdfast.errors import InvalidParams
-from holdfast.url_schemes import scheme_of
 
 if TYPE_CHECKING:
     from holdfast.environments.ssh.installer import Consent

@@ -16,7 +16,9 @@ import msgspec
 import holdfast
 from holdfast import environments
 from holdfast.backends import ExecBackend, ExecProcess, FileSystem, HttpClient
-from holdfast.collect import QUIET
+from holdfast.base.errors import EnvironmentClosed, InvalidParams, NotFound
+from holdfast.engine.process.variable_marks import FirstCommand
+from holdfast.environments.collect import QUIET
 from holdfast.environments.commands.arguments import (
     Command,
     as_argv,
@@ -24,13 +26,15 @@ from holdfast.environments.commands.arguments import (
     as_terminal_size,
     as_variables,
 )
-from holdfast.environments.commands.starter import CommandStarter, CommandToStart, Confinement
-from holdfast.environments.paths import AnyPath, below, folder_of_server
-from holdfast.errors import EnvironmentClosed, InvalidParams, NotFound
-from holdfast.process.variable_marks import FirstCommand
-from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
-from holdfast.protocol.paths import InvalidPathUri, PathUri
-from holdfast.protocol.sandbox import SandboxContext
+from holdfast.environments.commands.command_starter import (
+    CommandStarter,
+    CommandToStart,
+    Confinement,
+)
+from holdfast.environments.path_uris import AnyPath, below, folder_of_server
+from holdfast.wire.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
+from holdfast.wire.protocol.paths import InvalidPathUri, PathUri
+from holdfast.wire.protocol.sandbox import SandboxContext
 
 if TYPE_CHECKING:
     from holdfast.environments.commands.commands import Commands

@@ -14,19 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.backends import FileSystem
-from holdfast.environments.commands.arguments import as_bytes
-from holdfast.environments.named_errors import naming
-from holdfast.environments.paths import AnyPath
-from holdfast.environments.tree_transfer import (
-    OnProgress,
-    TransferCount,
-    Transferred,
-    download_tree,
-    upload_tree,
-)
-from holdfast.errors import HoldfastError, InvalidParams, InvalidRequest, NotFound, Refused
-from holdfast.filesystem.transfer import read_blocks
-from holdfast.filesystem.trees import (
+from holdfast.base.errors import HoldfastError, InvalidParams, InvalidRequest, NotFound, Refused
+from holdfast.base.tasks import made_in_thread
+from holdfast.engine.files.transfer import read_blocks
+from holdfast.engine.files.trees import (
     FILES_AT_ONCE,
     masked,
     move,
@@ -34,7 +25,17 @@ from holdfast.filesystem.trees import (
     permissions_of,
     send_file,
 )
-from holdfast.protocol.fs import (
+from holdfast.environments.commands.arguments import as_bytes
+from holdfast.environments.named_errors import naming
+from holdfast.environments.path_uris import AnyPath
+from holdfast.environments.tree_transfer import (
+    OnProgress,
+    TransferCount,
+    Transferred,
+    download_tree,
+    upload_tree,
+)
+from holdfast.wire.protocol.fs import (
     CanonicalizeParams,
     CopyParams,
     CreateDirectoryParams,
@@ -51,9 +52,8 @@ from holdfast.protocol.fs import (
     WalkResponse,
     WriteFileParams,
 )
-from holdfast.protocol.paths import ForeignPathUri, PathUri
-from holdfast.protocol.sandbox import SandboxContext
-from holdfast.tasks import made_in_thread
+from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
+from holdfast.wire.protocol.sandbox import SandboxContext
 
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment

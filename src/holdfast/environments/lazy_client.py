@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
+from holdfast.base.errors import ConnectFailed, ConnectionLost, EnvironmentClosed, HoldfastError
+from holdfast.base.tasks import OwnedTasks
 from holdfast.client.client import ExecServerClient
 from holdfast.client.recovery import worth_retrying
 from holdfast.client.target import Target
 from holdfast.environments.environment import Status
-from holdfast.errors import ConnectFailed, ConnectionLost, EnvironmentClosed, HoldfastError
-from holdfast.protocol.handshake import EnvironmentInfo
-from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ClientTelemetry
+from holdfast.wire.protocol.handshake import EnvironmentInfo
 
 __all__ = ["NOT_READY", "SharedClient"]
 

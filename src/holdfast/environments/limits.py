@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from holdfast.errors import InvalidParams
-from holdfast.protocol.limits import LARGEST_LIMIT, LIMITS, Limit, LimitUnit
-from holdfast.protocol.process import ProcessLimits
-from holdfast.units import parse_seconds, parse_size
+from holdfast.base.errors import InvalidParams
+from holdfast.base.units import parse_seconds, parse_size
+from holdfast.wire.protocol.limits import LARGEST_LIMIT, LIMITS, Limit, LimitUnit
+from holdfast.wire.protocol.process import ProcessLimits
 
 __all__ = ["Limits"]
 

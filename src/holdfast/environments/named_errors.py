@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.errors import Refused, RemoteError
-from holdfast.protocol.paths import PathUri
-from holdfast.system_text import without_number
+from holdfast.base.errors import Refused, RemoteError
+from holdfast.base.system_text import without_number
+from holdfast.wire.protocol.paths import PathUri
 
 __all__ = ["naming"]
 

@@ -7,17 +7,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
+from holdfast.base.errors import HoldfastError
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import CommandTarget, Target, TargetOptions, target_of_url
-from holdfast.environments.commands.starter import END_LIMIT
+from holdfast.engine.process.variable_marks import FirstCommand
+from holdfast.environments.commands.command_starter import END_LIMIT
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.lazy_client import SharedClient
-from holdfast.environments.ssh.target import program_target
-from holdfast.errors import HoldfastError
-from holdfast.process.variable_marks import FirstCommand
-from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.environments.ssh.ssh_target import program_target
 from holdfast.telemetry import ClientTelemetry
+from holdfast.wire.protocol.handshake import EnvironmentInfo
 
 __all__ = ["RemoteEnvironment"]
 

@@ -4,17 +4,17 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.base.errors import InvalidConfig, InvalidParams
+from holdfast.base.suggestions import did_you_mean, listed
+from holdfast.base.url_schemes import SCHEMES
 from holdfast.client.target import CommandTarget, TargetOptions, meant_url, target_of_url
 from holdfast.environments.config.home import holdfast_home
 from holdfast.environments.config.providers import provider_from_env
+from holdfast.environments.config.server_urls import check_token
 from holdfast.environments.config.snapshot import LOCAL
-from holdfast.environments.config.urls import check_token
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import InvalidConfig, InvalidParams
-from holdfast.suggestions import did_you_mean, listed
-from holdfast.url_schemes import SCHEMES
 
 if TYPE_CHECKING:
     from holdfast.environments.ssh.installer import Consent

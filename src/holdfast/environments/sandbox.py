@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar, get_args
 
-from holdfast.environments.paths import AnyPath
-from holdfast.errors import InvalidParams
-from holdfast.own_files import keep_unchanged
-from holdfast.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
-from holdfast.protocol.sandbox import (
+from holdfast.base.errors import InvalidParams
+from holdfast.base.own_files import keep_unchanged
+from holdfast.engine.sandbox.profile.builtin import ProfileName, named_profile
+from holdfast.engine.sandbox.profile.profile_file import parse_profile
+from holdfast.environments.path_uris import AnyPath
+from holdfast.wire.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
+from holdfast.wire.protocol.sandbox import (
     Access,
     DisabledProfile,
     EntryPath,
@@ -32,8 +34,6 @@ from holdfast.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.sandbox.profile.builtin import ProfileName, named_profile
-from holdfast.sandbox.profile.file import parse_profile
 
 __all__ = [
     "AnySandbox",

@@ -5,7 +5,7 @@ import shutil
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from holdfast.protocol.handshake import ShellInfo
+from holdfast.wire.protocol.handshake import ShellInfo
 
 __all__ = ["find_shell", "shell_kind"]
 

@@ -17,8 +17,8 @@ from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from holdfast.backends import FileSystem
-from holdfast.errors import ConnectionLost, OperationFailed, Refused, RemoteError
-from holdfast.filesystem.trees import (
+from holdfast.base.errors import ConnectionLost, OperationFailed, Refused, RemoteError
+from holdfast.engine.files.trees import (
     FILES_AT_ONCE,
     local_folders,
     open_in_thread,
@@ -27,9 +27,9 @@ from holdfast.filesystem.trees import (
     send_file,
     walk_tree,
 )
-from holdfast.protocol.fs import CanonicalizeParams, CreateDirectoryParams
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.sandbox import SandboxContext
+from holdfast.wire.protocol.fs import CanonicalizeParams, CreateDirectoryParams
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.sandbox import SandboxContext
 
 __all__ = [
     "OnProgress",

@@ -10,7 +10,7 @@ import pwd
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from holdfast.sandbox.policy.policy import parent_of
+from holdfast.engine.sandbox.policy.policy import parent_of
 
 __all__ = ["unnamed_text", "wide_path", "wide_workspace"]
 

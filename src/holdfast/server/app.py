@@ -12,50 +12,50 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 from holdfast.backends import ExecBackend, FileSystem, HttpClient
-from holdfast.errors import Overloaded
-from holdfast.events import Reason
-from holdfast.filesystem.threads import FileThreads
-from holdfast.late_import import late_module
-from holdfast.local_servers import Reachable, hide
-from holdfast.process.closed_processes import RETENTION
-from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process_table import (
+from holdfast.base.errors import Overloaded
+from holdfast.base.late_import import late_module
+from holdfast.base.local_servers import Reachable, hide
+from holdfast.base.tasks import OwnedTasks
+from holdfast.engine.files.threads import FileThreads
+from holdfast.engine.process.closed_processes import RETENTION
+from holdfast.engine.process.observers import ProcessObserver, ProcessStart
+from holdfast.engine.process.process_table import (
     MakeLog,
     OpensSessions,
     ProcessTable,
     TableSettings,
     plain_log,
 )
-from holdfast.process.served import ServedProcess
-from holdfast.protocol.handshake import EnvironmentInfo
-from holdfast.rpc.router import Router
-from holdfast.server.audit_lines import RefusalLine, ReloadLine
-from holdfast.server.auth import REVOKED, Check, log_revoked
-from holdfast.server.connection import ServerConnection
-from holdfast.server.discovery import add_discovery_methods
-from holdfast.server.environment import add_environment_methods
-from holdfast.server.files import add_file_methods
-from holdfast.server.http import add_http_methods
+from holdfast.engine.process.served import ServedProcess
+from holdfast.events import Reason
+from holdfast.server.handlers.discovery_handlers import add_discovery_methods
+from holdfast.server.handlers.environment_handlers import add_environment_methods
+from holdfast.server.handlers.file_handlers import add_file_methods
+from holdfast.server.handlers.http_handlers import add_http_methods
+from holdfast.server.handlers.process_handlers import add_process_methods
 from holdfast.server.info import environment_info, login_shell, served_capabilities
 from holdfast.server.listen import ListenUrl, Pages, listen, parse_listen_url
 from holdfast.server.local_engines import LazyHttpClient, LocalSessions, local_files
-from holdfast.server.metrics import CONTENT_TYPE, metrics_text
+from holdfast.server.operate.audit_lines import RefusalLine, ReloadLine
+from holdfast.server.operate.auth import REVOKED, Check, log_revoked
+from holdfast.server.operate.metrics import CONTENT_TYPE, metrics_text
+from holdfast.server.operate.process_telemetry import ProcessRecorder
+from holdfast.server.operate.reload import Reload
 from holdfast.server.principals import PrincipalLimits
-from holdfast.server.process import add_process_methods
-from holdfast.server.recording import ProcessRecorder
-from holdfast.server.reload import Reload
+from holdfast.server.server_connection import ServerConnection
 from holdfast.server.sessions import EXPIRY, Sessions
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
-from holdfast.tasks import OwnedTasks
 from holdfast.telemetry import ServerRecord, Telemetry
-from holdfast.transports.base import SIGN_INTERVAL, Credential, Receiver, Transport
-from holdfast.transports.http_head import Response
+from holdfast.wire.protocol.handshake import EnvironmentInfo
+from holdfast.wire.rpc.router import Router
+from holdfast.wire.transports.http_head import Response
+from holdfast.wire.transports.transport import SIGN_INTERVAL, Credential, Receiver, Transport
 
 if TYPE_CHECKING:
     from holdfast.server import backend_processes
-    from holdfast.server.audit import AuditLog
     from holdfast.server.kept import Keeping
-    from holdfast.transports.tls import ServerTls
+    from holdfast.server.operate.audit import AuditLog
+    from holdfast.wire.transports.tls import ServerTls
 else:
     # A server of this machine's processes stays smaller without it.
     backend_processes = late_module("holdfast.server.backend_processes")

@@ -2,8 +2,14 @@
 
 import asyncio
 
-from holdfast.errors import HoldfastError, MethodNotFound, OperationFailed, Refused, Unsupported
-from holdfast.tasks import was_cancelled
+from holdfast.base.errors import (
+    HoldfastError,
+    MethodNotFound,
+    OperationFailed,
+    Refused,
+    Unsupported,
+)
+from holdfast.base.tasks import was_cancelled
 
 __all__ = ["backend_errors"]
 

@@ -15,18 +15,18 @@ from collections.abc import Awaitable
 import msgspec
 
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.errors import DuplicateProcess, HoldfastError, OutputLost, StdinClosed
+from holdfast.base.errors import DuplicateProcess, HoldfastError, OutputLost, StdinClosed
+from holdfast.base.tasks import OwnedTasks, was_cancelled
+from holdfast.engine.process.checked_arguments import check_streams
+from holdfast.engine.process.io.log import OutputLog
+from holdfast.engine.process.io.output_reader import CHUNK
+from holdfast.engine.process.observers import Observers, ProcessStart
+from holdfast.engine.process.pending_start import PendingStart
+from holdfast.engine.process.process_table import ProcessTable, TableSettings
+from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Exited, Gap, ProcessEvent, Reason, Verdict, WaitingFor
-from holdfast.process.arguments import check_streams
-from holdfast.process.io.log import OutputLog
-from holdfast.process.io.reader import CHUNK
-from holdfast.process.observers import Observers, ProcessStart
-from holdfast.process.pending_start import PendingStart
-from holdfast.process.process_table import ProcessTable, TableSettings
-from holdfast.process.served import ServedProcess
-from holdfast.protocol.process import OutputChunk, StartParams, StreamsAtEnd, WriteStatus
 from holdfast.server.backend_errors import backend_errors
-from holdfast.tasks import OwnedTasks, was_cancelled
+from holdfast.wire.protocol.process import OutputChunk, StartParams, StreamsAtEnd, WriteStatus
 
 __all__ = ["BackendProcess", "BackendProcesses", "BackendSessions"]
 

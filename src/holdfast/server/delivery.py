@@ -12,19 +12,19 @@ from typing import Protocol
 
 from msgspec import UNSET
 
+from holdfast.engine.process.io.log import MAX_RETAINED_BYTES, LogListener
+from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Gap, Reason, StreamEnded, Verdict
-from holdfast.process.io.log import MAX_RETAINED_BYTES, LogListener
-from holdfast.process.served import ServedProcess
-from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_STREAM_ENDED
-from holdfast.protocol.process import (
+from holdfast.server.principals import Usage
+from holdfast.wire.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_STREAM_ENDED
+from holdfast.wire.protocol.process import (
     ClosedEvent,
     ExitedEvent,
     OutputChunk,
     StreamEndedEvent,
 )
-from holdfast.rpc.encode import encode_notification, encode_output, output_prefix
-from holdfast.server.principals import Usage
-from holdfast.transports.base import Credential
+from holdfast.wire.rpc.encode import encode_notification, encode_output, output_prefix
+from holdfast.wire.transports.transport import Credential
 
 __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exited_event"]
 

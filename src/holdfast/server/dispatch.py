@@ -17,17 +17,17 @@ from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from holdfast.connection import Connection
-from holdfast.errors import MalformedMessage, OperationFailed
-from holdfast.log_event import LogEvent, clip
-from holdfast.protocol import codes
-from holdfast.protocol.envelope import Request
-from holdfast.rpc.dialect import EXEC_SERVER, Dialect
-from holdfast.rpc.heavy import DecodedParams
-from holdfast.rpc.router import Route, Router, error_of
+from holdfast.base.errors import MalformedMessage, OperationFailed
+from holdfast.base.tasks import was_cancelled
 from holdfast.server.principals import Usage
-from holdfast.tasks import was_cancelled
 from holdfast.telemetry import RequestRecord, Telemetry
+from holdfast.wire.connection import Connection
+from holdfast.wire.log_event import LogEvent, clip
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
+from holdfast.wire.rpc.large_params import DecodedParams
+from holdfast.wire.rpc.router import Route, Router, error_of
 
 __all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher", "Outlasting"]
 

@@ -10,13 +10,13 @@ import logging
 from collections.abc import AsyncIterator
 
 from holdfast.backends import HttpBody
-from holdfast.connection import Connection
-from holdfast.errors import HoldfastError, InvalidParams
-from holdfast.protocol.http import BodyDeltaEvent
-from holdfast.protocol.methods import HTTP_BODY_DELTA
-from holdfast.rpc.base64 import encode_base64
-from holdfast.rpc.encode import encode_value
-from holdfast.tasks import was_cancelled
+from holdfast.base.errors import HoldfastError, InvalidParams
+from holdfast.base.tasks import was_cancelled
+from holdfast.wire.connection import Connection
+from holdfast.wire.protocol.http import BodyDeltaEvent
+from holdfast.wire.protocol.methods import HTTP_BODY_DELTA
+from holdfast.wire.rpc.base64 import encode_base64
+from holdfast.wire.rpc.encode import encode_value
 
 __all__ = ["MAX_DELTA", "ConnectionBodies"]
 

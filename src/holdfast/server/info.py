@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast._version import __version__
 from holdfast.backends import ReportsCapabilities
-from holdfast.process.environment import login_shell
-from holdfast.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.version import CODEX_VERSION
+from holdfast.base.version import __version__
+from holdfast.engine.process.variables import login_shell
+from holdfast.wire.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.version import CODEX_VERSION
 
 __all__ = [
     "CAPABILITIES",

@@ -13,10 +13,10 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.transports.base import Receiver, Transport
-from holdfast.transports.handover import END, listen_for_handovers, peer_is_own_user, take_over
-from holdfast.transports.private_folder import PrivateFolder
-from holdfast.transports.stdio import serve_descriptors
+from holdfast.wire.transports.handover import END, listen_for_handovers, peer_is_own_user, take_over
+from holdfast.wire.transports.private_folder import PrivateFolder
+from holdfast.wire.transports.stdio import serve_descriptors
+from holdfast.wire.transports.transport import Receiver, Transport
 
 __all__ = ["HandedStreams", "Keeping"]
 

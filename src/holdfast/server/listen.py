@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Overloaded
-from holdfast.late_import import late_module
-from holdfast.local_servers import Reachable, hide
-from holdfast.server.auth import ANONYMOUS, Check, Unauthorized
-from holdfast.transports.base import LOCAL, Credential, Receiver, Transport
-from holdfast.transports.http_head import RequestHead, Response, upgrade_fault
+from holdfast.base.errors import HoldfastError, Overloaded
+from holdfast.base.late_import import late_module
+from holdfast.base.local_servers import Reachable, hide
+from holdfast.server.operate.auth import ANONYMOUS, Check, Unauthorized
+from holdfast.wire.transports.http_head import RequestHead, Response, upgrade_fault
+from holdfast.wire.transports.transport import LOCAL, Credential, Receiver, Transport
 
 # Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
 if TYPE_CHECKING:
-    from holdfast.transports import unix, websocket_listener
-    from holdfast.transports.accepting import PlainListener
-    from holdfast.transports.tls import ServerTls, TlsListener
-    from holdfast.transports.websocket_listener import Gate, Refused
+    from holdfast.wire.transports import unix, websocket_listener
+    from holdfast.wire.transports.accepting import PlainListener
+    from holdfast.wire.transports.tls import ServerTls, TlsListener
+    from holdfast.wire.transports.websocket_listener import Gate, Refused
 else:
     # Each server needs one of them, and WebSocket takes 90 ms.
-    unix = late_module("holdfast.transports.unix")
-    websocket_listener = late_module("holdfast.transports.websocket_listener")
+    unix = late_module("holdfast.wire.transports.unix")
+    websocket_listener = late_module("holdfast.wire.transports.websocket_listener")
 
 __all__ = [
     "BadListenUrl",

@@ -8,14 +8,14 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast.backends import HttpBody, RunInThread
-from holdfast.filesystem.local import LocalFileSystem
-from holdfast.process.io.input_budget import InputBudget, InputTotal
-from holdfast.process.process_table import TableSettings
-from holdfast.process.registry import ProcessRegistry
-from holdfast.protocol.http import HttpRequestParams, HttpResponse
+from holdfast.engine.files.local_files import LocalFileSystem
+from holdfast.engine.process.io.input_budget import InputBudget, InputTotal
+from holdfast.engine.process.process_table import TableSettings
+from holdfast.engine.process.registry import ProcessRegistry
+from holdfast.wire.protocol.http import HttpRequestParams, HttpResponse
 
 if TYPE_CHECKING:
-    from holdfast.http.local import LocalHttpClient
+    from holdfast.engine.http.local_http import LocalHttpClient
 
 __all__ = ["LazyHttpClient", "LocalSessions", "local_files"]
 
@@ -56,7 +56,7 @@ class LazyHttpClient:
     def _client(self) -> "LocalHttpClient":
         if self._made is None:
             # Imported late: most servers never get an `http/request`, and the import takes 15 ms.
-            from holdfast.http.local import LocalHttpClient
+            from holdfast.engine.http.local_http import LocalHttpClient
 
             self._made = LocalHttpClient()
         return self._made

@@ -4,12 +4,12 @@ import asyncio
 import logging
 
 from holdfast.backends import FileHandle, FileSystem, MissingWatch
-from holdfast.connection import Connection
-from holdfast.errors import HoldfastError, InvalidRequest, NotFound
-from holdfast.protocol.fs import MissingChangedEvent, OpenParams, WatchMissingParams
-from holdfast.protocol.methods import FS_MISSING_CHANGED
+from holdfast.base.errors import HoldfastError, InvalidRequest, NotFound
+from holdfast.base.tasks import ignoring_stray_cancellation
 from holdfast.server.principals import Usage
-from holdfast.tasks import ignoring_stray_cancellation
+from holdfast.wire.connection import Connection
+from holdfast.wire.protocol.fs import MissingChangedEvent, OpenParams, WatchMissingParams
+from holdfast.wire.protocol.methods import FS_MISSING_CHANGED
 
 __all__ = ["ConnectionFiles", "ServedFile", "check_handle_id"]
 

@@ -11,10 +11,10 @@ from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
-from holdfast.errors import Overloaded
+from holdfast.base.errors import Overloaded
+from holdfast.engine.process.observers import ProcessObserver, ProcessStart
+from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Verdict
-from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.served import ServedProcess
 
 __all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
 

@@ -13,21 +13,26 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.errors import InvalidRequest, SessionAttached
+from holdfast.base.errors import InvalidRequest, SessionAttached
+from holdfast.base.tasks import OwnedTasks
+from holdfast.engine.process.observers import ProcessObserver, ProcessStart
+from holdfast.engine.process.process_table import ProcessTable
+from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.variable_marks import (
+    MARK_VARIABLE,
+    FirstCommand,
+    is_mark,
+    kill_by_variable,
+)
 from holdfast.events import Reason
-from holdfast.log_event import LogEvent
-from holdfast.process.observers import ProcessObserver, ProcessStart
-from holdfast.process.process_table import ProcessTable
-from holdfast.process.served import ServedProcess
-from holdfast.process.variable_marks import MARK_VARIABLE, FirstCommand, is_mark, kill_by_variable
-from holdfast.protocol import codes
-from holdfast.server.audit_lines import SessionLine
 from holdfast.server.delivery import Delivery, Owner
-from holdfast.tasks import OwnedTasks
-from holdfast.transports.base import Credential
+from holdfast.server.operate.audit_lines import SessionLine
+from holdfast.wire.log_event import LogEvent
+from holdfast.wire.protocol import codes
+from holdfast.wire.transports.transport import Credential
 
 if TYPE_CHECKING:
-    from holdfast.server.audit import AuditLog
+    from holdfast.server.operate.audit import AuditLog
 
 __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
 

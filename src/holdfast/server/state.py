@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from holdfast.backends import FileSystem, HttpClient
-from holdfast.errors import Overloaded
-from holdfast.filesystem.threads import FileThreads, Threads
-from holdfast.protocol.fs import FileMetadata, GetMetadataParams, ReadFileParams
-from holdfast.protocol.handshake import EnvironmentInfo
+from holdfast.base.errors import Overloaded
+from holdfast.engine.files.threads import FileThreads, Threads
 from holdfast.server.principals import PrincipalLimits, Principals
 from holdfast.server.sessions import Session, Sessions
 from holdfast.telemetry import Telemetry
-from holdfast.transports.base import SIGN_INTERVAL
+from holdfast.wire.protocol.fs import FileMetadata, GetMetadataParams, ReadFileParams
+from holdfast.wire.protocol.handshake import EnvironmentInfo
+from holdfast.wire.transports.transport import SIGN_INTERVAL
 
 if TYPE_CHECKING:
-    from holdfast.server.audit import AuditLog
-    from holdfast.server.connection import ServerConnection
+    from holdfast.server.operate.audit import AuditLog
+    from holdfast.server.server_connection import ServerConnection
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "LocalFiles", "ServerState"]
 

@@ -8,8 +8,8 @@ in its own process.
 
 from typing import Literal, Protocol
 
-from holdfast.protocol.envelope import Trace
-from holdfast.protocol.process import StartParams
+from holdfast.wire.protocol.envelope import Trace
+from holdfast.wire.protocol.process import StartParams
 
 __all__ = [
     "ClientTelemetry",

@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast._version import install_command
-from holdfast.late_import import late_module
+from holdfast.base.late_import import late_module
+from holdfast.base.version import install_command
 
 if TYPE_CHECKING:
     from holdfast.telemetry import sdk

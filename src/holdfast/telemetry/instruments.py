@@ -11,7 +11,7 @@ from time import time_ns
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.context import Context
 
-from holdfast._version import __version__
+from holdfast.base.version import __version__
 
 __all__ = ["BUCKETS", "SCOPE", "TRANSPORTS", "Attributes", "Instruments"]
 

@@ -11,9 +11,6 @@ from opentelemetry import _logs, context, metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from holdfast.protocol.envelope import Trace
-from holdfast.protocol.methods import METHODS
-from holdfast.protocol.process import StartParams
 from holdfast.telemetry import (
     Preparation,
     ProcessRecord,
@@ -22,6 +19,9 @@ from holdfast.telemetry import (
     StartRecord,
 )
 from holdfast.telemetry.instruments import Attributes, Instruments
+from holdfast.wire.protocol.envelope import Trace
+from holdfast.wire.protocol.methods import METHODS
+from holdfast.wire.protocol.process import StartParams
 
 __all__ = ["OpenTelemetry"]
 

@@ -25,7 +25,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-from holdfast._version import __version__
+from holdfast.base.version import __version__
 from holdfast.telemetry.otel import OpenTelemetry
 
 __all__ = ["FLUSH_LIMIT", "Exporting", "export"]

@@ -1,13 +1,13 @@
 """Test doubles for programs that use Holdfast, controlled by the test."""
 
-from holdfast.testing.backend import FakeBackend, Program
-from holdfast.testing.calls import CODEX, HOLDFAST, Asked, Termination
-from holdfast.testing.child import FakeChild
-from holdfast.testing.environment import FakeEnvironment
+from holdfast.testing.fake_backend import FakeBackend, Program
+from holdfast.testing.fake_calls import CODEX, HOLDFAST, Asked, Termination
+from holdfast.testing.fake_child import FakeChild
+from holdfast.testing.fake_environment import FakeEnvironment
+from holdfast.testing.fake_files import FakeFileSystem, FileRequest
+from holdfast.testing.fake_line import FakeLine
 from holdfast.testing.fake_path import FakePath
-from holdfast.testing.filesystem import FakeFileSystem, FileRequest
-from holdfast.testing.line import FakeLine
-from holdfast.testing.process import FakeProcess
+from holdfast.testing.fake_process import FakeProcess
 from holdfast.testing.recorder import RecordedEnvironment, Recorder
 from holdfast.testing.recording import LostProcess, Recorded, Recording
 from holdfast.testing.replay import replay

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from holdfast.filesystem.walk import WalkedPath
-from holdfast.protocol.fs import FileMetadata
+from holdfast.engine.files.walk import WalkedPath
+from holdfast.wire.protocol.fs import FileMetadata
 
 __all__ = ["FileLocation", "FileNode", "FileTree", "Links", "os_error"]
 

@@ -10,12 +10,15 @@ from holdfast.backends import (
     HttpClient,
     ReportsCapabilities,
 )
+from holdfast.base.errors import HoldfastError
+from holdfast.base.tasks import OwnedTasks
+from holdfast.engine.process.variable_marks import FirstCommand
 from holdfast.environments.environment import Environment, Status
-from holdfast.errors import HoldfastError
 from holdfast.events import Gap, ProcessEvent, StreamEnded, Verdict, WaitingFor
-from holdfast.process.variable_marks import FirstCommand
-from holdfast.protocol.handshake import Capabilities, EnvironmentInfo
-from holdfast.protocol.process import (
+from holdfast.testing.fake_calls import HOLDFAST, Asked
+from holdfast.testing.recording import LostProcess, Recording
+from holdfast.wire.protocol.handshake import Capabilities, EnvironmentInfo
+from holdfast.wire.protocol.process import (
     Enforcement,
     OutputChunk,
     OutputStream,
@@ -24,9 +27,6 @@ from holdfast.protocol.process import (
     StreamsAtEnd,
     WriteStatus,
 )
-from holdfast.tasks import OwnedTasks
-from holdfast.testing.calls import HOLDFAST, Asked
-from holdfast.testing.recording import LostProcess, Recording
 
 __all__ = ["RecordedEnvironment", "RecordedProcess", "RecordedStream", "Recorder"]
 

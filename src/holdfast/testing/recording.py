@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.events import Exited, ProcessEvent, Verdict
-from holdfast.protocol.process import OutputChunk, OutputStream, StartParams
-from holdfast.testing.calls import Asked
-from holdfast.testing.line import Changes
+from holdfast.testing.fake_calls import Asked
+from holdfast.testing.fake_line import Changes
+from holdfast.wire.protocol.process import OutputChunk, OutputStream, StartParams
 
 __all__ = ["MAX_RECORDED", "LostProcess", "Recorded", "Recording", "written"]
 

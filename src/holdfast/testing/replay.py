@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded
-from holdfast.protocol.process import OutputChunk, StartParams
-from holdfast.testing.backend import FakeBackend
-from holdfast.testing.calls import Asked
-from holdfast.testing.process import FakeProcess
+from holdfast.testing.fake_backend import FakeBackend
+from holdfast.testing.fake_calls import Asked
+from holdfast.testing.fake_process import FakeProcess
 from holdfast.testing.recording import LostProcess, Recorded, Recording, written
+from holdfast.wire.protocol.process import OutputChunk, StartParams
 
 __all__ = ["replay"]
 

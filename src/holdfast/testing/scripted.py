@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 import msgspec
 import pybase64
 
+from holdfast.base.errors import ConnectFailed
 from holdfast.client.target import Target
-from holdfast.errors import ConnectFailed
-from holdfast.protocol.envelope import ErrorData, Message, Notification, Request, RequestId
-from holdfast.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_OUTPUT
-from holdfast.rpc.decode import decode_message
-from holdfast.rpc.encode import encode_error, encode_notification, encode_result
-from holdfast.transports.base import Receiver, Transport
-from holdfast.transports.memory import connect_memory
+from holdfast.wire.protocol.envelope import ErrorData, Message, Notification, Request, RequestId
+from holdfast.wire.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_OUTPUT
+from holdfast.wire.rpc.decode import decode_message
+from holdfast.wire.rpc.encode import encode_error, encode_notification, encode_result
+from holdfast.wire.transports.memory import connect_memory
+from holdfast.wire.transports.transport import Receiver, Transport
 
 __all__ = ["LIMIT", "SESSION_ID", "Answer", "ScriptedPeer", "ScriptedServer"]
 

@@ -8,7 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.errors import ConnectionLost, HoldfastError
+from holdfast.base.errors import ConnectionLost, HoldfastError
+from holdfast.engine.process.event_stream import HIGH_WATER, EventReaders
 from holdfast.events import (
     Closed,
     Exited,
@@ -19,20 +20,19 @@ from holdfast.events import (
     Verdict,
     WaitingFor,
 )
-from holdfast.process.event_stream import HIGH_WATER, EventReaders
-from holdfast.protocol.handshake import Capabilities
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import (
+from holdfast.testing.fake_calls import HOLDFAST, Asked, Call, Termination
+from holdfast.testing.fake_child import FakeChild, new_pid
+from holdfast.testing.fake_line import FakeLine
+from holdfast.testing.transit import Transit
+from holdfast.wire.protocol.handshake import Capabilities
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import (
     Enforcement,
     OutputChunk,
     OutputStream,
     StartParams,
     WriteStatus,
 )
-from holdfast.testing.calls import HOLDFAST, Asked, Call, Termination
-from holdfast.testing.child import FakeChild, new_pid
-from holdfast.testing.line import FakeLine
-from holdfast.testing.transit import Transit
 
 __all__ = ["ScriptedProcess"]
 

@@ -2,10 +2,10 @@
 
 from collections import deque
 
+from holdfast.engine.process.io.log import OutputLog
 from holdfast.events import ProcessEvent
-from holdfast.process.io.log import OutputLog
-from holdfast.protocol.process import OutputChunk
-from holdfast.testing.line import FakeLine
+from holdfast.testing.fake_line import FakeLine
+from holdfast.wire.protocol.process import OutputChunk
 
 __all__ = ["Transit"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.approvals import (
+from holdfast.agent.approvals import (
     UNTRUSTED,
     Approvals,
     Decision,
@@ -14,9 +14,9 @@ from holdfast.approvals import (
     RuleSet,
     parse_policy,
 )
-from holdfast.environments.local import LocalEnvironment
+from holdfast.agent.unified_exec import CallInterrupted, Options, ToolError, UnifiedExec
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.sandbox import SandboxProfile
-from holdfast.unified_exec import CallInterrupted, Options, ToolError, UnifiedExec
 from tests.real.approvals.cases import CASES, POLICIES, Case, Step
 from tests.real.approvals.rows import Row, answer, hide, lay_out, shown
 

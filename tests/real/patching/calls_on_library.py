@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.approvals import UNTRUSTED, Approvals, Decision, Question
-from holdfast.environments.local import LocalEnvironment
-from holdfast.unified_exec import Options, UnifiedExec
+from holdfast.agent.approvals import UNTRUSTED, Approvals, Decision, Question
+from holdfast.agent.unified_exec import Options, UnifiedExec
+from holdfast.environments.local_environment import LocalEnvironment
 from tests.real.patching.calls import CallCase
 from tests.real.patching.record_calls import described, fill, hide, lay_out_call
 

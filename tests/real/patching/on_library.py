@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from holdfast.agent.patching import EmptyPatch, PatchError, Rules, apply_patch, tool_error_text
+from holdfast.agent.patching.report import EMPTY_PATCH, result_text
 from holdfast.backends import FileSystem
-from holdfast.patching import EmptyPatch, PatchError, Rules, apply_patch, tool_error_text
-from holdfast.patching.report import EMPTY_PATCH, result_text
 from tests.real.patching import record
 from tests.real.patching.cases import CASES, Case
 from tests.real.patching.folder import WORKSPACE, content, describe, lay_out

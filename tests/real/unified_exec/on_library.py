@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.environments.manager import EnvironmentManager
-from holdfast.unified_exec.options import Options
-from holdfast.unified_exec.sessions.events import (
+from holdfast.agent.unified_exec.options import Options
+from holdfast.agent.unified_exec.sessions.session_events import (
     CommandBegan,
     CommandEnded,
     InputSent,
@@ -16,8 +15,9 @@ from holdfast.unified_exec.sessions.events import (
     OutputDelta,
     ToolEvent,
 )
-from holdfast.unified_exec.text.answer import aborted_exec_text, aborted_write_text
-from holdfast.unified_exec.tools import UnifiedExec
+from holdfast.agent.unified_exec.text.answer import aborted_exec_text, aborted_write_text
+from holdfast.agent.unified_exec.tools import UnifiedExec
+from holdfast.environments.environment_manager import EnvironmentManager
 from tests.real.unified_exec.normal import Events, Row, RunFolders, listing
 from tests.real.unified_exec.script import Act, Call, Calls, Case, Mode, argument_text
 from tests.real.unified_exec.settings import model_policy

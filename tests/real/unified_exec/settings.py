@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.unified_exec.text.truncate import TruncationPolicy
+from holdfast.agent.unified_exec.text.truncate import TruncationPolicy
 
 
 def model_policy(settings: Mapping[str, Any]) -> TruncationPolicy:

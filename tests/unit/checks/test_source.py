@@ -71,19 +71,19 @@ def test_a_module_that_nothing_imports_is_found() -> None:
 def test_too_few_comments_are_found_in_all_and_by_folder() -> None:
     code, why = "x = 1\n", "# Why.\n"
     texts = {
-        "src/holdfast/process/a.py": code * 92 + "\n" * 50 + why * 8,
-        "src/holdfast/sandbox/a.py": code * 93 + why * 7,
+        "src/holdfast/engine/process/a.py": code * 92 + "\n" * 50 + why * 8,
+        "src/holdfast/engine/sandbox/a.py": code * 93 + why * 7,
         "src/holdfast/client/a.py": code * 90
         + why * 7
         + "# -- a heading\n" * 2
         + "x = 2  # this\n",
-        "src/holdfast/errors.py": code * 20,
+        "src/holdfast/base/errors.py": code * 20,
     }
     assert list(too_few_comments(texts)) == [
-        "src/holdfast/sandbox: 7.00 % comments, fewer than 7.5 %: say why",
+        "src/holdfast/engine/sandbox: 7.00 % comments, fewer than 7.5 %: say why",
         "src/holdfast/client: 7.00 % comments, fewer than 7.5 %: say why",
     ]
-    texts["src/holdfast/errors.py"] = code * 300
+    texts["src/holdfast/base/errors.py"] = code * 300
     assert next(too_few_comments(texts)).startswith(
         "src/holdfast/: 3.67 % comments, fewer than 5 %"
     )

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from holdfast.client.client import ExecServerClient
-from holdfast.client.process import RemoteProcess
+from holdfast.client.remote_process import RemoteProcess
 from holdfast.events import ProcessEvent
-from holdfast.protocol.envelope import Request
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import StartParams
 
 T = TypeVar("T")
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import session as session_module
-from holdfast.client.client import ExecServerClient
-from holdfast.errors import (
+from holdfast.base.errors import (
     ConnectFailed,
     ConnectionLost,
     DuplicateProcess,
@@ -17,13 +15,15 @@ from holdfast.errors import (
     SpawnFailed,
     Unsupported,
 )
+from holdfast.client import client_session as session_module
+from holdfast.client.client import ExecServerClient
 from holdfast.events import Exited, Reason
-from holdfast.protocol.envelope import Request
-from holdfast.protocol.fs import FileContent, WriteFileParams
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import ProcessLimits
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.protocol.fs import FileContent, WriteFileParams
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import ProcessLimits
 from tests.unit.client.script import all_events, cut_off, meanwhile, settled, start_params, started
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from holdfast.base.errors import ConnectionLost, RemoteProtocolError
 from holdfast.client.client import ExecServerClient
 from holdfast.client.client_connection import MAX_CALLS
-from holdfast.errors import ConnectionLost, RemoteProtocolError
 from holdfast.events import Closed, Exited
-from holdfast.protocol.envelope import ErrorReply, Notification, Reply
-from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.wire.protocol.envelope import ErrorReply, Notification, Reply
+from holdfast.wire.protocol.process import OutputChunk
 from tests.unit.client.script import all_events, meanwhile, nothing_missed, settled, started
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.client.command import CommandLog
+from holdfast.client.serving_command import CommandLog
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def test_silence_is_none(pipe: tuple[int, int]) -> None:
 async def test_a_line_without_end_is_not_kept_whole(
     pipe: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "holdfast.client.command")
+    caplog.set_level(logging.DEBUG, "holdfast.client.serving_command")
     log = CommandLog(pipe[0])
     os.write(pipe[1], b"x" * 20_000)
     words = await log.last_words()

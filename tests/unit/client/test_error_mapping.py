@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from holdfast.client.error_mapping import refusals, start_refusals
-from holdfast.errors import (
+from holdfast.base.errors import (
     CannotEnforce,
     DuplicateProcess,
     HoldfastError,
@@ -22,8 +21,9 @@ from holdfast.errors import (
     UnknownProcess,
     Unsupported,
 )
-from holdfast.protocol.paths import PathUri
-from holdfast.rpc.router import error_of
+from holdfast.client.error_mapping import refusals, start_refusals
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.rpc.router import error_of
 
 PATH = PathUri.from_path("/asked")
 

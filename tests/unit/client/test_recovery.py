@@ -7,22 +7,22 @@ from typing import NoReturn
 
 import pytest
 
-from holdfast.client import recovery
-from holdfast.client.client import ExecServerClient
-from holdfast.client.reorder import MAX_EVENTS
-from holdfast.errors import (
+from holdfast.base.errors import (
     ConnectFailed,
     ConnectionLost,
     HoldfastError,
     RemoteError,
     ServerGone,
 )
+from holdfast.client import recovery
+from holdfast.client.client import ExecServerClient
+from holdfast.client.reorder import MAX_EVENTS
 from holdfast.events import Closed, Exited, Gap, LimitKind, Reason, Verdict
-from holdfast.protocol.envelope import Request
-from holdfast.protocol.process import OutputChunk
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID, Answer
-from holdfast.transports.base import Receiver, Transport
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.protocol.process import OutputChunk
+from holdfast.wire.transports.transport import Receiver, Transport
 from tests.unit.client.script import (
     all_events,
     meanwhile,

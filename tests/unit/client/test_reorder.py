@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.base.errors import RemoteProtocolError
 from holdfast.client.reorder import MAX_EVENT_BYTES, MAX_EVENTS, Reorder
-from holdfast.errors import RemoteProtocolError
 from holdfast.events import Closed, Exited, Gap, LogEntry, Reason, Verdict
-from holdfast.protocol.process import OutputChunk, ReadResponse
+from holdfast.wire.protocol.process import OutputChunk, ReadResponse
 
 VERDICT = Verdict(reason=Reason.EXITED, exit_code=3)
 

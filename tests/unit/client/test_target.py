@@ -9,16 +9,16 @@ from typing import cast
 
 import pytest
 
+from holdfast.base.errors import ConnectFailed
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import CommandTarget, Target, UnixTarget
 from holdfast.client.websocket_target import WebSocketTarget
-from holdfast.errors import ConnectFailed
 from holdfast.server.app import Server
-from holdfast.server.auth import Unauthorized
 from holdfast.server.listen import parse_listen_url
-from holdfast.transports.base import Credential
-from holdfast.transports.token_urls import without_password
-from holdfast.transports.websocket import WebSocketTransport
+from holdfast.server.operate.auth import Unauthorized
+from holdfast.wire.transports.token_urls import without_password
+from holdfast.wire.transports.transport import Credential
+from holdfast.wire.transports.websocket import WebSocketTransport
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Records of a client's requests, and the trace context it sends."""
 
 from holdfast import ExecServerClient, MemoryTarget, Server
-from holdfast.protocol.envelope import Trace
-from holdfast.protocol.methods import ENVIRONMENT_STATUS
+from holdfast.wire.protocol.envelope import Trace
+from holdfast.wire.protocol.methods import ENVIRONMENT_STATUS
 
 
 class Recorder:

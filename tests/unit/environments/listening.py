@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
-from holdfast.transports.base import Credential, Transport
-from holdfast.transports.http_head import RequestHead, Response
-from holdfast.transports.websocket_listener import listen_websocket
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.transports.http_head import RequestHead, Response
+from holdfast.wire.transports.transport import Credential, Transport
+from holdfast.wire.transports.websocket_listener import listen_websocket
 
 
 class ListeningServer(ScriptedServer):

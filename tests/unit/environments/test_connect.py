@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.base.errors import ConnectFailed, EnvironmentClosed, InvalidConfig, InvalidParams
 from holdfast.client.target import CommandTarget, UnixTarget
 from holdfast.client.websocket_target import WebSocketTarget
 from holdfast.environments.connect import connect
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
-from holdfast.environments.paths import below, folder_of_server
+from holdfast.environments.local_environment import LocalEnvironment
+from holdfast.environments.path_uris import below, folder_of_server
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectFailed, EnvironmentClosed, InvalidConfig, InvalidParams
-from holdfast.protocol.handshake import EnvironmentInfo, ShellInfo
-from holdfast.protocol.paths import PathUri
+from holdfast.wire.protocol.handshake import EnvironmentInfo, ShellInfo
+from holdfast.wire.protocol.paths import PathUri
 from tests.e2e.wire import HOLDFAST, serving
 
 
@@ -213,12 +213,12 @@ def test_the_package_offers_it_without_loading_it() -> None:
     code = (
         "import holdfast, sys;"
         "print([m for m in sys.modules if m.startswith('holdfast.')]);"
-        "print(holdfast.connect.__name__, holdfast.sync.connect.__name__)"
+        "print(holdfast.connect.__name__, holdfast.front.sync.connect.__name__)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=10, check=True
     )
-    assert found.stdout == "['holdfast._version']\nconnect connect\n"
+    assert found.stdout == "['holdfast.base.version']\nconnect connect\n"
     assert holdfast.connect is connect
 
 

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import ConnectionLost, InvalidParams, NotFound, OperationFailed
+from holdfast.engine.files.handle import LocalFileHandle
 from holdfast.environments import files as files_module
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.sandbox import SandboxProfile
 from holdfast.environments.tree_transfer import open_regular
-from holdfast.errors import ConnectionLost, InvalidParams, NotFound, OperationFailed
-from holdfast.filesystem.handle import LocalFileHandle
-from holdfast.protocol.envelope import Request
-from holdfast.protocol.fs import WalkEntry, WalkError, WalkParams, WalkResponse
-from holdfast.protocol.handshake import Capabilities
-from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.protocol.fs import WalkEntry, WalkError, WalkParams, WalkResponse
+from holdfast.wire.protocol.handshake import Capabilities
+from holdfast.wire.protocol.paths import PathUri
 from tests.e2e.wire import LIMIT
 
 

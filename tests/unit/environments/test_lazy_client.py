@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.base.errors import ConnectionLost
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT
 from holdfast.environments.environment import Status
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectionLost
 from holdfast.testing import ScriptedServer, run_virtual
-from holdfast.transports.base import Receiver, Transport
+from holdfast.wire.transports.transport import Receiver, Transport
 
 TIMED_OUT = (
     "exec-server transport disconnected: connection closed;"

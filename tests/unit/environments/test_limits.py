@@ -2,9 +2,9 @@
 
 import pytest
 
+from holdfast.base.errors import InvalidParams
 from holdfast.environments.limits import Limits
-from holdfast.errors import InvalidParams
-from holdfast.protocol.process import ProcessLimits
+from holdfast.wire.protocol.process import ProcessLimits
 
 
 def test_no_limits_are_none() -> None:

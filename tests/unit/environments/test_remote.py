@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.backends import FileSystem
+from holdfast.base.errors import ConnectFailed, ConnectionLost, EnvironmentClosed, RemoteError
 from holdfast.client import recovery
-from holdfast.client.process import RemoteProcess
+from holdfast.client.remote_process import RemoteProcess
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
 from holdfast.environments.environment import Status
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectFailed, ConnectionLost, EnvironmentClosed, RemoteError
-from holdfast.protocol.envelope import Request
-from holdfast.protocol.fs import ReadFileParams
-from holdfast.protocol.http import HttpRequestParams
-from holdfast.protocol.paths import PathUri
 from holdfast.testing import ScriptedPeer, ScriptedServer
 from holdfast.testing.scripted import SESSION_ID, Answer
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.protocol.fs import ReadFileParams
+from holdfast.wire.protocol.http import HttpRequestParams
+from holdfast.wire.protocol.paths import PathUri
 from tests.unit.client.script import meanwhile, param, settled, start_params
 
 ROOT = PathUri.parse("file:///")

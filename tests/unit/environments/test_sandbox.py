@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import InvalidParams
+from holdfast.engine.sandbox.profile.builtin import named_profile
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.sandbox import (
     AnySandbox,
     ProfileContext,
@@ -16,9 +18,8 @@ from holdfast.environments.sandbox import (
     home_here,
     resolve_sandbox,
 )
-from holdfast.errors import InvalidParams
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.sandbox import (
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.sandbox import (
     DisabledProfile,
     ExternalProfile,
     FileEntry,
@@ -32,7 +33,6 @@ from holdfast.protocol.sandbox import (
     SpecialValue,
     UnrestrictedFiles,
 )
-from holdfast.sandbox.profile.builtin import named_profile
 
 FOLDER = PathUri.from_path("/srv/app")
 CONTEXT = ProfileContext(folder=FOLDER, home=PathUri.from_path("/home/me"))

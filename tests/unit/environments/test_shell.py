@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import InvalidParams
 from holdfast.environments.environment import Environment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.environments.shell import find_shell, shell_kind
-from holdfast.errors import InvalidParams
-from holdfast.protocol.handshake import ShellInfo
 from holdfast.testing import ScriptedServer
 from holdfast.testing.scripted import SESSION_ID
+from holdfast.wire.protocol.handshake import ShellInfo
 
 USERS = ShellInfo(name="bash", path="/somewhere/bash")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sync
+from holdfast.base.errors import CommandFailed, ConnectFailed, EnvironmentClosed, NotFound
 from holdfast.environments.commands.running import Running as AsyncRunning
 from holdfast.environments.environment import Environment as AsyncEnvironment
 from holdfast.environments.files import Files as AsyncFiles
-from holdfast.errors import CommandFailed, ConnectFailed, EnvironmentClosed, NotFound
 from holdfast.events import Reason
+from holdfast.front import sync
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def script(code: str, folder: Path) -> subprocess.Popen[str]:
 def test_an_interrupt_ends_the_command_and_is_raised(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "life")
     code = """
-from holdfast import sync
+from holdfast.front import sync
 with sync.connect() as env:
     try:
         env.run("exec 9>life; echo >&9; sleep 600 & sleep 600")
@@ -169,7 +169,7 @@ def test_an_interrupt_just_before_the_wait_is_heard(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "life")
     code = """
 import _thread, threading
-from holdfast import sync
+from holdfast.front import sync
 def interrupt():
     with open("life") as life:
         life.readline()
@@ -193,7 +193,7 @@ with sync.connect() as env:
 def test_a_script_that_forgets_to_close_leaves_nothing_running(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "life")
     code = """
-from holdfast import sync
+from holdfast.front import sync
 env = sync.connect()
 env.start("exec 9>life; echo >&9; sleep 600")
 with open("life") as life:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from holdfast.server.app import Server
-from holdfast.transports.base import Receiver
+from holdfast.wire.transports.transport import Receiver
 from tests.unit.fakes import LIMIT, FakeTransport
 
 PATH = "/usr/bin:/bin"

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from holdfast.backends import ExecBackend, HttpBody
-from holdfast.errors import ConnectionLost, HoldfastError, InvalidParams
+from holdfast.base.errors import ConnectionLost, HoldfastError, InvalidParams
+from holdfast.engine.process.event_stream import LogEventStream
+from holdfast.engine.process.process_table import ProcessTable, TableSettings
+from holdfast.engine.process.registry import ProcessRegistry
+from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Reason
-from holdfast.process.event_stream import LogEventStream
-from holdfast.process.process_table import ProcessTable, TableSettings
-from holdfast.process.registry import ProcessRegistry
-from holdfast.process.served import ServedProcess
-from holdfast.protocol.fs import WatchMissingParams
-from holdfast.protocol.http import HttpRequestParams, HttpResponse
-from holdfast.protocol.process import StartParams
 from holdfast.server.app import Server
 from holdfast.testing import FakeBackend, FakeFileSystem, FakeProcess
+from holdfast.testing.fake_files import FakeWatch
 from holdfast.testing.file_tree import FileTree
-from holdfast.testing.filesystem import FakeWatch
-from tests.unit.process.starting import eventually
+from holdfast.wire.protocol.fs import WatchMissingParams
+from holdfast.wire.protocol.http import HttpRequestParams, HttpResponse
+from holdfast.wire.protocol.process import StartParams
+from tests.unit.engine.process.starting import eventually
 from tests.unit.server.serving import Client
 
 
@@ -472,7 +472,7 @@ async def test_the_journal_claims_no_sandbox_that_a_backend_does_not_report(
     async with FakeBackend() as backend, Server(processes=backend) as server:
         client = Client(server)
         await client.initialize()
-        with caplog.at_level("INFO", "holdfast.server.journal"):
+        with caplog.at_level("INFO", "holdfast.server.operate.journal"):
             assert (await client.start("x", sandbox=sandbox))["sandboxType"] == "linuxSeccomp"
         client.hang_up()
     assert "sandbox=unknown" in caplog.text

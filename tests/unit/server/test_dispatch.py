@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.connection import Connection
-from holdfast.errors import InvalidRequest, MalformedMessage
-from holdfast.protocol.base import Empty, Method
-from holdfast.protocol.envelope import Notification, Request
-from holdfast.protocol.handshake import EnvironmentStatus
-from holdfast.rpc.dialect import EXEC_SERVER
-from holdfast.rpc.router import Route, Router
+from holdfast.base.errors import InvalidRequest, MalformedMessage
 from holdfast.server import dispatch
 from holdfast.server.dispatch import MAX_QUEUED, Dispatcher
+from holdfast.wire.connection import Connection
+from holdfast.wire.protocol.envelope import Notification, Request
+from holdfast.wire.protocol.handshake import EnvironmentStatus
+from holdfast.wire.protocol.wire_types import Empty, Method
+from holdfast.wire.rpc.dialect import EXEC_SERVER
+from holdfast.wire.rpc.router import Route, Router
 from tests.unit.fakes import FakeTransport
 
 WAIT = Method("wait", Empty, Empty)
@@ -481,7 +481,7 @@ async def test_what_was_left_for_later_waits_for_a_client_that_does_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatch, "TURN", 0.0)
-    monkeypatch.setattr("holdfast.connection.MAX_UNREAD", 100)
+    monkeypatch.setattr("holdfast.wire.connection.MAX_UNREAD", 100)
     async with desk_of(limit=1024) as desk:
         desk.dispatcher.takes_turns = True
         desk.connection.pause_sending()

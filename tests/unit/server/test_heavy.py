@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import connection
-from holdfast.errors import InvalidParams
-from holdfast.protocol.envelope import Request
-from holdfast.rpc import decode
-from holdfast.rpc.heavy import is_heavy
+from holdfast.base.errors import InvalidParams
+from holdfast.wire import connection
+from holdfast.wire.protocol.envelope import Request
+from holdfast.wire.rpc import decode
+from holdfast.wire.rpc.large_params import is_heavy
 from tests.unit.fakes import FakeTransport
 from tests.unit.server.serving import Client
 

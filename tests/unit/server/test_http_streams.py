@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from holdfast.connection import Connection
-from holdfast.errors import InvalidParams
-from holdfast.protocol.http import BodyDeltaEvent
+from holdfast.base.errors import InvalidParams
 from holdfast.server.http_streams import MAX_DELTA, ConnectionBodies
+from holdfast.wire.connection import Connection
+from holdfast.wire.protocol.http import BodyDeltaEvent
 
 
 class Client:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.protocol.handshake import Capabilities
 from holdfast.server.info import CAPABILITIES, environment_info, login_shell
+from holdfast.wire.protocol.handshake import Capabilities
 
 
 @pytest.mark.requirement("environment.info")

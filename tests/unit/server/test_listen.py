@@ -2,7 +2,6 @@
 
 import pytest
 
-from holdfast.server.auth import Unauthorized
 from holdfast.server.listen import (
     BadListenUrl,
     ListenUrl,
@@ -10,8 +9,9 @@ from holdfast.server.listen import (
     meant_listen_url,
     parse_listen_url,
 )
-from holdfast.transports.base import Credential
-from holdfast.transports.http_head import RequestHead, Response
+from holdfast.server.operate.auth import Unauthorized
+from holdfast.wire.transports.http_head import RequestHead, Response
+from holdfast.wire.transports.transport import Credential
 
 UPGRADE = {
     "connection": "Upgrade",

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import ConnectFailed, RemoteError, SpawnFailed
+from holdfast.base.token_file import NamedToken
 from holdfast.client import ExecServerClient
-from holdfast.client.session import ClientSession
+from holdfast.client.client_session import ClientSession
 from holdfast.client.target import Target
-from holdfast.errors import ConnectFailed, RemoteError, SpawnFailed
-from holdfast.protocol import codes
-from holdfast.protocol.fs import OpenParams
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
 from holdfast.server.app import Server
-from holdfast.server.auth import check_tokens
-from holdfast.server.metrics import metrics_text
+from holdfast.server.operate.auth import check_tokens
+from holdfast.server.operate.metrics import metrics_text
 from holdfast.server.principals import PrincipalLimits
-from holdfast.token_file import NamedToken
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.fs import OpenParams
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import StartParams
 from tests.e2e.wire import connect
 
 pytestmark = pytest.mark.both_loops

@@ -10,15 +10,23 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidRequest, SessionAttached, UnknownProcess
+from holdfast.base.errors import InvalidRequest, SessionAttached, UnknownProcess
+from holdfast.engine.process.io.log import MAX_RETAINED_BYTES
+from holdfast.engine.process.registry import ProcessRegistry
 from holdfast.events import Reason
-from holdfast.process.io.log import MAX_RETAINED_BYTES
-from holdfast.process.registry import ProcessRegistry
 from holdfast.server.delivery import DETACHED, UNDER_WAY
 from holdfast.server.principals import Principals
 from holdfast.server.sessions import Session, Sessions
-from holdfast.transports.base import Credential
-from tests.unit.process.starting import LIMIT, closed, eventually, launch, program, shell, written
+from holdfast.wire.transports.transport import Credential
+from tests.unit.engine.process.starting import (
+    LIMIT,
+    closed,
+    eventually,
+    launch,
+    program,
+    shell,
+    written,
+)
 
 
 class Owner:

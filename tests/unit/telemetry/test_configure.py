@@ -181,7 +181,7 @@ def test_a_collector_that_does_not_answer_is_not_waited_for(
 def test_without_telemetry_a_server_does_not_even_import_it() -> None:
     script = (
         "import sys\n"
-        "import holdfast.server.serve, holdfast.client\n"
+        "import holdfast.server.operate.run_server, holdfast.client\n"
         "from holdfast.telemetry.configure import configure_telemetry\n"
         "assert configure_telemetry() is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'google'))])\n"

@@ -5,18 +5,18 @@ from opentelemetry import trace
 from opentelemetry.sdk.metrics.export import Gauge
 from opentelemetry.trace import SpanKind, StatusCode
 
-from holdfast.protocol.envelope import Trace
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import (
+from holdfast.telemetry import ClientTelemetry, Telemetry
+from holdfast.telemetry.instruments import BUCKETS
+from holdfast.telemetry.otel import OpenTelemetry
+from holdfast.wire.protocol.envelope import Trace
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import (
     ShellSnapshotParams,
     ShellSnapshotShell,
     StartMetadata,
     StartParams,
     ThreadId,
 )
-from holdfast.telemetry import ClientTelemetry, Telemetry
-from holdfast.telemetry.instruments import BUCKETS
-from holdfast.telemetry.otel import OpenTelemetry
 from tests.unit.telemetry.recorded import Recorded, attributes_of
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -11,12 +11,12 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from holdfast.events import Reason, Verdict
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import StartParams
 from holdfast.server.app import Server
-from holdfast.server.recording import _result
-from holdfast.transports.base import Transport
-from holdfast.transports.memory import connect_memory
+from holdfast.server.operate.process_telemetry import _result
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import StartParams
+from holdfast.wire.transports.memory import connect_memory
+from holdfast.wire.transports.transport import Transport
 from tests.unit.telemetry.recorded import Recorded, attributes_of
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

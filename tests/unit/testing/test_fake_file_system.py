@@ -5,9 +5,10 @@ import errno
 
 import pytest
 
-from holdfast.errors import InvalidRequest, NotFound, OperationFailed
-from holdfast.filesystem.handle import MAX_FILE
-from holdfast.protocol.fs import (
+from holdfast.base.errors import InvalidRequest, NotFound, OperationFailed
+from holdfast.engine.files.handle import MAX_FILE
+from holdfast.testing import FakeFileSystem, FakePath, FileRequest
+from holdfast.wire.protocol.fs import (
     CopyParams,
     FileContent,
     OpenParams,
@@ -17,9 +18,8 @@ from holdfast.protocol.fs import (
     WatchMissingParams,
     WriteFileParams,
 )
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
-from holdfast.testing import FakeFileSystem, FakePath, FileRequest
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.sandbox import ManagedProfile, RestrictedFiles, SandboxContext
 
 
 def uri(path: str) -> PathUri:

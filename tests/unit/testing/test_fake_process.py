@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.errors import ConnectionLost, OutputLost, SpawnFailed, Unsupported
+from holdfast.base.errors import ConnectionLost, OutputLost, SpawnFailed, Unsupported
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, Reason, StreamEnded, Verdict
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams, WriteStatus
 from holdfast.testing import CODEX, Asked, FakeBackend, FakeProcess, Termination
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams, WriteStatus
 
 
 def params(process_id: str = "p", **options: object) -> StartParams:
@@ -266,7 +266,7 @@ async def test_a_process_that_nothing_ends() -> None:
 async def test_a_test_that_waits_in_vain_is_told_for_what(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.testing.line.LIMIT", 0.01)
+    monkeypatch.setattr("holdfast.testing.fake_line.LIMIT", 0.01)
     backend = FakeBackend()
     await backend.start(params())
     with pytest.raises(TimeoutError, match=r"process 1 was not started .* started so far: 1"):

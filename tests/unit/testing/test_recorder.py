@@ -5,12 +5,10 @@ import asyncio
 import pytest
 
 from holdfast.backends import ExecBackend
-from holdfast.environments.local import LocalEnvironment
-from holdfast.errors import ConnectionLost, InvalidParams, SpawnFailed
+from holdfast.base.errors import ConnectionLost, InvalidParams, SpawnFailed
+from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.events import Closed, Exited, Reason
-from holdfast.process.backend import LocalBackend
-from holdfast.protocol.paths import PathUri
-from holdfast.protocol.process import OutputChunk, StartParams
 from holdfast.testing import (
     CODEX,
     HOLDFAST,
@@ -22,6 +20,8 @@ from holdfast.testing import (
     Recording,
     replay,
 )
+from holdfast.wire.protocol.paths import PathUri
+from holdfast.wire.protocol.process import OutputChunk, StartParams
 
 
 def request(process_id: str, *argv: str) -> StartParams:

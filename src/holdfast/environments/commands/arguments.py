@@ -11,8 +11,8 @@ import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from holdfast.errors import InvalidParams
-from holdfast.protocol.process import TerminalSize
+from holdfast.base.errors import InvalidParams
+from holdfast.wire.protocol.process import TerminalSize
 
 __all__ = [
     "Command",

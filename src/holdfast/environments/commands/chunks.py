@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.protocol.process import OutputChunk, OutputStream
+from holdfast.wire.protocol.process import OutputChunk, OutputStream
 
 __all__ = ["Chunk", "ChunkDecoder"]
 

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from holdfast.backends import ExecProcess
+from holdfast.base.errors import (
+    DuplicateProcess,
+    HoldfastError,
+    InvalidParams,
+    UnknownProcess,
+)
+from holdfast.base.tasks import OwnedTasks
 from holdfast.environments.commands.arguments import (
     Command,
     as_argv,
@@ -18,25 +25,18 @@ from holdfast.environments.commands.arguments import (
     as_variables,
     seconds,
 )
-from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.run import OnOutput, run_on, run_to_end
-from holdfast.environments.commands.running import Running, Starting
-from holdfast.environments.commands.starter import (
+from holdfast.environments.commands.command_starter import (
     CommandStarter,
     CommandToStart,
     Confinement,
     EndLeft,
     nothing_left,
 )
-from holdfast.environments.paths import AnyPath
-from holdfast.errors import (
-    DuplicateProcess,
-    HoldfastError,
-    InvalidParams,
-    UnknownProcess,
-)
+from holdfast.environments.commands.completed import Completed
+from holdfast.environments.commands.run import OnOutput, run_on, run_to_end
+from holdfast.environments.commands.running import Running, Starting
+from holdfast.environments.path_uris import AnyPath
 from holdfast.events import Reason
-from holdfast.tasks import OwnedTasks
 
 if TYPE_CHECKING:
     from holdfast.environments.environment import Environment

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from shlex import join
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.head_tail import Captured
-from holdfast.errors import CommandFailed
+from holdfast.base.errors import CommandFailed
+from holdfast.environments.collect.head_tail import Captured
+from holdfast.environments.notes import Note, NoteKind, verdict_notes
 from holdfast.events import Denial, Reason, Verdict
-from holdfast.notes import Note, NoteKind, verdict_notes
-from holdfast.protocol.process import Enforcement, NetworkAttempt
+from holdfast.wire.protocol.process import Enforcement, NetworkAttempt
 
 __all__ = ["Completed"]
 

@@ -2,7 +2,7 @@
 Running one process to its end: output collected, input fed, time limited.
 
 The exit ends the run. A process it started may hold the output open for ever;
-`holdfast.collect.drain` decides how long to wait for that.
+`holdfast.environments.collect.drain` decides how long to wait for that.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from contextlib import suppress
 import msgspec
 
 from holdfast.backends import ExecProcess
-from holdfast.collect import QUIET
-from holdfast.collect.drain import DRAIN_LIMIT, Drain
-from holdfast.collect.head_tail import HeadTail
+from holdfast.base.errors import ConnectionLost, HoldfastError, Refused, RemoteError
+from holdfast.base.tasks import OwnedTasks
+from holdfast.environments.collect import QUIET
+from holdfast.environments.collect.drain import DRAIN_LIMIT, Drain
+from holdfast.environments.collect.head_tail import HeadTail
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
+from holdfast.environments.commands.command_starter import END_LIMIT
 from holdfast.environments.commands.completed import Completed
-from holdfast.environments.commands.starter import END_LIMIT
-from holdfast.errors import ConnectionLost, HoldfastError, Refused, RemoteError
 from holdfast.events import Exited, Reason, Verdict
-from holdfast.protocol.process import OutputChunk, WriteStatus
-from holdfast.tasks import OwnedTasks
+from holdfast.wire.protocol.process import OutputChunk, WriteStatus
 
 __all__ = [
     "DRAIN",

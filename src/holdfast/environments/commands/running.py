@@ -8,22 +8,22 @@ from dataclasses import replace
 from typing import Self
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.drain import DRAIN_LIMIT, Drain
+from holdfast.base.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
+from holdfast.base.tasks import OwnedTasks
+from holdfast.environments.collect.drain import DRAIN_LIMIT, Drain
 from holdfast.environments.commands.arguments import as_bytes, as_signal_name, seconds
 from holdfast.environments.commands.chunks import Chunk, ChunkDecoder
+from holdfast.environments.commands.command_starter import EndLeft
 from holdfast.environments.commands.expect import AnyPattern, ExpectMatch, PatternSearch
 from holdfast.environments.commands.run import DRAIN, PIECE, end_process, run_on
-from holdfast.environments.commands.starter import EndLeft
-from holdfast.errors import OutputLost, PatternNotFound, PatternTimedOut, StdinClosed
 from holdfast.events import Closed, Gap, ProcessEvent, Verdict, WaitingFor
-from holdfast.protocol.process import (
+from holdfast.wire.protocol.process import (
     Enforcement,
     OutputChunk,
     ReadResponse,
     StreamsAtEnd,
     WriteStatus,
 )
-from holdfast.tasks import OwnedTasks
 
 __all__ = ["EXPECT_TIMEOUT", "ExpectMatch", "Output", "Running", "Starting"]
 

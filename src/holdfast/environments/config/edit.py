@@ -12,14 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from holdfast.environments.config import file as config
+from holdfast.base.errors import InvalidConfig
+from holdfast.base.suggestions import did_you_mean, listed
+from holdfast.base.system_text import system_text
+from holdfast.base.token_file import overwrite, write_beside
+from holdfast.codex.toml_text import Table, spell_value
+from holdfast.environments.config import config_file as config
 from holdfast.environments.config.keys import FileKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
-from holdfast.errors import InvalidConfig
-from holdfast.server.toml_text import Table, spell_value
-from holdfast.suggestions import did_you_mean, listed
-from holdfast.system_text import system_text
-from holdfast.token_file import overwrite, write_beside
 
 __all__ = ["add", "remove"]
 

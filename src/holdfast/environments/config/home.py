@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.own_files import holdfast_home, user_home
-from holdfast.protocol.secret_variables import TOKEN_VARIABLE
+from holdfast.base.own_files import holdfast_home, user_home
+from holdfast.wire.protocol.secret_variables import TOKEN_VARIABLE
 
 __all__ = [
     "FILE_NAME",

@@ -8,13 +8,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.environments.config import file as config
+from holdfast.base.errors import InvalidConfig
+from holdfast.base.own_files import keep_unchanged
+from holdfast.base.url_schemes import scheme_of
+from holdfast.environments.config import config_file as config
 from holdfast.environments.config.home import (
     FILE_NAME,
     NOISE_VARIABLES,
     TOKEN_VARIABLE,
     URL_VARIABLES,
 )
+from holdfast.environments.config.server_urls import check_token
 from holdfast.environments.config.snapshot import (
     REMOTE,
     ConfiguredEnvironments,
@@ -22,10 +26,6 @@ from holdfast.environments.config.snapshot import (
     EnvironmentProvider,
     ServerUrl,
 )
-from holdfast.environments.config.urls import check_token
-from holdfast.errors import InvalidConfig
-from holdfast.own_files import keep_unchanged
-from holdfast.url_schemes import scheme_of
 
 __all__ = [
     "FileProvider",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from holdfast.errors import ConnectFailed
-from holdfast.transports.token_urls import without_password
-from holdfast.url_schemes import is_stdio
+from holdfast.base.errors import ConnectFailed
+from holdfast.base.url_schemes import is_stdio
+from holdfast.wire.transports.token_urls import without_password
 
 __all__ = ["PRIVATE_FOLDER", "SERVE", "SshAddress", "SshCommand"]
 

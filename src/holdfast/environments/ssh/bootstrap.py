@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.environments.ssh.address import PRIVATE_FOLDER
-from holdfast.transports.handover import MARK
+from holdfast.wire.transports.handover import MARK
 
 __all__ = [
     "MARK",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import holdfast
-from holdfast._version import DISTRIBUTION, __version__
+from holdfast.base.version import DISTRIBUTION, __version__
 
 __all__ = ["Bundle", "pack_files", "pack_wheel"]
 

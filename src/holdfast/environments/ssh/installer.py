@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from holdfast._version import __version__
+from holdfast.base.errors import ConnectFailed
+from holdfast.base.version import __version__
 from holdfast.client.supervised_command import command_environment
 from holdfast.environments.ssh import remote_installer
 from holdfast.environments.ssh.address import PRIVATE_FOLDER, SshAddress
 from holdfast.environments.ssh.bootstrap import MARK, Missing, removal_line
 from holdfast.environments.ssh.bundle import Bundle, pack_files, pack_wheel
-from holdfast.errors import ConnectFailed
 
 __all__ = ["Consent", "Offer", "offer", "remove"]
 

@@ -35,7 +35,7 @@ _PIP_LIMIT = 600.0
 _RUN = """\
 import os, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from holdfast.cli.__main__ import main
+from holdfast.front.cli.__main__ import main
 sys.exit(main())
 """
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import InvalidParams
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
-from holdfast.errors import InvalidParams
+from holdfast.environments.local_environment import LocalEnvironment
 
 
 @pytest.fixture

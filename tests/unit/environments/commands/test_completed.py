@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 
 from holdfast.backends import ExecProcess
-from holdfast.collect.head_tail import Captured
+from holdfast.base.errors import CommandFailed
+from holdfast.environments.collect.head_tail import Captured
 from holdfast.environments.commands.completed import Completed
-from holdfast.errors import CommandFailed
 from holdfast.events import Denial, DenialKind, Reason, Verdict
 
 

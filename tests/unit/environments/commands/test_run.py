@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import ConnectionLost, EnvironmentClosed, InvalidParams, SpawnFailed
+from holdfast.base.tasks import OwnedTasks
 from holdfast.environments.commands import run as run_module
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectionLost, EnvironmentClosed, InvalidParams, SpawnFailed
 from holdfast.events import Reason
-from holdfast.protocol.envelope import Request
-from holdfast.tasks import OwnedTasks
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.wire.protocol.envelope import Request
 from tests.e2e.wire import LIMIT, Fifo, readable
 
 

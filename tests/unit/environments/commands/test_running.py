@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import ConnectionLost, InvalidParams, InvalidRequest, PatternTimedOut
 from holdfast.environments.commands.running import Running
 from holdfast.environments.environment import Environment
-from holdfast.environments.local import LocalEnvironment
+from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
-from holdfast.errors import ConnectionLost, InvalidParams, InvalidRequest, PatternTimedOut
 from holdfast.events import Reason
-from holdfast.protocol.envelope import Request
 from holdfast.testing import ScriptedPeer, ScriptedServer
+from holdfast.wire.protocol.envelope import Request
 from tests.e2e.wire import LIMIT
 
 FLOOD = 6_000_000

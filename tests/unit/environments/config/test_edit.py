@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import InvalidConfig
+from holdfast.environments.config import config_file as config
 from holdfast.environments.config import edit
-from holdfast.environments.config import file as config
 from holdfast.environments.config.snapshot import Entry, ServerUrl, ServingProgram
-from holdfast.errors import InvalidConfig
 
 WRITTEN = """\
 # My environments.

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import InvalidConfig
 from holdfast.environments.config.home import NOISE_VARIABLES, codex_home, holdfast_home
 from holdfast.environments.config.providers import (
     FileProvider,
@@ -12,7 +13,6 @@ from holdfast.environments.config.providers import (
     provider_from_env,
 )
 from holdfast.environments.config.snapshot import ConfiguredEnvironments, Entry, ServerUrl
-from holdfast.errors import InvalidConfig
 
 NOISE = dict.fromkeys(NOISE_VARIABLES, "x")
 NOTHING = ConfiguredEnvironments(include_local=False, default=None)

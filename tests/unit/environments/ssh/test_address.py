@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.base.errors import ConnectFailed
 from holdfast.environments.ssh.address import SERVE, SshAddress, SshCommand
-from holdfast.errors import ConnectFailed
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._version import __version__
+from holdfast.base.version import __version__
 from holdfast.environments.ssh import bundle
 from holdfast.environments.ssh.bundle import pack_files, pack_wheel
 
@@ -29,7 +29,7 @@ def test_the_files_are_all_that_is_needed_to_run(tmp_path: Path) -> None:
     # Without the site's packages: nothing but what was packed can be found.
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r});"
-        "from holdfast.cli.__main__ import main; sys.exit(main())"
+        "from holdfast.front.cli.__main__ import main; sys.exit(main())"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, "serve", "--listen", "stdio"],

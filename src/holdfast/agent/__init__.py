@@ -1,0 +1,1 @@
+"""Tools for models: commands, approvals and patches."""

@@ -1,0 +1,100 @@
+"""Choices of whoever gives tools to a model: the policy, the rules, and who is asked."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.agent.approvals.ask import AnyApprover, as_approver
+from holdfast.agent.approvals.policies import AnyPolicy, as_policy
+from holdfast.agent.approvals.rules import RuleSet
+from holdfast.base.errors import InvalidParams
+
+__all__ = ["ASK_LIMIT", "Approvals"]
+
+ASK_LIMIT = 3_600.0
+"""Seconds that a question may be open unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approvals:
+    """
+    Choices about approvals, for one set of tools.
+
+    Raises:
+        InvalidParams: A value makes no sense; the text names it.
+        TypeError: A value is of a wrong type.
+    """
+
+    policy: AnyPolicy = "on-request"
+    """The questions that may be asked."""
+    rules: RuleSet = field(default_factory=RuleSet)
+    """The rules: commands that are allowed, asked about and forbidden; see `load_rules`."""
+    approver: AnyApprover | None = None
+    """The person or program that is asked; without one, every question is declined."""
+    home: Path | None = None
+    """The directory in whose `rules/default.rules` accepted amendments are stored."""
+    additional_permissions: bool = False
+    """True: calls may ask for `with_additional_permissions`."""
+    permission_requests: bool = False
+    """True: the model has the tool `request_permissions`."""
+    rules_leave_sandbox: bool = False
+    """
+    True for the meaning of Codex: what rules allow runs without a sandbox.
+
+    Otherwise only a rule with `sandbox="none"` means that.
+    """
+    unreadable_runs: bool = False
+    """
+    True as in Codex: a script with a syntax error runs, and the shell complains.
+
+    Otherwise it is refused with the error and its position. What only may have one is asked
+    about.
+    """
+    retry_window: float | None = None
+    """
+    Seconds after its start in which a denied command may be asked about; None for as long as
+    its first call waits. Codex has 0.15.
+    """
+    reask: bool = True
+    """False as in Codex: a denied command that was approved before runs again unasked."""
+    retry_on_request: bool = False
+    """True: the policy on-request, too, asks after a denial."""
+    broader_amendments: bool = False
+    """True as in Codex: an answer may store a broader prefix than the question proposed."""
+    ask_limit: float | None = ASK_LIMIT
+    """Seconds until a question that nobody answers counts as declined; None for no limit."""
+
+    def __post_init__(self) -> None:
+        as_policy(self.policy)
+        if not isinstance(self.rules, RuleSet):
+            raise TypeError(f"rules is {self.rules!r}, it must be a RuleSet; see load_rules")
+        if self.approver is not None:
+            as_approver(self.approver)
+        if self.home is not None and not isinstance(self.home, Path):
+            raise TypeError(f"home is {self.home!r}, it must be a Path")
+        for name in ("retry_window", "ask_limit"):
+            value = getattr(self, name)
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise InvalidParams(f"{name} is {value!r}, it must be in seconds")
+
+    @classmethod
+    def like_codex(
+        cls,
+        *,
+        policy: AnyPolicy = "on-request",
+        rules: RuleSet | None = None,
+        approver: AnyApprover | None = None,
+        home: Path | None = None,
+    ) -> "Approvals":
+        """Return choices with which rules and retries mean what they mean in Codex."""
+        return cls(
+            policy=policy,
+            rules=RuleSet() if rules is None else rules,
+            approver=approver,
+            home=home,
+            rules_leave_sandbox=True,
+            unreadable_runs=True,
+            retry_window=0.15,
+            reask=False,
+            broader_amendments=True,
+        )

@@ -1,0 +1,143 @@
+"""
+Finds the rules files of all layers and joins their rules.
+
+From the lowest to the highest precedence:
+
+1. rules that the program brings along
+2. `rules/*.rules` in the home of Holdfast
+3. `.holdfast/rules/*.rules` of the project
+4. files that are named explicitly
+5. the managed requirements of the machine, which can only restrict
+
+The files of a directory are sorted by name.
+
+All rules count together, and the strictest decides, so precedence only matters for
+`host_executable`. A broken file disables itself only; `RuleSet.broken` names it.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from holdfast.agent.approvals.requirements import load_requirements
+from holdfast.agent.approvals.rules import BrokenFile, RuleSet, RulesLayer, Ruling
+from holdfast.agent.approvals.starlark import RulesFile, load_files
+from holdfast.base.own_files import keep_unchanged
+from holdfast.base.system_text import system_text
+
+__all__ = ["MAX_FILES", "find_rules_files", "load_rules"]
+
+MAX_FILES: Final = 200
+"""Files that one directory of rules may have; those behind it are broken."""
+
+_SUFFIX: Final = ".rules"
+
+
+def load_rules(
+    *,
+    home: Path | None = None,
+    project: Path | None = None,
+    explicit: Sequence[str | Path] = (),
+    built_in: RuleSet | None = None,
+    requirements: Path | None = None,
+    trust_project: bool = False,
+) -> RuleSet:
+    """
+    Load the rules of all layers.
+
+    A rules file that cannot be used is in `RuleSet.broken`; only broken requirements raise. The
+    call reads files and waits for a child process: use a thread where that matters.
+
+    Args:
+        home: The home of Holdfast; its directory `rules` is read.
+        project: The project's directory; its directory `.holdfast/rules` is read.
+        explicit: Further files.
+        built_in: Rules below all files.
+        requirements: The file of managed requirements, such as `REQUIREMENTS_FILE`; it may be
+            missing.
+        trust_project: Whether rules of the project may loosen anything. Commands in the
+            workspace can write these files, so without it only its prompt and forbidden
+            rules count, and neither `host_executable` nor allow rules do. Links out of the
+            project are not followed then.
+
+    Raises:
+        InvalidConfig: The requirements cannot be used, so a prohibition might be missing.
+    """
+    files, broken = _find(home, project, explicit, trust_project=trust_project)
+    for path in (*explicit, *(() if home is None else (home / "rules",))):
+        keep_unchanged(path)
+    sets = [] if built_in is None else [built_in]
+    for file, loaded in zip(files, load_files(files), strict=True):
+        if isinstance(loaded, BrokenFile):
+            broken.append(loaded)
+        elif file.layer is RulesLayer.PROJECT and not trust_project:
+            sets.append(_restrictions(loaded))
+        else:
+            sets.append(loaded)
+    if broken:
+        sets.append(RuleSet(broken=broken))
+    if requirements is not None:
+        sets.append(load_requirements(requirements))
+    return RuleSet.join(sets)
+
+
+def find_rules_files(
+    *,
+    home: Path | None = None,
+    project: Path | None = None,
+    explicit: Sequence[str | Path] = (),
+) -> list[RulesFile]:
+    """Return the rules files of all layers, from the lowest to the highest precedence."""
+    return _find(home, project, explicit)[0]
+
+
+def _find(
+    home: Path | None,
+    project: Path | None,
+    explicit: Sequence[str | Path],
+    *,
+    trust_project: bool = False,
+) -> tuple[list[RulesFile], list[BrokenFile]]:
+    """Return the files to load, and the directories and files that cannot be used."""
+    files: list[RulesFile] = []
+    broken: list[BrokenFile] = []
+    directories = (
+        (home, "rules", RulesLayer.HOME),
+        (project, ".holdfast/rules", RulesLayer.PROJECT),
+    )
+    for base, below, layer in directories:
+        if base is None:
+            continue
+        directory = base / below
+        try:
+            names = sorted(name for name in os.listdir(directory) if name.endswith(_SUFFIX))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            reason = system_text(error)
+            broken.append(BrokenFile(path=str(directory), error=reason, layer=layer, unread=True))
+            continue
+        within = None
+        if layer is RulesLayer.PROJECT and not trust_project:
+            within = os.path.realpath(base)
+        files += (RulesFile(str(directory / name), layer, within) for name in names[:MAX_FILES])
+        broken += _too_many(directory, names[MAX_FILES:], layer)
+    files += (RulesFile(str(path), RulesLayer.EXPLICIT) for path in explicit)
+    return files, broken
+
+
+def _too_many(directory: Path, names: Iterable[str], layer: RulesLayer) -> list[BrokenFile]:
+    error = f"not read: {directory} has more than {MAX_FILES} rules files"
+    return [
+        BrokenFile(path=str(directory / name), error=error, layer=layer, unread=True)
+        for name in names
+    ]
+
+
+def _restrictions(rules: RuleSet) -> RuleSet:
+    """Return the rules that can only make a decision stricter."""
+    return RuleSet(
+        (rule for rule in rules.prefix_rules if rule.ruling is not Ruling.ALLOW),
+        network_rules=(rule for rule in rules.network_rules if rule.ruling is not Ruling.ALLOW),
+    )

@@ -1,0 +1,301 @@
+"""Every command that can be seen in an argument list, at any depth."""
+
+from __future__ import annotations
+
+import enum
+import posixpath
+import shlex
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from holdfast.agent.approvals.split.budget import (
+    AmbiguousError,
+    Budget,
+    ScriptSyntaxError,
+    TooCostlyError,
+    UnreadableError,
+)
+from holdfast.agent.approvals.split.printed import printed_texts
+from holdfast.agent.approvals.split.read_command import ReadCommand
+from holdfast.agent.approvals.split.script_reader import read_expanded, read_script
+from holdfast.agent.approvals.split.words import UNKNOWN, Word, WordPart, expand_braces
+from holdfast.agent.approvals.split.wrappers import (
+    Inner,
+    inner_commands,
+    may_run_text,
+    reads_input,
+)
+
+__all__ = ["Literals"]
+
+# Values of one alias: those of several commands, and of one with and without unset variables.
+_MAX_VALUES = 4
+
+
+class Literals:
+    """
+    The commands of one argument list, collected.
+
+    Each is kept as it would be called, and under other spellings that a rule may use: without
+    the directories before its name, without variables that may be empty, without its wrapper.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._found: dict[tuple[str, ...], None] = {}
+        # Scripts that were read already. With and without unset variables they are often equal.
+        self._scripts: set[tuple[str, bool]] = set()
+        # Commands and scripts that are not analysed yet, with their nesting level.
+        self._pending: deque[tuple[Inner, int]] = deque()
+        # Texts that a command may read and run: here-documents, and what commands print. A text
+        # may get there through a pipe, from a group around it, or as a substitution.
+        self._inputs: dict[str, int] = {}
+        self._printed: dict[str, int] = {}
+        # A command prints a text that only the shell will know.
+        self._prints_unknown = False
+        self._use = _TextUse.NONE
+        self._aliases: dict[str, list[str]] = {}
+        self.unseen: str | None = None
+        """The first reason why something could not be read to its end."""
+        self.fault: str | None = None
+        """The syntax error of the script itself, with its position."""
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The commands in the order in which they were found."""
+        return tuple(self._found)
+
+    def add_command(self, words: Sequence[str]) -> None:
+        """Collect a command and all that it runs."""
+        self._pending.append((Inner(tuple(words)), 0))
+        self._drain()
+
+    def add_commands(self, commands: Sequence[tuple[str, ...]]) -> None:
+        """Collect the commands of one script and all that they run."""
+        for words in commands:
+            self._pending.append((Inner(words), 0))
+        self._drain()
+
+    def add_script(self, script: str, *, posix: bool) -> tuple[ReadCommand, ...]:
+        """Collect the commands of a script and all that they run; return its own ones."""
+        read: tuple[ReadCommand, ...] = ()
+        try:
+            read = self._read_script(script, 0, posix=posix)
+        except UnreadableError as error:
+            self._unseen(error)
+            # Parts that were taken out of it are scripts of their own: a here-document, backticks.
+            if isinstance(error, ScriptSyntaxError) and error.script == script:
+                self.fault = error.located
+        self._drain()
+        return read
+
+    def _drain(self) -> None:
+        try:
+            while self._pending or self._queue_texts():
+                inner, depth = self._pending.popleft()
+                self._budget.check_time()
+                if inner.expanded is not None:
+                    self._read_expanded(inner.expanded, depth)
+                elif inner.script is not None:
+                    self._read_inner(inner, depth)
+                elif inner.words:
+                    self._add(inner.words, depth, inner.aliases)
+        except TooCostlyError as error:
+            self._unseen(error)
+            self._pending.clear()
+
+    def _queue_texts(self) -> bool:
+        """Queue the texts that commands run as scripts; return True if there are some."""
+        if self._use is _TextUse.NONE:
+            return False
+        if self._prints_unknown:
+            self._unseen(AmbiguousError("only zsh knows a text that is printed and run"))
+        for texts, guess in ((self._inputs, self._use is _TextUse.POSSIBLE), (self._printed, True)):
+            for text, depth in texts.items():
+                self._pending.append((Inner(script=text, posix=True, guess=guess), depth + 1))
+                # A substitution outside quotes makes blanks of its lines. A shell that takes its
+                # input for a terminal's ends them at a carriage return, too.
+                for end, kept in (("\n", " "), ("\r", "\n")):
+                    if end in text.rstrip("\n"):
+                        other = text.replace(end, kept)
+                        inner = Inner(script=other, posix=True, guess=True)
+                        self._pending.append((inner, depth + 1))
+            texts.clear()
+        return bool(self._pending)
+
+    def _unseen(self, error: UnreadableError) -> None:
+        self.unseen = self.unseen or str(error)
+
+    def _read_inner(self, inner: Inner, depth: int) -> None:
+        """Read a script that was found in another one."""
+        assert inner.script is not None
+        try:
+            self._read_script(inner.script, depth, posix=inner.posix, aliases=inner.aliases)
+        except TooCostlyError:
+            raise
+        except UnreadableError as error:
+            if not inner.guess or isinstance(error, AmbiguousError):
+                self._unseen(error)
+            _, newline, rest = inner.script.partition("\n")
+            if newline:
+                # A shell that reads its input goes on with the next line.
+                self._pending.append((replace(inner, script=rest), depth + 1))
+
+    def _read_expanded(self, text: str, depth: int) -> None:
+        """Read the substitutions of a text that is expanded like a here-document."""
+        found: list[ReadCommand] = []
+        try:
+            self._budget.check_depth(depth)
+            read_expanded(text.replace(UNKNOWN, "${_}"), self._budget, found)
+        except TooCostlyError:
+            raise
+        except UnreadableError as error:
+            self._unseen(error)
+        for command in found:
+            self._take(command, depth)
+
+    def _read_script(
+        self, script: str, depth: int, *, posix: bool, aliases: frozenset[str] = frozenset()
+    ) -> tuple[ReadCommand, ...]:
+        """Read a script, in which unknown parts become variables again."""
+        script = script.replace(UNKNOWN, "${_}")
+        if (script, posix) in self._scripts:
+            return ()
+        self._scripts.add((script, posix))
+        found: list[ReadCommand] = []
+        try:
+            self._budget.check_depth(depth)
+            read_script(script, self._budget, found, posix=posix)
+        finally:
+            for command in found:
+                self._budget.check_time()
+                self._take(command, depth, aliases)
+        return tuple(found)
+
+    def _take(
+        self, command: ReadCommand, depth: int, aliases: frozenset[str] = frozenset()
+    ) -> None:
+        """Queue the spellings of a command that was read, and keep what it reads."""
+        for text in command.input_texts:
+            self._inputs.setdefault(text, depth)
+        words: list[Word] = []
+        for word in command.words:
+            self._budget.check_time()
+            parts = expand_braces(word)
+            if parts is None:
+                if not words:
+                    self._unseen(UnreadableError("the braces of a name make too many words"))
+                parts = [Word([WordPart("", unknown=True)], quoted=True)]
+            words += parts
+        for spelling in _spellings(words):
+            self._pending.append((Inner(spelling, aliases=aliases), depth))
+
+    def _add(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
+        """Keep one command and queue what it runs."""
+        if words in self._found:
+            return
+        self._budget.spend_command()
+        self._use = max(self._use, _text_use(words))
+        for text in printed_texts(words):
+            if text is None:
+                self._prints_unknown = True
+            else:
+                self._printed.setdefault(text, depth)
+        self._note_alias(words)
+        self._replace_alias(words, depth, aliases)
+        for spelling in _paths(words):
+            self._found[spelling] = None
+        try:
+            self._budget.check_depth(depth)
+        except UnreadableError as error:
+            self._unseen(error)
+            return
+        try:
+            for inner in inner_commands(words):
+                self._pending.append((inner, depth + 1))
+        except UnreadableError as error:
+            self._unseen(error)
+
+    def _note_alias(self, words: tuple[str, ...]) -> None:
+        """Remember the aliases that a command makes; they count for commands before it, too."""
+        if words[0] != "alias":
+            return
+        for word in words[1:]:
+            name, equals, value = word.partition("=")
+            values = self._aliases.setdefault(name, [])
+            if not equals or value in values or len(values) == _MAX_VALUES:
+                continue
+            values.append(value)
+            for found in tuple(self._found):
+                if found[0] == name:
+                    self._replace_alias(found, 0, frozenset())
+
+    def _replace_alias(self, words: tuple[str, ...], depth: int, aliases: frozenset[str]) -> None:
+        """Queue what a command becomes if its name is an alias."""
+        if words[0] in aliases:
+            return
+        for value in self._aliases.get(words[0], ()):
+            rest = [shlex.quote(word) for word in words[1:]]
+            if value.endswith((" ", "\t")):
+                # Then the next word may be an alias, too.
+                rest = [(self._aliases.get(word) or [shlex.quote(word)])[0] for word in words[1:]]
+            script = " ".join([value, *rest])
+            inner = Inner(script=script, posix=True, guess=True, aliases=aliases | {words[0]})
+            self._pending.append((inner, depth + 1))
+
+
+def _spellings(words: list[Word]) -> Iterator[tuple[str, ...]]:
+    """Yield a command with its unknown parts marked, and with them left out."""
+    marked = tuple([word.text for word in words])
+    if marked:
+        yield marked
+    if any(UNKNOWN in text for text in marked):
+        nested = any(piece.nested for word in words for piece in word.pieces)
+        for mark in (False, True) if nested else (False,):
+            for split in (True, False):
+                unset = [word.if_unset(split=split, marked=mark) for word in words]
+                if any(unset):
+                    yield tuple([text for texts in unset for text in texts])
+
+
+def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """
+    Yield a command with its name as it is, and as a rule may name it.
+
+    A relative path gets its file name. An absolute one only loses detours: rules compare its
+    file name themselves, unless a `host_executable` says which paths count.
+    """
+    name = words[0]
+    if name != UNKNOWN:
+        yield words
+    if name.startswith("=") and len(name) > 1:
+        # zsh looks =rm up like a command.
+        yield (name[1:], *words[1:])
+    if "/" not in name:
+        return
+    if not name.startswith("/"):
+        file_name = name.rpartition("/")[2]
+        if file_name:
+            yield (file_name, *words[1:])
+        return
+    normal = "/" + posixpath.normpath(name).lstrip("/")
+    if normal != name:
+        yield (normal, *words[1:])
+
+
+class _TextUse(enum.IntEnum):
+    """
+    Likelihood that a command runs texts of the script around it: here-documents, printed text.
+    """
+
+    NONE = 0
+    POSSIBLE = 1
+    CERTAIN = 2
+
+
+def _text_use(words: tuple[str, ...]) -> _TextUse:
+    """Return the likelihood that a command runs texts."""
+    if reads_input(words):
+        return _TextUse.CERTAIN
+    return _TextUse.POSSIBLE if may_run_text(words) else _TextUse.NONE

@@ -1,0 +1,89 @@
+"""Texts that `echo`, `printf` and their like print, as another command may read them."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from holdfast.agent.approvals.split.shell_arguments import base_name
+from holdfast.agent.approvals.split.words import UNKNOWN, decode_ansi_c
+
+__all__ = ["printed_texts"]
+
+_PRINTERS = frozenset(["echo", "print", "printf", "yes"])
+_FORMATTING = frozenset(["print", "printf"])
+
+# Words at the beginning of the arguments that may be options and their values.
+_MAX_OPTIONS = 4
+
+# Times that a format is used again, for arguments that are left.
+_MAX_ROUNDS = 64
+
+_ESCAPED_QUOTE = re.compile(r"\\(['\"])")
+# Escapes that only print of zsh has, among them a backslash that it drops, and a prompt.
+_OF_ZSH = re.compile(r"\\[^abcefnrtvxuUE0-7\\'\"\n]|^-[A-Za-z]*P")
+_DIRECTIVE = re.compile(
+    r"%(?:%|(?P<flags>[-+ #0']*)(?P<width>\*|\d{0,2})(?:\.(?P<most>\*|\d*))?(?:\([^)]*\))?[A-Za-z])"
+)
+
+
+def printed_texts(words: Sequence[str]) -> Iterator[str | None]:
+    """
+    Yield each text that a command may print, if it is one that prints its arguments.
+
+    None stands for a text that only the shell will know.
+    """
+    if base_name(words[0]) not in _PRINTERS:
+        return
+    if base_name(words[0]) == "print" and any(map(_OF_ZSH.search, words[1:])):
+        yield None
+    for start in range(1, min(len(words), _MAX_OPTIONS + 1)):
+        yield from _decoded(" ".join(words[start:]))
+        if base_name(words[0]) in _FORMATTING and "%" in words[start]:
+            yield from _decoded(_formatted(words[start], words[start + 1 :]))
+        # The value of an option is skipped as well.
+        if not any(word.startswith("-") for word in words[max(start - 1, 1) : start + 1]):
+            return
+
+
+def _decoded(text: str) -> Iterator[str]:
+    """Yield a text as it is, and with its escapes decoded."""
+    yield text
+    if "\\\n" in text:
+        yield text.replace("\\\n", "\n")
+    if "\\" in text:
+        # What follows \c is not printed.
+        shown = text.replace(UNKNOWN, "${_}").partition("\\c")[0]
+        yield decode_ansi_c(shown, printed=True)
+        if "\\'" in shown or '\\"' in shown:
+            # Not all of them take a backslash off a quote.
+            yield decode_ansi_c(_ESCAPED_QUOTE.sub(r"\\\\\1", shown), printed=True)
+
+
+def _formatted(form: str, arguments: Sequence[str]) -> str:
+    """Return what `printf` makes of a format and its arguments, with one blank for several."""
+    left = list(arguments)
+
+    def number(text: str | None) -> int | None:
+        if text == "*":
+            text = left.pop(0) if left else ""
+        return int(text) if text and text.isdecimal() and len(text) < 3 else None
+
+    def filled(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        width, most = number(match["width"]) or 0, number(match["most"])
+        value = left.pop(0) if left else ""
+        if match[0].endswith("c"):
+            most = 1
+        # A point without digits means none at all.
+        value = value[: 0 if match["most"] == "" else most]
+        if len(value) >= width:
+            return value
+        return f"{value} " if "-" in match["flags"] else f" {value}"
+
+    parts = []
+    for _ in range(_MAX_ROUNDS):
+        before = len(left)
+        parts.append(_DIRECTIVE.sub(filled, form))
+        if not left or len(left) == before:
+            break
+    return "".join(parts)

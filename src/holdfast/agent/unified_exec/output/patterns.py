@@ -1,0 +1,227 @@
+"""
+Compiles the regular expressions that a model writes.
+
+The engine is RE2: its time is linear in the text, whatever the pattern is. But a byte may cost
+15 µs where its automaton becomes too large. So only a short text is searched in the event loop, and
+all others in a `SearchThread`. A pattern that turns out to be so slow is given up. RE2 comes with
+the extra `patterns` and is imported with the first pattern.
+"""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import islice
+from time import thread_time
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.base.errors import InvalidParams
+from holdfast.base.late_import import late_module
+from holdfast.base.version import install_command
+
+if TYPE_CHECKING:
+    import re2  # type: ignore[import-untyped]
+else:
+    # An optional dependency (extra `patterns`).
+    re2 = late_module("re2")
+
+__all__ = [
+    "PATTERN_CHARACTERS",
+    "PATTERN_INSTRUCTIONS",
+    "SLOW_BYTE",
+    "SLOW_SECONDS",
+    "Engine",
+    "Pattern",
+    "compile_pattern",
+    "patterns_available",
+]
+
+PATTERN_CHARACTERS = 1000
+"""Characters that a pattern may have."""
+
+PATTERN_INSTRUCTIONS = 1500
+"""
+Instructions that a pattern may be compiled to.
+
+Few patterns make the engine fall back from its automaton to simulating all alternatives,
+with a time that grows by this number. Common patterns have less than a hundred; a class
+of Unicode such as `\\pL` has 1,200.
+"""
+
+SLOW_SECONDS = 0.2
+"""Processor time that a pattern may use before it is looked at whether it is too slow."""
+
+SLOW_BYTE = 1.5e-6
+"""
+Processor time for a byte from which on a pattern is too slow.
+
+Common patterns take a nanosecond. Many short lines of which every second one matches take 0.3 µs
+a byte, because each match is a call.
+"""
+
+# Steps of the engine that one search should take at most: instructions times bytes.
+_STEPS = 2_000_000
+
+# Steps that take 5 ms at most, by the slowest patterns that were found.
+_QUICK_STEPS = 500_000
+
+# Bytes that take 5 ms at most where every second line of a few bytes matches.
+_QUICK_BYTES = 16 << 10
+
+# Borders of the bytes that are searched at once.
+_LEAST, _MOST = 4 << 10, 64 << 10
+
+# Bytes that a call of the engine counts for, besides those it searches: lines may be empty.
+_CALL_BYTES = 16
+
+# Matches between two looks at the clock.
+_COUNTED = 64
+
+# Bytes of memory that the engine may use for one pattern. It caches up to 128 of them.
+_MEMORY = 1 << 20
+
+# Bytes of memory in which a pattern within `PATTERN_INSTRUCTIONS` is compiled. The engine holds the
+# interpreter while it compiles, so a larger pattern has to fail soon.
+_TRIAL_MEMORY = 256 << 10
+
+# Classes of Unicode, such as `\pL`, that a pattern may name: each takes 50 µs to read, and few
+# patterns with more than one are within `PATTERN_INSTRUCTIONS`.
+_CLASSES = 32
+
+
+class Match(Protocol):
+    """One match, as RE2 returns it."""
+
+    def span(self) -> tuple[int, int]: ...
+
+
+class Engine(Protocol):
+    """A compiled expression of RE2, as far as it is used here."""
+
+    @property
+    def programsize(self) -> int: ...
+
+    def search(
+        self, text: bytes, pos: int | None = None, endpos: int | None = None, /
+    ) -> Match | None: ...
+
+    def finditer(self, text: bytes, pos: int | None = None, /) -> Iterator[Match]: ...
+
+
+class Pattern:
+    """A regular expression that is searched in bytes of UTF-8, with time linear in them."""
+
+    def __init__(self, text: str, engine: Engine) -> None:
+        self.text = text
+        self.given_up = False
+        """True if it turned out to be too slow: nothing matches any more."""
+        self.window = min(max(_STEPS // max(engine.programsize, 1), _LEAST), _MOST)
+        """Bytes to search at once, so that a slow pattern is soon given up."""
+        self._quick = min(_QUICK_STEPS // max(engine.programsize, 1), _QUICK_BYTES)
+        self._engine = engine
+        self._seconds = 0.0
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+    def is_quick(self, size: int) -> bool:
+        """Return True if so many bytes can be searched in the event loop."""
+        return self.given_up or size <= self._quick
+
+    def search(self, data: bytes, start: int = 0, end: int | None = None) -> tuple[int, int] | None:
+        """
+        Return where the first match begins and ends, or `None`.
+
+        What is before `start` and behind `end` matches no part of the pattern. But `^`, `$`
+        and `\\b` see it: they do not take `start` and `end` for the borders of the text.
+        """
+        if self.given_up:
+            return None
+        begun = thread_time()
+        match = self._engine.search(data, start, end)
+        found = None if match is None else match.span()
+        seen = found[1] if found else len(data) if end is None else end
+        self._count(seen - start + _CALL_BYTES, thread_time() - begun)
+        return found
+
+    def spans(self, data: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Return where all matches from `start` on begin and end; they do not overlap."""
+        matches = self._engine.finditer(data, start)
+        while not self.given_up:
+            begun = thread_time()
+            found = [match.span() for match in islice(matches, _COUNTED)]
+            over = len(found) < _COUNTED
+            end = len(data) if over else found[-1][1]
+            size = end - start + _CALL_BYTES * (len(found) + over)
+            self._count(size, thread_time() - begun)
+            yield from found
+            if over:
+                return
+            start = end
+
+    def _count(self, size: int, seconds: float) -> None:
+        self._bytes += size
+        self._seconds += seconds
+        self.given_up = self._seconds > max(SLOW_SECONDS, SLOW_BYTE * self._bytes)
+
+
+def patterns_available() -> bool:
+    """Return True if RE2 is installed, without loading it."""
+    return find_spec("re2") is not None
+
+
+def compile_pattern(text: str, *, within_lines: bool = False, wrap: str = "{}") -> Pattern:
+    """
+    Return the compiled pattern; `^` and `$` match at the borders of lines.
+
+    Args:
+        text: In the syntax of RE2: that of Perl without look-around and back references.
+        within_lines: True if nothing in the pattern may match a newline, such as `\\s`.
+        wrap: An expression around the pattern, which stands at `{}`.
+
+    Raises:
+        InvalidParams: The text is no pattern, or too large a one, or RE2 is not installed.
+    """
+    try:
+        options = re2.Options()
+    except ImportError as missing:
+        raise InvalidParams(
+            "patterns need the package google-re2, the extra `patterns` of Holdfast:"
+            f" {install_command('patterns')}"
+        ) from missing
+    if len(text) > PATTERN_CHARACTERS:
+        raise InvalidParams(
+            f"pattern {text[:40]!r}... has {len(text):,} characters,"
+            f" {PATTERN_CHARACTERS:,} are allowed"
+        )
+    if text.count("\\p") + text.count("\\P") > _CLASSES:
+        raise InvalidParams(f"pattern {text!r} is too large")
+    options.max_mem = _TRIAL_MEMORY
+    options.log_errors = False
+    options.never_capture = True
+    options.never_nl = within_lines
+
+    def compiled(expression: str) -> Engine:
+        engine: Engine = re2.compile(expression.encode(), options)
+        return engine
+
+    try:
+        # Compiled alone first: the wrapping must not close a lone bracket of the pattern.
+        compiled(text)
+        options.max_mem = _MEMORY
+        engine = compiled(f"(?m){text}")
+        if wrap != "{}":
+            before, after = wrap.split("{}")
+            try:
+                engine = compiled(f"(?m){before}(?:{text}){after}")
+            except re2.error:
+                # `\Q` without `\E` is valid at the end only.
+                engine = compiled(f"(?m){before}(?:{text}\\E){after}")
+    except UnicodeEncodeError:
+        raise InvalidParams(f"pattern {text!r} is not valid Unicode") from None
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        said = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise InvalidParams(f"pattern {text!r} cannot be used: {said}") from None
+    if engine.programsize > PATTERN_INSTRUCTIONS:
+        raise InvalidParams(f"pattern {text!r} is too large")
+    return Pattern(text, engine)

@@ -1,0 +1,264 @@
+"""The answer to one call of a tool, and the forms in which it is shown."""
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.agent.unified_exec.arguments.schemas import SchemaKind
+from holdfast.agent.unified_exec.output.pages import Page
+from holdfast.agent.unified_exec.output.selection import Selected
+from holdfast.agent.unified_exec.result_content import data_url, image_content, text_content
+from holdfast.agent.unified_exec.text.answer import answer_object, answer_text, original_token_count
+from holdfast.agent.unified_exec.text.truncate import (
+    DEFAULT_MODEL_POLICY,
+    TruncationPolicy,
+    format_output,
+    used_policy,
+)
+from holdfast.environments.collect.head_tail import Captured
+from holdfast.environments.notes import Note
+from holdfast.events import Verdict, WaitingFor
+
+# Only tools with approvals or patches load these modules.
+if TYPE_CHECKING:
+    from holdfast.agent.approvals.permissions import AddedPermissions
+    from holdfast.agent.approvals.question import GrantScope
+    from holdfast.agent.patching.apply import PatchResult
+
+__all__ = ["ExecResult", "ImageResult", "PermissionGrant", "ReadResult", "ToolError"]
+
+
+class _TextResult:
+    """A result that is a text."""
+
+    __slots__ = ()
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """
+        Return what the model reads.
+
+        Args:
+            notes: Show the notes, if there are any; unless given, as `Options.notes` says.
+        """
+        raise NotImplementedError
+
+    def content(self, kind: SchemaKind) -> list[dict[str, object]]:
+        """Return the parts of the message for the model, in the form of an interface."""
+        return [text_content(kind, self.text())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult(_TextResult):
+    """Output of a command during one call, and how the command stands."""
+
+    call_id: str
+    """The id of this call."""
+    chunk_id: str
+    """Six random hexadecimal digits."""
+    wall_time: float
+    """Seconds this call has waited, without the 150 ms after a start."""
+    captured: Captured = field(repr=False)
+    """The output of this call, before it is shortened for the model."""
+    exit_code: int | None
+    """None while it runs; -1 if the tools killed it."""
+    session_id: int | None
+    """The number for `write_stdin`; None once it has ended."""
+    command: tuple[str, ...]
+    """The argv of the command."""
+    verdict: Verdict | None = None
+    """The verdict; None while it runs, or if it is unknown."""
+    killed: bool = False
+    """True if the tools killed it during this call; the text then has no exit code."""
+    left_behind: bool = False
+    """True if it left processes in its group, which were ended with the report of its end."""
+    output_lost: bool = False
+    """True if output was lost since the last call: its server kept it no longer."""
+    pruned_sessions: tuple[int, ...] = ()
+    """Sessions that were ended to make room for this one."""
+    selected: Selected | None = None
+    """The lines that the call asked for with `head`, `tail` or `grep`."""
+    ended_by: str | None = None
+    """The condition of `wait_for` that ended the wait early, with what is known about it."""
+    pattern_given_up: bool = False
+    """True if the pattern of `wait_for` is too slow to search for, and is not searched."""
+    waiting_for: WaitingFor | None = None
+    """`LINE`, `PASSWORD` or `KEY` if it waits for input on its terminal, as far as is known."""
+    patch: "PatchResult | None" = None
+    """The changes, if the command was a patch: then no process was started."""
+    notes: tuple[Note, ...] = ()
+    """Sentences on what happened and what to do; `text(notes=True)` shows them to the model."""
+    show_notes: bool = False
+    """True if `text` shows them unless told otherwise."""
+    max_output_tokens: int | None = None
+    """The budget that the call asked for."""
+    model_policy: TruncationPolicy = DEFAULT_MODEL_POLICY
+    """The budget of the model."""
+
+    @property
+    def raw_output(self) -> bytes:
+        """The output as bytes, with a marker where some were left out."""
+        return bytes(self.captured)
+
+    @property
+    def output(self) -> str:
+        """The output as text, shortened to the budget of the call."""
+        return format_output(self._shown, used_policy(self.max_output_tokens, self.model_policy))
+
+    @property
+    def omitted_bytes(self) -> int:
+        """Bytes of this call that are missing because the buffer holds 1 MiB."""
+        return self.captured.omitted
+
+    @property
+    def original_token_count(self) -> int:
+        """Tokens of the whole output, at four bytes each."""
+        return original_token_count(self.captured)
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """
+        Return what the model reads.
+
+        Args:
+            notes: Also show the notes; unless given, as `Options.notes` says.
+        """
+        return answer_text(
+            self._shown,
+            chunk_id=self.chunk_id,
+            wall_time=self.wall_time,
+            exit_code=None if self.killed or self.patch else self.exit_code,
+            session_id=self.session_id,
+            max_output_tokens=self.max_output_tokens,
+            model=self.model_policy,
+            notes=self._shown_notes(self.show_notes if notes is None else notes),
+            original_tokens=self.original_token_count,
+            show_tokens=self.patch is None,
+        )
+
+    def _shown_notes(self, notes: bool) -> tuple[str, ...]:
+        # A call that asked for a condition gets the reason in any case.
+        reasons = [] if self.ended_by is None else [f"Wait ended by {self.ended_by}"]
+        if self.pattern_given_up:
+            reasons.append("wait_for: pattern was given up, it takes too long to search for")
+        return (*map(str, self.notes), *reasons) if notes else tuple(reasons)
+
+    @property
+    def _shown(self) -> Captured:
+        """The output, or the part of it that the call asked for."""
+        if self.selected is None:
+            return self.captured
+        # Models do not see the ids of their calls.
+        hint = f'read_output with call_id "{self.call_id}" shows the rest'
+        return Captured(self.selected.output(hint), marker=self.captured.marker)
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the text."""
+        return answer_object(
+            self._shown,
+            chunk_id=self.chunk_id,
+            wall_time=self.wall_time,
+            exit_code=None if self.killed else self.exit_code,
+            session_id=self.session_id,
+            max_output_tokens=self.max_output_tokens,
+            model=self.model_policy,
+            original_tokens=self.original_token_count,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult(_TextResult):
+    """A page of what a command wrote, for a call of `read_output`."""
+
+    call_id: str
+    """The id of this call."""
+    page: Page
+    """The lines, and where they stand in the whole output."""
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """Return what the model reads."""
+        return self.page.output
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the text."""
+        page = self.page
+        counts = {
+            "first_line": page.first_line,
+            "last_line": page.last_line,
+            "matching_lines": page.matching_lines,
+            "next_line": page.next_line,
+            "next_seq": page.next_seq,
+            "total_lines": page.total_lines,
+        }
+        known = {name: count for name, count in counts.items() if count is not None}
+        return known | {"output": page.output}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageResult(_TextResult):
+    """An image, for a call of `view_image`."""
+
+    call_id: str
+    """The id of this call."""
+    path: str
+    """The file, absolute."""
+    data: bytes = field(repr=False)
+    """The content of the file."""
+    mime_type: str
+    """`image/png`, `image/jpeg`, `image/gif` or `image/webp`."""
+    width: int
+    """Pixels of a line."""
+    height: int
+    """Lines."""
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """Return a description of the image, for interfaces that take no images."""
+        size = f"{self.width} x {self.height} pixels, {len(self.data)} bytes"
+        return f"{self.path}: {self.mime_type}, {size}"
+
+    def content(self, kind: SchemaKind) -> list[dict[str, object]]:
+        """Return the image as the message for the model, in the form of an interface."""
+        return [image_content(kind, self.data, self.mime_type)]
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the image."""
+        return {"image_url": data_url(self.data, self.mime_type), "detail": "high"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionGrant(_TextResult):
+    """Permissions of later commands, granted by a call of `request_permissions`."""
+
+    call_id: str
+    """The id of this call."""
+    permissions: "AddedPermissions"
+    """The granted permissions, possibly none; never more than what was asked for."""
+    scope: "GrantScope"
+    """Validity: this turn or the session."""
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """Return the text for the model."""
+        return json.dumps(self.object(), ensure_ascii=False, separators=(",", ":"))
+
+    def object(self) -> dict[str, object]:
+        """Return what code that a model writes gets instead of the text."""
+        return {"permissions": self.permissions.to_json(), "scope": self.scope}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolError(_TextResult):
+    """A call that failed; the model reads why, and can go on."""
+
+    call_id: str
+    """The id of this call."""
+    message: str
+    """The whole text for the model."""
+    cause: Exception = field(repr=False)
+    """The error behind it."""
+    notes: tuple[Note, ...] = ()
+    """Sentences on what happened and what to do; `text(notes=True)` shows them below."""
+    show_notes: bool = False
+    """True if `text` shows them unless told otherwise."""
+
+    def text(self, *, notes: bool | None = None) -> str:
+        """Return what the model reads."""
+        shown = self.show_notes if notes is None else notes
+        return "\n".join((self.message, *map(str, self.notes))) if shown else self.message

@@ -1,0 +1,136 @@
+"""
+Errors of a call, with the texts that the model reads.
+
+`write_stdin` shows an error's own text, `exec_command` the form that Rust's `{:?}` gives it.
+"""
+
+from holdfast.base.errors import HoldfastError
+from holdfast.wire.rpc.rust_text import debug_text
+
+__all__ = [
+    "LOGIN_DISABLED",
+    "NO_ENVIRONMENT",
+    "CallInterrupted",
+    "CallRefused",
+    "CreateProcess",
+    "ProcessFailed",
+    "SessionStdinClosed",
+    "UnifiedExecError",
+    "UnknownProcessId",
+    "WriteToStdin",
+    "exec_failure_text",
+    "rejected_text",
+    "unknown_environment_text",
+    "write_failure_text",
+]
+
+NO_ENVIRONMENT = (
+    "No usable execution environment is available. Wait for an environment to become"
+    " available before using this tool."
+)
+"""Both tools say so if there is nowhere to run."""
+
+LOGIN_DISABLED = "login shell is disabled by config; omit `login` or set it to false."
+
+
+class UnifiedExecError(HoldfastError):
+    """A call of one of the tools failed; the text is the one that `write_stdin` shows."""
+
+    @property
+    def debug(self) -> str:
+        """The form that `exec_command` shows."""
+        return type(self).__name__
+
+
+class CallRefused(HoldfastError):
+    """A call is refused before anything is started; the model reads the text as it is."""
+
+
+class CallInterrupted(HoldfastError):
+    """
+    Somebody who was asked about a call cancelled it: nothing runs, the turn should end.
+
+    The text is what the model reads if it goes on all the same.
+    """
+
+
+class _WithMessage(UnifiedExecError):
+    """An error that is about a message of somebody else."""
+
+    _PREFIX = ""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{self._PREFIX}{message}")
+        self.message = message
+
+    @property
+    def debug(self) -> str:
+        return f"{type(self).__name__} {{ message: {debug_text(self.message)} }}"
+
+
+class CreateProcess(_WithMessage):
+    """The process could not be started, or was not allowed to."""
+
+    _PREFIX = "Failed to create unified exec process: "
+
+    def __init__(self, message: str, *, declined: bool = False) -> None:
+        super().__init__(message)
+        self.declined = declined
+        """True if somebody was asked about the command and said no."""
+
+
+class ProcessFailed(_WithMessage):
+    """The process was lost: its server is gone, or its network access was denied."""
+
+    _PREFIX = "Unified exec process failed: "
+
+
+class UnknownProcessId(UnifiedExecError):
+    """No session has this number."""
+
+    def __init__(self, process_id: int) -> None:
+        super().__init__(f"Unknown process id {process_id}")
+        self.process_id = process_id
+
+    @property
+    def debug(self) -> str:
+        return f"UnknownProcessId {{ process_id: {self.process_id} }}"
+
+
+class WriteToStdin(UnifiedExecError):
+    """Input could not be written, though the process takes some."""
+
+    def __init__(self) -> None:
+        super().__init__("failed to write to stdin")
+
+
+class SessionStdinClosed(UnifiedExecError):
+    """The session has pipes, no terminal, and takes no input."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
+        )
+
+    @property
+    def debug(self) -> str:
+        return "StdinClosed"
+
+
+def rejected_text(reason: str) -> str:
+    """Return the message of a `CreateProcess` that was refused before or at the start."""
+    return f"Rejected({debug_text(reason)})"
+
+
+def exec_failure_text(error: UnifiedExecError) -> str:
+    """Return what the model reads if `exec_command` failed."""
+    return f"exec_command failed: {error.debug}"
+
+
+def write_failure_text(error: UnifiedExecError) -> str:
+    """Return what the model reads if `write_stdin` failed."""
+    return f"write_stdin failed: {error}"
+
+
+def unknown_environment_text(environment_id: str) -> str:
+    return f"unknown turn environment id `{environment_id}`"

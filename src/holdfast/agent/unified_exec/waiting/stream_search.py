@@ -1,0 +1,67 @@
+"""
+Searches a stream for a pattern as it comes, with bounded memory and time.
+
+Pure: no event loop and no clock. A match may span pieces: the last 64 KiB are searched again with
+what follows, or less with a large pattern.
+"""
+
+from holdfast.agent.unified_exec.output.patterns import Pattern
+
+__all__ = ["LONGEST_MATCH", "StreamSearch"]
+
+LONGEST_MATCH = 64 << 10
+"""Bytes that a match may have and is certain to be found; of a large pattern, 4 KiB."""
+
+# Bytes that are searched at once, besides those from before.
+_PIECE = 64 << 10
+
+
+class StreamSearch:
+    """
+    Finds the first match of a pattern in a stream of bytes.
+
+    CR LF, the end of a line on a terminal, counts as one newline. `$` also matches at the end
+    of what has come so far, so that a prompt can be waited for.
+    """
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.match: bytes | None = None
+        """The bytes of the first match, which ends the search."""
+        self._pattern = pattern
+        self._tail = b""
+        # Bytes of the tail that are there for `^` and `\b` only, and are not matched.
+        self._context = 0
+
+    @property
+    def given_up(self) -> bool:
+        """True if the pattern turned out to be too slow, which ends the search."""
+        return self._pattern.given_up
+
+    def is_quick(self, size: int) -> bool:
+        """Return True if so many bytes more are searched in a few milliseconds."""
+        return self._is_over or self._pattern.is_quick(len(self._tail) + size)
+
+    def feed(self, data: bytes) -> None:
+        """Search the next bytes."""
+        piece = min(_PIECE, self._pattern.window)
+        for at in range(0, len(data), piece):
+            if self._is_over:
+                return
+            self._search(data[at : at + piece])
+
+    @property
+    def _is_over(self) -> bool:
+        return self.match is not None or self.given_up
+
+    def _search(self, piece: bytes) -> None:
+        text = (self._tail + piece).replace(b"\r\n", b"\n")
+        match = self._pattern.search(text, self._context)
+        if match is not None:
+            self.match = text[slice(*match)]
+            self._tail = b""
+            return
+        longest = min(LONGEST_MATCH, self._pattern.window)
+        if len(text) > longest + 1:
+            text = text[-(longest + 1) :]
+            self._context = 1
+        self._tail = text

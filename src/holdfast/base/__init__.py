@@ -1,0 +1,1 @@
+"""Parts that every room may import: errors, tasks, texts, and the files of Holdfast itself."""

@@ -1,0 +1,1 @@
+"""Processes, files, HTTP calls and sandboxes of this machine."""

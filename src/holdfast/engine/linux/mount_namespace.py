@@ -1,0 +1,189 @@
+"""
+Starts the children of a root server in mount namespaces of their own.
+
+On most machines the mounts are shared: what is mounted somewhere appears in all copies of that
+place. Bubblewrap takes over such a tree as a slave, so a file system that is mounted on the
+machine while a command runs would appear in its sandbox, writable. In the namespaces made here
+all mounts are private, and bubblewrap keeps them so.
+
+Bubblewrap binds nodes of the `/dev` that it finds into each sandbox. Binding other nodes over
+them later makes a start a fifth slower, since it reads the mount table anew for each bind. So
+the nodes for sandboxes (see `device_nodes`) are in the `/dev` of the namespace already.
+
+A mount namespace belongs to a thread, and only a thread of our own may change it. Such a thread
+never ends: bubblewrap would get its parent-death signal. Every start has a new namespace, a copy
+of the machine's: an older one would miss mounts, and keep alive what was unmounted.
+"""
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TypeVar
+
+from holdfast.engine.linux.child_signals import block_child_signals
+from holdfast.engine.linux.proc import umask
+
+__all__ = ["MountNamespace", "mounts_are_private"]
+
+T = TypeVar("T")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# Values of <sched.h> and <sys/mount.h>.
+_CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
+_MS_NOSUID, _MS_REMOUNT, _MS_BIND, _MS_MOVE = 2, 32, 4096, 8192
+_MS_REC, _MS_PRIVATE = 16384, 1 << 18
+
+# The namespace of the main thread, which is the machine's.
+_MACHINES_MOUNTS = "/proc/self/ns/mnt"
+
+# Queues of the threads that have nothing to do. A call on a dead mount never returns, and must
+# not stop the calls of other event loops: each gets a separate thread.
+_idle: list[SimpleQueue[Callable[[], None]]] = []
+# The child of a fork has none of the threads.
+os.register_at_fork(after_in_child=_idle.clear)
+
+# Directories of which each sandbox has its own, so that mounts below the machine's do not show.
+_OF_A_SANDBOX = ("/dev", "/proc")
+
+
+def mounts_are_private(table: str = "/proc/self/mountinfo") -> bool:
+    """Return True if no mount that is made on the machine shows up in copies of its mounts."""
+    with open(table, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            # Mount point and options, then any number of optional fields up to a `-`.
+            _, _, _, _, path, _, *rest = line.split(" ")
+            optional = rest[: rest.index("-")]
+            if any(field.startswith(("shared:", "master:")) for field in optional) and not (
+                f"{path}/".startswith(tuple(f"{own}/" for own in _OF_A_SANDBOX))
+            ):
+                return False
+    return True
+
+
+class MountNamespace:
+    """Threads that make each of their calls in a new and private mount namespace."""
+
+    def __init__(self, folder: str | None = None, keep: tuple[str, ...] = ()) -> None:
+        """
+        Start a thread and make a first namespace, to see whether that works.
+
+        Args:
+            folder: Directory that becomes `/dev`, or None.
+            keep: Names of directories in `/dev` that stay; each is in `folder` as well.
+
+        Raises:
+            OSError: The kernel refuses, as in most containers.
+        """
+        self._folder = folder
+        self._keep = keep
+        self.call(lambda: None)
+
+    def call(self, work: Callable[[], T], *, devices: bool = True) -> T:
+        """
+        Call `work` in a new namespace and return its result; its exception is raised here.
+
+        Args:
+            work: Function to call.
+            devices: False if `/dev` stays the machine's.
+
+        Raises:
+            OSError: The system refuses to make the namespace or a thread.
+        """
+        try:
+            thread = _idle.pop()
+        except IndexError:
+            thread = _start_thread()
+        done: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+
+        def run() -> None:
+            result: T | None = None
+            raised: BaseException | None = None
+            try:
+                result = self._call_inside(work, self._folder if devices else None)
+            except BaseException as error:  # noqa: BLE001 - for whoever waits
+                raised = error
+            # Before the answer: the next call of the same caller finds this thread.
+            _idle.append(thread)
+            done.put((result, raised))
+
+        thread.put(run)
+        result, error = done.get()
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]  # the result of `work`
+
+    def _call_inside(self, work: Callable[[], T], folder: str | None) -> T:
+        # Opened before `work`: if no descriptor is left, nothing has been started yet.
+        machines = os.open(_MACHINES_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            mask = umask()
+            # A thread that shares its root, cwd and umask with others can change no namespace.
+            _check(_libc.unshare(_CLONE_FS))
+            # The thread's copy is as old as the thread.
+            if mask is not None:
+                os.umask(mask)
+            # A thread that may not return must not leave: it would keep all mounts alive.
+            _enter(machines)
+            _check(_libc.unshare(_CLONE_NEWNS))
+            try:
+                # From here on no mount shows outside, and none that is made outside shows here.
+                # What is unmounted outside stays until the last process here has ended.
+                _mount(b"none", b"/", _MS_REC | _MS_PRIVATE)
+                if folder is not None:
+                    self._mount_devices(os.fsencode(folder))
+                return work()
+            finally:
+                # Without a child in it, the namespace ends here.
+                _enter(machines)
+        finally:
+            os.close(machines)
+
+    def _mount_devices(self, folder: bytes) -> None:
+        _mount(folder, folder, _MS_BIND)
+        # Bubblewrap asks for `nosuid` on each node, and saves a call where it is set.
+        _mount(b"none", folder, _MS_REMOUNT | _MS_BIND | _MS_NOSUID)
+        for name in map(os.fsencode, self._keep):
+            # With the mounts below: a command would write into the directory under one of them.
+            _mount(b"/dev/" + name, folder + b"/" + name, _MS_BIND | _MS_REC)
+        _mount(folder, b"/dev", _MS_MOVE)
+
+
+def _start_thread() -> "SimpleQueue[Callable[[], None]]":
+    """
+    Start a thread that runs what is put into the returned queue; that must not raise.
+
+    Raises:
+        OSError: The system cannot start a thread.
+    """
+    queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    thread = threading.Thread(target=_run, args=(queue,), name="holdfast-mounts", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+    return queue
+
+
+def _run(queue: "SimpleQueue[Callable[[], None]]") -> None:
+    block_child_signals()
+    while True:
+        queue.get()()
+
+
+def _enter(namespace: int) -> None:
+    """Enter a mount namespace, given by a descriptor of it."""
+    _check(_libc.setns(namespace, _CLONE_NEWNS))
+
+
+def _mount(source: bytes, target: bytes, flags: int) -> None:
+    _check(_libc.mount(source, target, None, ctypes.c_ulong(flags), None))
+
+
+def _check(result: int) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,497 @@
+"""
+Starts a command in a new sandbox, and waits until the sandbox is built.
+
+The launcher, bubblewrap (`bwrap`), makes namespaces and mounts. It then executes a small init
+program as PID 1 (`sandbox.bubblewrap.init_program`), which does the rest from inside and reports
+the result. So a sandbox that cannot be built is an error of the start, not of the command. If
+mounts have to be checked, or a cgroup has to be joined, the init program waits for our go-ahead.
+"""
+
+import asyncio
+import errno
+import os
+import platform
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+
+import msgspec
+
+from holdfast.base.errors import SpawnFailed
+from holdfast.engine.linux.memory_files import data_file
+from holdfast.engine.process.executable_lookup import Launch
+from holdfast.engine.process.limits.cgroup import CommandCgroup
+from holdfast.engine.process.limits.rlimits import PreparedLimits, prepare_limits
+from holdfast.engine.process.sandbox_source import SandboxOutdated
+from holdfast.engine.process.spawn import Caller
+from holdfast.engine.process.start_threads import call_in_daemon
+from holdfast.engine.sandbox.bubblewrap.init_channel import InitChannel
+from holdfast.engine.sandbox.bubblewrap.init_program import INIT_PATH, make_init_program
+from holdfast.engine.sandbox.bubblewrap.landlock import Ruleset
+from holdfast.engine.sandbox.bubblewrap.mount_check import (
+    MountsByPoint,
+    Planned,
+    first_mismatch,
+    led_elsewhere,
+    read_table,
+)
+from holdfast.engine.sandbox.bubblewrap.network_denials import NetworkAttempts
+from holdfast.engine.sandbox.bubblewrap.sandboxed_child import SandboxedChild
+from holdfast.engine.sandbox.bubblewrap.strays import remove_strays
+from holdfast.wire.protocol.process import ProcessLimits
+
+__all__ = [
+    "EMPTY_FD",
+    "SandboxSpec",
+    "encode_options",
+    "info_file",
+    "init_process",
+    "memory_fd",
+    "split_environment",
+    "start_sandboxed",
+    "wait_built",
+]
+
+# Seconds to build a sandbox. bwrap hangs on a file system that does not answer.
+_BUILD_LIMIT = 30.0
+
+# Seconds to wait for the exit of a bwrap that has reported a failure.
+_END_LIMIT = 5.0
+
+# Bytes of bwrap's stderr that become the text of an error.
+_MAX_MESSAGE = 4096
+
+# Errors of reading the mountinfo of a process that has exited.
+_GONE = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
+
+_MACHINE = platform.machine()
+
+# Descriptors of bwrap beside its standard streams: its options, the init program, and what the
+# init program inherits: the channel, and a pidfd of this process.
+_FIRST_FD = 3
+_ARGS_FD, _INIT_FD, _REPORT_FD, _OWNER_FD = range(_FIRST_FD, _FIRST_FD + 4)
+
+# The first of the descriptors that are `/dev/null`, for files that a profile denies.
+EMPTY_FD = _OWNER_FD + 1
+
+# Puts the init program into the sandbox, and makes it PID 1 instead of a process of bwrap's own.
+
+_WITH_INIT = ("--as-pid-1", "--perms", "0500", "--file", str(_INIT_FD), INIT_PATH)
+
+
+class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Description of one sandbox, for bwrap and the init program."""
+
+    launcher: str
+    """Path of bwrap."""
+    options: Sequence[str]
+    """Options of bwrap; descriptors in them begin at `EMPTY_FD`."""
+    empty_fds: int = 0
+    """Number of `/dev/null` descriptors that the options refer to."""
+    filter: bytes
+    """The seccomp filter, as BPF instructions."""
+    listen: bool = False
+    """True if the filter notifies us of attempts to reach the network."""
+    landlock: Ruleset | None = None
+    """Landlock rules for what mounts cannot express."""
+    call: Caller | None = None
+    """Calls the start of bwrap, if it needs other namespaces than those of the server."""
+    tells_end: bool = False
+    """True if the close waits until the sandbox is empty; see `SandboxedChild.call_when_empty`."""
+
+
+class _BwrapInfo(msgspec.Struct):
+    """The part of bwrap's `--info-fd` message that is used here."""
+
+    pid: int = msgspec.field(name="child-pid")
+
+
+async def start_sandboxed(
+    spec: SandboxSpec,
+    launch: Launch,
+    env: Mapping[str, str],
+    *,
+    terminal: tuple[int, int] | None = None,
+    pipe_stdin: bool = False,
+    pipe_stderr: bool = True,
+    limits: ProcessLimits | None = None,
+    to_verify: Sequence[Planned] = (),
+) -> SandboxedChild:
+    """
+    Start a command in a sandbox and wait until the sandbox is built.
+
+    Args:
+        spec: The sandbox.
+        launch: The command; its program and its directory are paths inside the sandbox.
+        env: The complete environment of the command.
+        terminal: Rows and columns, if it gets a terminal.
+        pipe_stdin: True if its stdin is a pipe.
+        pipe_stderr: True if its stderr is a pipe.
+        limits: Limits of the command.
+        to_verify: All mounts, if other processes may interfere with them: the command runs
+            only if they are as planned.
+
+    Raises:
+        SpawnFailed: The sandbox could not be built; nothing is left of it.
+        OSError: No descriptor is left to start it with.
+    """
+    # Gets the child as soon as it is spawned, so that a failure after that can wait for its end.
+    failed: list[SandboxedChild] = []
+    try:
+        return await _start(
+            *(spec, launch, env, terminal, pipe_stdin, pipe_stderr, limits, to_verify),
+            failed.append,
+        )
+    except BaseException:
+        # When the error is raised, no process is left that could touch the disk.
+        for child in failed:
+            await child.wait_reaped()
+        raise
+
+
+async def _start(
+    spec: SandboxSpec,
+    launch: Launch,
+    env: Mapping[str, str],
+    terminal: tuple[int, int] | None,
+    pipe_stdin: bool,
+    pipe_stderr: bool,
+    limits: ProcessLimits | None,
+    to_verify: Sequence[Planned],
+    begun: Callable[[SandboxedChild], None],
+) -> SandboxedChild:
+    with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
+        # PID 1 of the sandbox counts as a process of the command.
+        prepared = _NO_LIMITS if limits is None else prepare_limits(limits, extra_processes=1)
+        if prepared.cgroup is not None:
+            undo.callback(prepared.cgroup.release)
+        channel = InitChannel()
+        undo.callback(channel.close)
+        theirs.callback(channel.theirs.close)
+        plain, moved = split_environment(env, launch.cwd)
+        # Without `--chdir`, bwrap uses the user's home if the cwd does not exist inside.
+        options = [*spec.options, *_WITH_INIT, *moved, "--chdir", launch.cwd]
+        owner = os.pidfd_open(os.getpid())
+        theirs.callback(os.close, owner)
+        fds = [channel.theirs.fileno(), owner, *[_EMPTY] * spec.empty_fds]
+        info = None
+        if spec.tells_end:
+            info = info_file(ours)
+            options += ["--info-fd", str(_REPORT_FD + len(fds))]
+            fds.append(info)
+        _refuse_nul(launch, options)
+        wait = bool(to_verify) or prepared.cgroup is not None
+        empty = _empty_streams(terminal is not None, pipe_stdin, pipe_stderr)
+        init_program = _make_init_program(
+            spec, launch, prepared, terminal=terminal is not None, wait=wait, empty_streams=empty
+        )
+        fds = [memory_fd(encode_options(options), theirs), memory_fd(init_program, theirs), *fds]
+        # Before the spawn: whatever bwrap makes on the disk is newer.
+        since = time.time()
+        argv = ["bwrap", "--args", str(_ARGS_FD), "--", INIT_PATH]
+        bwrap = Launch(spec.launcher, argv, launch.cwd)
+        child = _spawn(bwrap, plain, terminal, pipe_stdin, pipe_stderr, fds, spec.call)
+        begun(child)
+        child.cgroup = prepared.cgroup
+        undo.callback(child.discard)
+        # Our copies of the child's ends: as long as they are open, we would not see its end.
+        theirs.close()
+        built = wait_built(
+            channel, to_verify, prepared.cgroup, since=since, kill=child.kill_unbuilt
+        )
+        if not await built:
+            raise SandboxOutdated(await _launcher_error(child))
+        _attach(child, channel, info)
+        undo.pop_all()
+    return child
+
+
+def _make_init_program(
+    spec: SandboxSpec,
+    launch: Launch,
+    prepared: PreparedLimits,
+    *,
+    terminal: bool,
+    wait: bool,
+    empty_streams: Sequence[int],
+) -> bytes:
+    """Return the init program for a command of this server."""
+    return make_init_program(
+        _MACHINE,
+        program=launch.program,
+        argv=launch.argv,
+        report=_REPORT_FD,
+        owner=_OWNER_FD,
+        filter_program=spec.filter,
+        listen=spec.listen,
+        landlock=spec.landlock,
+        terminal=terminal,
+        limits=prepared.each,
+        wait=wait,
+        empty_streams=empty_streams,
+    )
+
+
+def _refuse_nul(launch: Launch, options: Sequence[str]) -> None:
+    """
+    Refuse a command or options with a NUL.
+
+    A NUL would end the argument early and turn the rest into another one.
+
+    Raises:
+        SpawnFailed: A text has a NUL.
+    """
+    if any("\0" in word for word in (launch.program, *launch.argv)):
+        raise SpawnFailed("nul byte found in provided data", program=launch.program)
+    if any("\0" in option for option in options):
+        raise SpawnFailed("data provided contains a nul byte", program=launch.program)
+
+
+def encode_options(options: Sequence[str]) -> bytes:
+    """Return options in the format of bwrap's `--args`: each followed by a NUL."""
+    return b"".join([os.fsencode(option) + b"\0" for option in options])
+
+
+def _spawn(
+    bwrap: Launch,
+    env: Mapping[str, str],
+    terminal: tuple[int, int] | None,
+    pipe_stdin: bool,
+    pipe_stderr: bool,
+    fds: Sequence[int],
+    call: Caller | None,
+) -> SandboxedChild:
+    if terminal is None:
+        return SandboxedChild.on_pipes(
+            bwrap, env, pipe_stdin=pipe_stdin, pipe_stderr=pipe_stderr, pass_fds=fds, call=call
+        )
+    rows, cols = terminal
+    # Not the controlling terminal of bwrap: the command's own session takes it.
+    return SandboxedChild.on_terminal(
+        bwrap, env, rows=rows, cols=cols, pass_fds=fds, controlling=False, call=call
+    )
+
+
+def _attach(child: SandboxedChild, channel: InitChannel, info: int | None) -> None:
+    """Give a child whose sandbox is built all that reports on its command."""
+    child.report = channel
+    listener = channel.take_listener()
+    if listener is not None:
+        child.attempts = NetworkAttempts(listener)
+    if info is not None:
+        _, child.init_fd = init_process(info)
+
+
+def _empty_streams(terminal: bool, pipe_stdin: bool, pipe_stderr: bool) -> list[int]:
+    """Return the standard descriptors that are `/dev/null`."""
+    if terminal:
+        return []
+    return [fd for fd, piped in ((0, pipe_stdin), (2, pipe_stderr)) if not piped]
+
+
+async def wait_built(
+    channel: InitChannel,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    *,
+    since: float,
+    kill: Callable[[], None] | None = None,
+) -> bool:
+    """
+    Wait until the sandbox is built, check its mounts, and move it into its cgroup.
+
+    Args:
+        channel: Our end of the channel to its PID 1.
+        to_verify: All mounts, if other processes may interfere with them.
+        cgroup: The cgroup of the command, if it has one.
+        since: A time before the start of bwrap.
+        kill: Kills bwrap; called if the sandbox is given up.
+
+    Returns:
+        False if bwrap has failed.
+
+    Raises:
+        SpawnFailed: The sandbox is not as planned, or takes too long.
+        OSError: The kernel refused to move it into its cgroup.
+    """
+    try:
+        async with asyncio.timeout(_BUILD_LIMIT):
+            return await _complete(channel, to_verify, cgroup, since=since, kill=kill)
+    except TimeoutError:
+        raise SpawnFailed(f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds") from None
+
+
+async def _complete(
+    channel: InitChannel,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    *,
+    since: float,
+    kill: Callable[[], None] | None,
+) -> bool:
+    # Directories that bwrap reached through a link, and the targets of these links.
+    led: list[tuple[str, str]] = []
+    removal: Awaitable[None] | None = None
+    try:
+        if to_verify or cgroup is not None:
+            if not await _check(channel, to_verify, cgroup, led):
+                return False
+            if to_verify:
+                # bwrap has made all mounts. This takes about as long as the start of the command.
+                removal = asyncio.ensure_future(_remove_strays(to_verify, since, led))
+            channel.go()
+        return await channel.ready()
+    except BaseException:
+        if kill is not None:
+            # After a cancellation bwrap may be at work, and must create nothing after the removal.
+            # Its process that makes the mounts has the channel open until it exits.
+            kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_LIMIT):
+                    await channel.hung_up()
+        raise
+    finally:
+        # Even if the check passes in the end: a link may have been there for a moment, and
+        # bwrap may have made files behind it.
+        if to_verify:
+            await (removal or _remove_strays(to_verify, since, led))
+
+
+async def _remove_strays(
+    to_verify: Sequence[Planned], since: float, led: Sequence[tuple[str, str]]
+) -> None:
+    # A disk that does not answer is not waited for.
+    with suppress(TimeoutError):
+        await call_in_daemon(partial(remove_strays, to_verify, since, led))
+
+
+async def _check(
+    channel: InitChannel,
+    to_verify: Sequence[Planned],
+    cgroup: CommandCgroup | None,
+    led: list[tuple[str, str]],
+) -> bool:
+    """Check the mounts and move PID 1 into its cgroup; return False if bwrap has failed."""
+    # Read while bwrap works: it takes as long as the building.
+    host = read_table(_mounts("self")) if to_verify else {}
+    init = await channel.built()
+    if init is None:
+        return False
+    if cgroup is not None:
+        cgroup.admit(init)
+    if to_verify:
+        _verify(init, to_verify, host, led)
+    return True
+
+
+_NO_LIMITS = PreparedLimits([], None)
+
+# Stands for `/dev/null` in the descriptors of `spawn`.
+_EMPTY = -1
+
+# Prefixes of variables that change the behaviour of bwrap itself. bwrap runs outside of the
+# sandbox: it must not load a library from a directory that commands may write to. It sets these
+# variables for the command only.
+_LAUNCHER_VARIABLES = (
+    # Of the dynamic loader and the C library.
+    *("LD_", "GLIBC_", "MALLOC_", "MUSL_", "GCONV_PATH", "LOCPATH", "NLSPATH", "TZ"),
+    # Of sanitizers and profilers that bwrap may be compiled with: these name files to write.
+    *("ASAN_", "LSAN_", "MSAN_", "TSAN_", "UBSAN_", "GCOV_", "GMON_", "LLVM_PROFILE_"),
+    "BASH_FUNC_",
+)
+
+
+def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
+    """Return the variables of bwrap, and the options that set the others for the command."""
+    # The command can read the environment of PID 1. Without PWD there, it would differ from the
+    # command's own, which always has it. bwrap changes to that directory itself.
+    plain = {"PWD": cwd} | {name: env[name] for name in env if name != "PWD"}
+    moved: list[str] = []
+    for name in env:
+        if name.startswith(_LAUNCHER_VARIABLES):
+            value = plain.pop(name)
+            # `--setenv` refuses a name with `=`, but a request may have one. The environment is
+            # a list of `NAME=VALUE`, so the part behind the first `=` belongs to the value.
+            real, equals, rest = name.partition("=")
+            moved += ("--setenv", real, f"{rest}={value}" if equals else value)
+    return plain, moved
+
+
+def memory_fd(data: bytes, stack: ExitStack) -> int:
+    """Return a memfd with some content; the stack closes it."""
+    fd = data_file(data)
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _verify(
+    pid: int, planned: Sequence[Planned], host: MountsByPoint, led: list[tuple[str, str]]
+) -> None:
+    """
+    Compare the mounts of a process inside with the plan.
+
+    Appends to `led` the directories that were reached through a link.
+
+    Raises:
+        SpawnFailed: A path was changed while bwrap mounted it.
+    """
+    inside = read_table(_mounts(pid))
+    path = first_mismatch(planned, inside, host, hidden=lambda path: not os.path.lexists(path))
+    # An empty table means that the process has exited, which `ready` reports.
+    if path is not None and inside:
+        led += led_elsewhere(planned, inside, host)
+        text = f"{path} was changed while the sandbox was built: try again"
+        raise SandboxOutdated(text, path=path)
+
+
+def _mounts(process: int | str) -> str:
+    """Return the mountinfo of a process; empty if it has exited."""
+    try:
+        with open(f"/proc/{process}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError as error:
+        if error.errno in _GONE:
+            return ""
+        raise
+
+
+async def _launcher_error(child: SandboxedChild) -> str:
+    """Return the error message of a bwrap that has failed, once it has exited."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(child.pidfd, ended.set)
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_LIMIT):
+                await ended.wait()
+    finally:
+        loop.remove_reader(child.pidfd)
+    said = b""
+    # stderr comes last in `outputs`; a terminal has only one.
+    for _, fd in reversed(child.outputs):
+        with suppress(OSError):
+            said += os.read(fd, _MAX_MESSAGE)
+    return said.decode("utf-8", "replace").strip() or "the sandbox could not be built"
+
+
+def info_file(stack: ExitStack) -> int:
+    """
+    Return a memfd for bwrap's `--info-fd` message; the stack closes it.
+
+    Not a pipe: without a reader it would end bwrap, while PID 1 waits for it.
+    """
+    return memory_fd(b"", stack)
+
+
+def init_process(info: int) -> tuple[int, int | None]:
+    """
+    Return pid and pidfd of the sandbox's PID 1, from bwrap's `--info-fd` message.
+
+    The pidfd is None if PID 1 has exited, and the kernel has killed all others with it.
+    """
+    # bwrap writes the message before it lets PID 1 go on, so it is complete by now.
+    pid = msgspec.json.decode(os.pread(info, _MAX_MESSAGE, 0), type=_BwrapInfo).pid
+    with suppress(ProcessLookupError):
+        return pid, os.pidfd_open(pid)
+    return pid, None

@@ -1,0 +1,280 @@
+"""
+Builds seccomp filters: BPF programs as bytes for the kernel [sandbox.seccomp].
+
+A filter lists the system calls that fail with EPERM and allows all others. An error lets a
+program report the problem, where a kill would not. Both kinds of filters refuse access to other
+processes, nested namespaces and rarely used parts of the kernel. `restricted` also refuses the
+network. Nothing is loaded here.
+"""
+
+import errno
+import struct
+from functools import cache
+from typing import Literal
+
+from holdfast.engine.linux.syscall_numbers import MACHINES
+
+__all__ = ["FilterKind", "filter_program"]
+
+FilterKind = Literal["restricted", "open"]
+"""Filter without network access, or with it."""
+
+_ALWAYS_REFUSED = (
+    # Other processes: their memory, their registers, their descriptors.
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "pidfd_getfd",
+    "kcmp",
+    # A second way to make system calls, which no filter sees.
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    # Keys belong to the user, not to the sandbox.
+    "add_key",
+    "request_key",
+    "keyctl",
+    # Large parts of the kernel that a command has no business with.
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "open_by_handle_at",
+    # Mounts are the sandbox.
+    "mount",
+    "umount2",
+    "pivot_root",
+    "setns",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "fspick",
+    "mount_setattr",
+)
+
+# `sendmsg` and `recvmsg` stay allowed: programs use them on socket pairs.
+_NETWORK_REFUSED = (
+    "connect",
+    "accept",
+    "accept4",
+    "bind",
+    "listen",
+    "getpeername",
+    "getsockname",
+    "shutdown",
+    "sendto",
+    "sendmmsg",
+    "recvmmsg",
+    "getsockopt",
+    "setsockopt",
+)
+
+# All `CLONE_NEW…` flags of `clone` but for CLONE_NEWTIME.
+_NEW_NAMESPACES = 0x7E020000
+# CLONE_NEWTIME works with `unshare` only: `clone` takes this bit for a part of the exit signal.
+_NEW_TIME_NAMESPACE = 0x80
+
+# Puts bytes into the input of a terminal, which the shell outside would then execute.
+_TIOCSTI = 0x5412
+# Pastes the selection into a virtual console, to the same effect.
+_TIOCLINUX = 0x541C
+# Make a snapshot of a btrfs subvolume, in both forms. Snapshots go by the file system and not by
+# the mounts, so one in a writable directory would have the denied files without their masks.
+_BTRFS_SNAPSHOT = 0x50009401
+_BTRFS_SNAPSHOT_V2 = 0x50009417
+# Removes a subvolume by its number, wherever it is.
+_BTRFS_REMOVE_V2 = 0x5000943F
+
+# Set a lease on a file or a delegation on a directory, which takes no more than a descriptor for
+# reading. Other programs that open it are then held up for 45 seconds at a time.
+_F_SETLEASE = 1024
+_F_SETDELEG = 1040
+
+# S_ISUID. In a workspace that others can enter, they would run a program as the server's user. A
+# new file can have it, too, but loses it with the first write.
+_SET_USER_ID = 0o4000
+# Calls that set the mode of a file, with the number of that argument. `chmod` is not on aarch64.
+_MODE_CALLS = (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2))
+
+_REFUSED_CONTROLS = (
+    _TIOCSTI,
+    _TIOCLINUX,
+    _BTRFS_SNAPSHOT,
+    _BTRFS_SNAPSHOT_V2,
+    _BTRFS_REMOVE_V2,
+)
+
+_AF_UNIX = 1
+_AF_INET = 2
+_AF_INET6 = 10
+_AF_NETLINK = 16
+_NETLINK_ROUTE = 0
+_SOCK_STREAM = 1
+_SOCK_SEQPACKET = 5
+_SOCK_TYPE_MASK = 0xF
+
+# Set in the numbers of x32 system calls, which no list here has.
+_X32_BIT = 0x40000000
+
+# Opcodes of classic BPF.
+_LOAD_WORD = 0x20
+_AND = 0x54
+_JUMP_EQUAL = 0x15
+_JUMP_SET = 0x45
+_RETURN = 0x06
+
+# Offsets in `struct seccomp_data`. BPF loads 32 bits, so only the low half of an argument.
+_NUMBER_AT = 0
+_ARCH_AT = 4
+_ARGS_AT = 16
+
+# SECCOMP_RET_… values; the low 16 bits of an error are the errno.
+_ALLOW = 0x7FFF0000
+_KILL_PROCESS = 0x80000000
+_REFUSE = 0x00050000 | errno.EPERM
+_UNKNOWN_CALL = 0x00050000 | errno.ENOSYS
+# SECCOMP_RET_USER_NOTIF: asks the process that holds the listener descriptor.
+_NOTIFY = 0x7FC00000
+
+
+# A server needs a handful of filters, each for many commands.
+@cache
+def filter_program(
+    kind: FilterKind, machine: str, *, notifies: bool = False, shares_group: bool = False
+) -> bytes:
+    """
+    Return a filter as an array of `struct sock_filter`.
+
+    Args:
+        kind: Without network access, or with it.
+        machine: Architecture, as `uname -m` prints it.
+        notifies: True to send a seccomp notification for each attempt to open an internet socket.
+            The listener refuses it; without a listener the call fails with ENOSYS.
+        shares_group: True if processes outside of the sandbox may be in the command's process
+            group. The filter then refuses `kill(0)`, the only way to signal that group.
+
+    Raises:
+        KeyError: The system call numbers of this architecture are not known.
+    """
+    known = MACHINES[machine]
+    number = known.numbers
+    code = [
+        # First of all: 32-bit programs use other numbers, so all checks below would be wrong.
+        _load(_ARCH_AT),
+        _op(_JUMP_EQUAL, known.audit_arch, 1, 0),
+        _op(_RETURN, _KILL_PROCESS),
+        _load(_NUMBER_AT),
+    ]
+    # x32 has numbers of its own, so it would bypass all checks below.
+    if known.has_x32:
+        code += [_op(_JUMP_SET, _X32_BIT, 0, 1), _op(_RETURN, _REFUSE)]
+    names = _ALWAYS_REFUSED + (_NETWORK_REFUSED if kind == "restricted" else ())
+    for name in names:
+        code += _when(number[name], [_op(_RETURN, _REFUSE)])
+    # The flags of `clone3` are in memory, which a filter cannot read. ENOSYS makes the C
+    # library fall back to `clone`.
+    code += _when(number["clone3"], [_op(_RETURN, _UNKNOWN_CALL)])
+    code += _when(number["clone"], _refuse_flags(0, _NEW_NAMESPACES))
+    code += _when(number["unshare"], _refuse_flags(0, _NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
+    for name, mode in _MODE_CALLS:
+        if name in number:
+            code += _when(number[name], _refuse_flags(mode, _SET_USER_ID))
+    code += _when(number["ioctl"], _refuse_values(1, *_REFUSED_CONTROLS))
+    code += _when(number["fcntl"], _refuse_values(1, _F_SETLEASE, _F_SETDELEG))
+    # The leader of the group is outside of the pid namespace, so `kill(0)` is the only way to
+    # name the group.
+    if shares_group:
+        code += _when(number["kill"], _refuse_values(0, 0))
+    if kind == "restricted":
+        code += _when(number["socket"], _only_connected_unix(_NOTIFY if notifies else _REFUSE))
+        code += _when(number["socketpair"], _only_connected_unix(_REFUSE))
+    else:
+        code += _when(number["socket"], _only_common_families())
+        code += _when(number["socketpair"], _only_common_families())
+    code.append(_op(_RETURN, _ALLOW))
+    return b"".join(code)
+
+
+def _op(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _load(offset: int) -> bytes:
+    return _op(_LOAD_WORD, offset)
+
+
+def _argument(index: int) -> bytes:
+    return _load(_ARGS_AT + 8 * index)
+
+
+def _when(number: int, block: list[bytes]) -> list[bytes]:
+    """
+    Return code that runs a block for one system call.
+
+    Every path through a block returns, so the number is still loaded for the next comparison.
+    """
+    return [_op(_JUMP_EQUAL, number, 0, len(block)), *block]
+
+
+def _refuse_flags(index: int, flags: int) -> list[bytes]:
+    """Return a block that refuses a call if an argument has any of these bits."""
+    return [
+        _argument(index),
+        _op(_JUMP_SET, flags, 0, 1),
+        _op(_RETURN, _REFUSE),
+        _op(_RETURN, _ALLOW),
+    ]
+
+
+def _refuse_values(index: int, *values: int) -> list[bytes]:
+    """Return a block that refuses values of an argument of which the kernel uses 32 bits."""
+    block = [_argument(index)]
+    for value in values:
+        block += [_op(_JUMP_EQUAL, value, 0, 1), _op(_RETURN, _REFUSE)]
+    return [*block, _op(_RETURN, _ALLOW)]
+
+
+def _only_common_families() -> list[bytes]:
+    """
+    Return a block that allows Unix, IPv4, IPv6 and NETLINK_ROUTE sockets only.
+
+    The C library asks NETLINK_ROUTE for addresses when it resolves a name. Other families, such
+    as AF_VSOCK and AF_PACKET, reach parts of the kernel or the hypervisor.
+    """
+    return [
+        _argument(0),
+        _op(_JUMP_EQUAL, _AF_UNIX, 6, 0),
+        _op(_JUMP_EQUAL, _AF_INET, 5, 0),
+        _op(_JUMP_EQUAL, _AF_INET6, 4, 0),
+        _op(_JUMP_EQUAL, _AF_NETLINK, 0, 2),
+        _argument(2),
+        _op(_JUMP_EQUAL, _NETLINK_ROUTE, 1, 0),
+        _op(_RETURN, _REFUSE),
+        _op(_RETURN, _ALLOW),
+    ]
+
+
+def _only_connected_unix(internet: int) -> list[bytes]:
+    """
+    Return a block that allows Unix stream and seqpacket sockets only.
+
+    A Unix datagram socket, also one of a pair, sends data and descriptors to any address with
+    `sendmsg`, which has to stay allowed. The other two kinds need `connect`, which is refused.
+
+    Args:
+        internet: Return value of the filter for IPv4 and IPv6 sockets.
+    """
+    return [
+        _argument(0),
+        _op(_JUMP_EQUAL, _AF_INET, 6, 0),
+        _op(_JUMP_EQUAL, _AF_INET6, 5, 0),
+        _op(_JUMP_EQUAL, _AF_UNIX, 0, 5),
+        _argument(1),
+        _op(_AND, _SOCK_TYPE_MASK),
+        _op(_JUMP_EQUAL, _SOCK_STREAM, 3, 0),
+        _op(_JUMP_EQUAL, _SOCK_SEQPACKET, 2, 1),
+        _op(_RETURN, internet),
+        _op(_RETURN, _REFUSE),
+        _op(_RETURN, _ALLOW),
+    ]

@@ -1,0 +1,116 @@
+"""
+Compares the mounts of a sandbox with its plan.
+
+Bubblewrap follows symbolic links, both in the source and in the target of a mount. A command in
+another sandbox may replace a directory by a link at that moment, so that something else is
+mounted, or elsewhere. No check beforehand can rule that out. So if a plan depends on directories
+that a command may move, the mounts are compared with the plan before the command starts. No I/O
+is done here: the mounts are the text of `/proc/PID/mountinfo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from holdfast.engine.linux.mounts import Mount, Place, parse_mounts
+from holdfast.engine.sandbox.policy.policy import covers
+
+__all__ = ["MountsByPoint", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
+
+# Below these, bubblewrap makes mounts that are in no plan.
+_OWN: Final = ("/dev/", "/proc/")
+
+
+class Planned(NamedTuple):
+    """Mount that a plan asks for."""
+
+    path: str
+    what: Literal["write", "read", "mask"]
+    """The host's path, writable or read-only; or `mask`, something else that hides the path."""
+
+
+MountsByPoint: TypeAlias = Mapping[str, Mount]
+"""Mounts by mount point; of several at one mount point the last, which lies on top."""
+
+
+def read_table(text: str) -> MountsByPoint:
+    """Parse the text of a `mountinfo`."""
+    return {one.point: one for one in parse_mounts(text)}
+
+
+def first_mismatch(
+    plan: Iterable[Planned],
+    inside: MountsByPoint,
+    host: MountsByPoint,
+    *,
+    hidden: Callable[[str], bool] = lambda path: False,
+) -> str | None:
+    """
+    Return the first path that is not mounted as planned, or None.
+
+    Args:
+        plan: All mounts, except those of `/`, `/dev` and `/proc`.
+        inside: Mounts of the sandbox.
+        host: Mounts of the host.
+        hidden: Returns True if this user cannot reach a path. Bubblewrap leaves such mounts
+            of the host writable, since nobody inside can reach them either.
+    """
+    # First what the plan asks for, then any writable mount that it does not ask for.
+    writable: list[str] = []
+    for path, what in plan:
+        mount, outside = inside.get(path), _expected(path, host)
+        # What is read-only outside, as the disk of some containers, is so inside.
+        writes = what == "write" and (outside is None or outside.writable)
+        if mount is None or mount.writable is not writes:
+            return path
+        # A mask must be something else than the host's file; all others must be that file.
+        if (mount.place == _place(outside)) is (what == "mask"):
+            return path
+        if what == "write":
+            writable.append(path)
+    # Mounts of other devices are the sandbox's own tmpfs, which hold nothing of the host.
+    devices = {mount.device for mount in host.values()}
+    for path, mount in inside.items():
+        if not mount.writable or mount.device not in devices or path.startswith(_OWN):
+            continue
+        # A bind mount is recursive: it brings along the host's mounts below its path.
+        granted = any(covers(root, path) for root in writable)
+        if mount.place != _place(_expected(path, host)) or not (granted or hidden(path)):
+            return path
+    return None
+
+
+def led_elsewhere(
+    plan: Iterable[Planned], inside: MountsByPoint, host: MountsByPoint
+) -> list[tuple[str, str]]:
+    """Return the mount points with a wrong mount, each with the host's path of that mount."""
+    found: list[tuple[str, str]] = []
+    for path, what in plan:
+        mount = inside.get(path)
+        if what == "mask" or mount is None or mount.place == _place(_expected(path, host)):
+            continue
+        # The host may have mounted the same file system several times: all paths count.
+        for above, outer in host.items():
+            if outer.device == mount.device and covers(outer.root, mount.root):
+                rest = mount.root.removeprefix(outer.root).lstrip("/")
+                found.append((path, f"{above.rstrip('/')}/{rest}".rstrip("/")))
+    return found
+
+
+def _place(mount: Mount | None) -> Place | None:
+    return None if mount is None else mount.place
+
+
+def _expected(path: str, host: MountsByPoint) -> Mount | None:
+    """Return a mount of the directory that a path of the host has, or None."""
+    # The nearest mount point above decides which device a path is on.
+    above, rest = path, ""
+    while True:
+        mount = host.get(above)
+        if mount is not None:
+            return mount._replace(root=(mount.root.rstrip("/") + rest) or "/")
+        if above == "/":
+            return None
+        above, _, name = above.rpartition("/")
+        above, rest = above or "/", f"/{name}{rest}"

@@ -1,0 +1,155 @@
+"""
+The app-server's protocol: the exec-server's envelope with its own rules.
+
+Unreadable messages get no answer, notifications carry the time they were sent, and params that
+do not decode are an invalid request [app-server.decoding].
+"""
+
+import time
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.base.errors import InvalidRequest, MalformedMessage, Overloaded, Refused
+from holdfast.wire.protocol.command_exec import (
+    COMMAND_EXEC_RESIZE,
+    COMMAND_EXEC_TERMINATE,
+    COMMAND_EXEC_WRITE,
+    PROCESS_KILL,
+    PROCESS_RESIZE_PTY,
+    PROCESS_WRITE_STDIN,
+)
+from holdfast.wire.rpc.base64 import encode_base64
+from holdfast.wire.rpc.blame import blame
+from holdfast.wire.rpc.decode import decode_any_keys
+from holdfast.wire.rpc.dialect import Dialect
+from holdfast.wire.rpc.encode import encode_value
+
+__all__ = [
+    "ALREADY_INITIALIZED",
+    "APP_SERVER",
+    "NOT_INITIALIZED",
+    "AppServerDialect",
+    "DeltaEncoder",
+    "needs_experimental_api",
+]
+
+T = TypeVar("T")
+
+NOT_INITIALIZED = "Not initialized"
+ALREADY_INITIALIZED = "Already initialized"
+
+
+def needs_experimental_api(what: str) -> str:
+    """Return the error text for a method or member that needs `experimentalApi`."""
+    return f"{what} requires experimentalApi capability"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _encode_notification(method: str, params: object) -> bytes:
+    return encode_value({"method": method, "params": params, "emittedAtMs": _now_ms()})
+
+
+def _decode_params(params: object, kind: type[T]) -> T:
+    if params is None:
+        raise InvalidRequest("Invalid request: missing field `params`")
+    try:
+        return msgspec.convert(params, kind)
+    except msgspec.ValidationError as error:
+        named = _by_name(params, kind)
+        # At most one more round: an object is not converted again.
+        if named is not params:
+            return _decode_params(named, kind)
+        # A rule of the type has its own text.
+        rule = isinstance(error.__cause__, ValueError)
+        text = str(error.__cause__) if rule else blame(params, kind, exact=True)
+        raise InvalidRequest(f"Invalid request: {text}") from None
+
+
+class AppServerDialect(Dialect):
+    """The dialect of the Codex app-server."""
+
+    control = frozenset(
+        method.name
+        for method in (
+            COMMAND_EXEC_WRITE,
+            COMMAND_EXEC_RESIZE,
+            COMMAND_EXEC_TERMINATE,
+            PROCESS_WRITE_STDIN,
+            PROCESS_RESIZE_PTY,
+            PROCESS_KILL,
+        )
+    )
+    decode_message = staticmethod(decode_any_keys)
+    decode_params = staticmethod(_decode_params)
+    encode_notification = staticmethod(_encode_notification)
+    # Codex's app-server ignores them, unlike its exec-server.
+    ignores_stray_replies = True
+
+    def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
+        choices = ", ".join(f"`{name}`" for name in known)
+        return InvalidRequest(
+            f"Invalid request: unknown variant `{method}`, expected one of {choices}"
+        )
+
+    def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
+        return None
+
+    def overload(self) -> Overloaded:
+        return Overloaded("Server overloaded; retry later.")
+
+
+APP_SERVER = AppServerDialect()
+
+
+def _by_name(value: object, kind: object) -> object:
+    """
+    Convert params that came as a list into an object, if no member is missing.
+
+    Returns:
+        The same value if there is no such list.
+    """
+    # serde accepts a list for a structure; a `size` is often sent that way.
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return value
+    fields = msgspec.structs.fields(kind)
+    if isinstance(value, list) and len(value) == len(fields):
+        value = {field.encode_name: item for field, item in zip(fields, value, strict=True)}
+    if not isinstance(value, dict):
+        return value
+    for field in fields:
+        member = value.get(field.encode_name)
+        if isinstance(member, list):
+            for shape in _structs(field.type):
+                named = _by_name(member, shape)
+                if named is not member:
+                    value = {**value, field.encode_name: named}
+    return value
+
+
+def _structs(kind: object) -> list[type]:
+    """Return the one untagged structure that a member may be; otherwise nothing."""
+    options = getattr(kind, "__args__", (kind,))
+    structs = [one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)]
+    return structs if len(structs) == 1 else []
+
+
+class DeltaEncoder:
+    """Encoder of a command's output notifications, around base64 that is not copied again."""
+
+    def __init__(self, method: str, id_member: str, command_id: str) -> None:
+        shown = (encode_value(method), encode_value(id_member), encode_value(command_id))
+        self._head = b'{"method":%b,"params":{%b:%b,"stream":"' % shown
+
+    def encode(self, stream: str, data: bytes, cap_reached: bool) -> tuple[bytes, bytes, bytes]:
+        """Return one notification in parts."""
+        flag = b"true" if cap_reached else b"false"
+        return (
+            b'%b%b","deltaBase64":"' % (self._head, stream.encode()),
+            encode_base64(data),
+            b'","capReached":%b},"emittedAtMs":%d}' % (flag, _now_ms()),
+        )

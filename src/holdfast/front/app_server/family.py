@@ -1,0 +1,315 @@
+"""
+Common part of `command/exec` and `process/*`: the commands of one connection.
+
+Both start a command, send its output, and control it by an id of the client. They differ in
+names, error texts, and the time of the answer.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from holdfast.base.errors import (
+    ConnectionLost,
+    HoldfastError,
+    InvalidParams,
+    InvalidRequest,
+    NotFound,
+    OperationFailed,
+    Refused,
+    RemoteError,
+)
+from holdfast.front.app_server.command_exec.command import Command, Done
+from holdfast.front.app_server.command_exec.command_errors import (
+    CommandExecClosed,
+    CommandExecError,
+    CommandLost,
+    InvalidSize,
+    NegativeTimeout,
+    NoLongerRunning,
+    SizeNeedsTerminal,
+    SpawnRefused,
+)
+from holdfast.front.app_server.command_exec.command_manager import CommandExec
+from holdfast.front.app_server.dialect import DeltaEncoder
+from holdfast.front.app_server.order import QueuePosition, RequestQueues
+from holdfast.wire.protocol.wire_types import Empty
+from holdfast.wire.rpc.base64 import InvalidBase64, decode_base64
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.front.app_server.app_connection import AppConnection
+
+__all__ = ["DONE", "CommandFamily", "RowsAndColumns", "coded", "milliseconds"]
+
+DONE: Final = Empty()
+"""The answer to a control request."""
+
+# Bytes of stdin that commands have not read; above it the connection is not read. Refusing a
+# write instead would leave a hole in the input of a client that does not wait for answers.
+MAX_WAITING_INPUT: Final = 16 << 20
+
+# Bytes that a waiting control request counts for, besides its input.
+_REQUEST_COST: Final = 1024
+
+
+class RowsAndColumns(Protocol):
+    """Rows and columns, as either family has them on the wire."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def cols(self) -> int: ...
+
+
+def milliseconds(timeout_ms: int | None) -> float | None:
+    """Return a timeout of the wire in seconds."""
+    return None if timeout_ms is None else timeout_ms / 1000
+
+
+def coded(error: HoldfastError, text: str) -> Refused:
+    """Return the error whose class has the wire code of a refusal."""
+    if isinstance(error, SizeNeedsTerminal | InvalidSize | NegativeTimeout):
+        return InvalidParams(text)
+    if isinstance(error, SpawnRefused | CommandExecClosed | CommandLost):
+        # The classes decide the code on the wire: here -32603.
+        return OperationFailed(text, errno=error.errno, path=error.path, program=error.program)
+    return InvalidRequest(text)
+
+
+class CommandFamily:
+    """The commands that one connection has started by one family of methods."""
+
+    def __init__(
+        self,
+        client: "AppConnection",
+        commands: CommandExec,
+        *,
+        delta_method: str,
+        id_member: str,
+        write_method: str,
+        size_text: str,
+        refusal: Callable[[CommandExecError], Refused],
+        refuse_late: bool = True,
+    ) -> None:
+        """
+        Args:
+            client: The connection that gets the output.
+            commands: Starts the commands and knows their ids.
+            delta_method: The notification that carries output.
+            id_member: The name of the id in its params.
+            write_method: The name of a write in texts.
+            size_text: The text for a size with a zero.
+            refusal: Converts an error of the library into one of the wire.
+            refuse_late: Refuse a control during the drain at once, not after the answer.
+        """
+        self.commands = commands
+        self._client = client
+        self._delta_method = delta_method
+        self._id_member = id_member
+        self._write_method = write_method
+        self._size_text = size_text
+        self._refusal = refusal
+        self._refuse_late = refuse_late
+        # Requests in order of arrival: starts and controls by id, writes by command.
+        self._requests = RequestQueues()
+        self._writes = RequestQueues()
+
+    # -- start and end
+
+    def take_position(self, command_id: str | None) -> QueuePosition | None:
+        """
+        Return the queue position of a start among requests for the same id.
+
+        Call it when the request arrives: that defines the order.
+
+        Args:
+            command_id: The client's id; None for a command that cannot be controlled.
+        """
+        return None if command_id is None else self._requests.take(command_id)
+
+    @contextmanager
+    def refusals(self) -> "Iterator[None]":
+        """
+        Convert errors of a start into errors of the wire.
+
+        Raises:
+            Refused: The command was not started.
+        """
+        try:
+            with self.reachable():
+                yield
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+        except InvalidParams as error:
+            # The sandbox or another argument is not possible in this environment.
+            raise OperationFailed(f"exec failed: {error}") from error
+
+    @contextmanager
+    def reachable(self) -> "Iterator[None]":
+        """
+        Convert the loss of the environment, or a refusal of its server, into an error of the
+        wire.
+
+        Raises:
+            OperationFailed: It names the environment.
+        """
+        try:
+            yield
+        except CommandExecError:
+            # A lost command has the better text.
+            raise
+        except NotFound as error:
+            # The server's own start directory is missing.
+            raise OperationFailed(f"exec failed: {error}") from error
+        except (ConnectionLost, RemoteError) as error:
+            name = self._client.server.environment.id
+            raise OperationFailed(f"exec failed: environment `{name}`: {error}") from error
+
+    async def finish(self, command: Command, *, stream: bool) -> Done:
+        """
+        Send the output of a command, if it is to be streamed, and wait for its end.
+
+        Raises:
+            OperationFailed: The environment is lost, and the command with it; or the
+                connection has ended.
+        """
+        client = self._client
+        try:
+            if stream:
+                # Streaming requires an id, which was checked before the start.
+                assert command.process_id is not None
+                wanted = client.wants(self._delta_method)
+                encoder = DeltaEncoder(self._delta_method, self._id_member, command.process_id)
+                async for delta in command.output():
+                    if wanted:
+                        # A client that does not read makes its command wait.
+                        await client.writable()
+                        client.send_parts(
+                            encoder.encode(delta.stream, delta.data, delta.cap_reached)
+                        )
+            return await command.wait()
+        except CommandLost as error:
+            raise OperationFailed(f"exec failed: {error}") from error
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+
+    # -- controls
+
+    def write(self, command_id: str, delta: str | None, close: bool) -> Awaitable[Empty]:
+        """
+        Write to a command and close its stdin after that, each if it is asked for.
+
+        Raises (when awaited):
+            InvalidParams: There is nothing to do, or no base64.
+            Refused: The command is not there, or not to be written to.
+        """
+        position = self._requests.take(command_id)
+        if delta is None and not close:
+            text = f"{self._write_method} requires deltaBase64 or closeStdin"
+            return _refuse(position, InvalidParams(text))
+        try:
+            data = b"" if delta is None else decode_base64(delta)
+        except InvalidBase64 as error:
+            return _refuse(position, InvalidParams(f"invalid deltaBase64: {error}"))
+        return self._write(position, command_id, data, close)
+
+    async def _write(
+        self, position: QueuePosition, command_id: str, data: bytes, close: bool
+    ) -> Empty:
+        with self._waiting(len(data)):
+            async with position:
+                command = await self._find(command_id)
+                # The position is given up before the write, which may block on a command that
+                # does not read: a later request has to be able to terminate it.
+                turn = self._writes.take(command)
+            async with turn:
+                await self._control(command, command.write(data, close=close))
+        return DONE
+
+    def resize(self, command_id: str, size: RowsAndColumns) -> Awaitable[Empty]:
+        """
+        Change the size of a terminal.
+
+        Raises (when awaited):
+            InvalidParams: There is no such size.
+            Refused: The command is not there, or has no terminal.
+        """
+        position = self._requests.take(command_id)
+        try:
+            self.check_size(size)
+        except InvalidParams as error:
+            return _refuse(position, error)
+        return self._run_control(
+            position, command_id, lambda command: command.resize(size.rows, size.cols)
+        )
+
+    def terminate(self, command_id: str) -> Awaitable[Empty]:
+        """
+        Kill a command.
+
+        Raises:
+            Refused: (When awaited) the command is not there.
+        """
+        position = self._requests.take(command_id)
+        return self._run_control(position, command_id, lambda command: command.terminate())
+
+    def check_size(self, size: RowsAndColumns) -> None:
+        """
+        Refuse a size with a zero.
+
+        Raises:
+            InvalidParams: It has one.
+        """
+        if size.rows == 0 or size.cols == 0:
+            raise InvalidParams(self._size_text)
+
+    async def _run_control(
+        self, position: QueuePosition, command_id: str, act: Callable[[Command], Awaitable[None]]
+    ) -> Empty:
+        with self._waiting(0):
+            async with position:
+                command = await self._find(command_id)
+                acting = act(command)
+            await self._control(command, acting)
+        return DONE
+
+    async def _find(self, command_id: str) -> Command:
+        """Return the command with an id; call it in the turn of the request."""
+        try:
+            command = self.commands.get(command_id)
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+        # Like Codex, a control during the drain keeps its turn until the answer; later ones find
+        # the id free.
+        if not (self._refuse_late or command.running):
+            await command.released()
+        return command
+
+    async def _control(self, command: Command, acting: Awaitable[None]) -> None:
+        try:
+            with self.reachable():
+                await acting
+        except NoLongerRunning as error:
+            if not self._refuse_late:
+                await command.released()
+            raise self._refusal(error) from error
+        except CommandExecError as error:
+            raise self._refusal(error) from error
+
+    @contextmanager
+    def _waiting(self, size: int) -> "Iterator[None]":
+        cost = size + _REQUEST_COST
+        self._client.input_waits(cost)
+        try:
+            yield
+        finally:
+            self._client.input_waits(-cost)
+
+
+async def _refuse(position: QueuePosition, error: Refused) -> Empty:
+    """Raise the error in the turn of the request: answers about one id keep their order."""
+    async with position:
+        raise error

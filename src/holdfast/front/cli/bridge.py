@@ -1,0 +1,165 @@
+"""
+`holdfast serve --listen stdio --keep` and `--attach`: standard streams for a kept server.
+
+The process that ssh starts on a host ends with its connection. It starts a server in a
+session of its own, hands its streams to that server and waits. When the connection is
+lost, another such process hands over the streams of the next connection.
+
+    ssh --- streams ---> this process --- hands them over ---> server, with its guardian
+
+The line that this process prints tells the client where the server is. It also has the token
+that the client must send, as a first line, to come back.
+"""
+
+import os
+import select
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.engine.supervision.guardian import run_guarded
+from holdfast.front.cli.loading import load
+from holdfast.wire.transports.handover import (
+    MARK,
+    STREAMS,
+    TOKEN_SIZE,
+    HandoverFailed,
+    hand_over,
+    new_token,
+)
+from holdfast.wire.transports.private_folder import PrivateFolder, UnusableFolder, remove_abandoned
+
+# As in `loading.py`: the guardian does without `typing`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.server.kept import Keeping
+
+__all__ = ["attach", "start_kept"]
+
+# Seconds a client may take to send its token.
+_TOKEN_LIMIT = 30.0
+
+
+def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> int:
+    """
+    Start a server that outlives this process, and connect the standard streams to it.
+
+    Args:
+        work: The server. It gets the lifeline of its guardian, a function to call once it
+            listens, and the directory where streams are handed over.
+
+    Returns:
+        The exit status, in this process and in the two that are forked.
+    """
+    token = new_token()
+    try:
+        # Only this user can enter it: whoever reaches its socket controls the server.
+        folder = PrivateFolder.make()
+    except UnusableFolder as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    started, starting = os.pipe()
+    if os.fork() == 0:
+        return _run_server(work, folder, token, starting)
+    # Our copy would hide the end of the pipe if the server fails.
+    os.close(starting)
+    folder.close()
+    # Blocks until the server listens, or its end of the pipe closes because it failed.
+    listens = os.read(started, 1)
+    os.close(started)
+    if not listens:
+        # The server has printed the reason.
+        return 1
+    return _connect(folder.path, token)
+
+
+def attach(path: str) -> int:
+    """Connect the standard streams to a server that was started before."""
+    token = _read_token()
+    if token is None:
+        print("Error: no token came on stdin", file=sys.stderr)
+        return 1
+    return _connect(path, token)
+
+
+def _run_server(
+    work: "Callable[[int, Callable[[str], None], Keeping], int]",
+    folder: PrivateFolder,
+    token: str,
+    starting: int,
+) -> int:
+    """Become the guardian and, in its child, the server; both end here."""
+    # A new session: signals to the process group or terminal of ssh do not reach the server.
+    os.setsid()
+    _replace_streams(0)
+    os.dup2(starting, 1)
+    # Inherited descriptors would keep pipes of ssh open, and ssh waits for their end.
+    _close_all_but(*STREAMS, folder.fileno())
+
+    def serve(lifeline: int) -> int:
+        return work(lifeline, _say_listening, load("Keeping")(folder, token))
+
+    try:
+        return run_guarded(serve, release_stderr=True)
+    finally:
+        folder.remove()
+        remove_abandoned()
+
+
+def _say_listening(path: str) -> None:
+    os.write(1, b"\n")
+    # From here on stdout and stderr have readers only while streams are handed over.
+    _replace_streams(1, 2)
+
+
+def _connect(path: str, token: str) -> int:
+    """Hand over the standard streams and wait for the end of the connection."""
+    try:
+        control = hand_over(path, token)
+    except (HandoverFailed, UnusableFolder) as error:
+        # Not final: the client may try again, so it gets no `gone`.
+        if isinstance(error, HandoverFailed) and not error.final:
+            print(f"Error: {error}", file=sys.stderr)
+        else:
+            print(f"\n{MARK}gone\t{error}", flush=True)
+        return 1
+    print(f"\n{MARK}kept\t{path}\t{token}", flush=True)
+    # Only the server may hold the streams from now on, or their end would not be seen.
+    _replace_streams(*STREAMS)
+    with control:
+        # Returns at the end of the connection, when the server closes its end.
+        control.recv(1)
+    return 0
+
+
+def _read_token() -> str | None:
+    """Read the first line of stdin and not a byte more: the rest is for the server."""
+    line = b""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    while not line.endswith(b"\n"):
+        # Without a newline the line is too long, too late or cut off.
+        if len(line) > TOKEN_SIZE or not poll.poll(_TOKEN_LIMIT * 1000):
+            return None
+        byte = os.read(0, 1)
+        if not byte:
+            return None
+        line += byte
+    return line.decode("ascii", "replace").strip()
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close inherited descriptors, whose other ends may wait for that."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            # The descriptor that listed the directory is closed already.
+            with suppress(OSError):
+                os.close(int(name))
+
+
+def _replace_streams(*numbers: int) -> None:
+    """Replace standard streams by `/dev/null`, so that their peers see the end."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in numbers:
+        os.dup2(null, number)
+    os.close(null)

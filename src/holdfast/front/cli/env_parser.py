@@ -1,0 +1,93 @@
+"""The options of `holdfast env`. Their code is imported only when one is run."""
+
+import argparse
+from typing import TypeAlias
+
+from holdfast.front.cli.loading import load
+
+__all__ = ["add_env"]
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
+
+_ABOUT = """\
+The environments that have a name: this machine (`local`), and those of environments.toml
+in $HOLDFAST_HOME (by default ~/.config/holdfast). The same names are taken by
+`holdfast run --on NAME`, `holdfast fs … --on NAME` and `holdfast.connect("NAME")`.
+"""
+
+_EXAMPLES = """\
+examples:
+  holdfast env add build --url wss://build.example.com --token-file ~/.build-token
+  holdfast env add box --cmd "docker exec -i box holdfast serve --listen stdio"
+  holdfast env check
+  holdfast run --on build -- make test
+
+exit status: 0, or 1 if something failed (for check: if an environment cannot be used), 2 for a
+mistake in the command line.
+"""
+
+
+def add_env(commands: _Commands) -> None:
+    """Add the subcommand and its own subcommands."""
+    env = commands.add_parser(
+        "env",
+        help="named environments, where commands run: list, show, check, add, remove",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    operations: _Commands = env.add_subparsers(
+        title="operations", metavar="OPERATION", required=True
+    )
+
+    listing = _add(operations, "list", "list them, without connecting")
+    listing.add_argument("--names", action="store_true", help="only the names, one to a line")
+    _add_file_option(listing)
+    _add_json_option(listing)
+
+    show = _add(operations, "show", "show how one is set up and, once connected, what is there")
+    show.add_argument("id", metavar="NAME")
+    _add_file_option(show)
+    _add_json_option(show)
+
+    check = _add(operations, "check", "connect to them and show status, version and latency")
+    check.add_argument("ids", metavar="NAME", nargs="*", help="default: all of them")
+    _add_file_option(check)
+    _add_json_option(check)
+
+    add = _add(operations, "add", "add one, with a URL or with a command that serves on stdio")
+    add.add_argument("id", metavar="NAME")
+    group = add.add_mutually_exclusive_group(required=True)
+    group.add_argument("--url", metavar="URL", help="of a server: ws://…, wss://… or unix:///PATH")
+    group.add_argument("--cmd", metavar="COMMAND", help="that serves on its stdin and stdout")
+    add.add_argument("--token-file", metavar="PATH", help="holds the bearer token of the server")
+    add.add_argument("--cwd", metavar="PATH", help="where to start the command")
+    add.add_argument("--connect-timeout", metavar="SECONDS", type=float, help="default 10")
+    add.add_argument("--initialize-timeout", metavar="SECONDS", type=float, help="default 10")
+    add.add_argument("--default", action="store_true", help="make it the default")
+    _add_file_option(add)
+
+    remove = _add(operations, "remove", "remove one from the file")
+    remove.add_argument("id", metavar="NAME")
+    _add_file_option(remove)
+
+
+def _add_file_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--file", metavar="PATH", help="another environments.toml, such as one of Codex"
+    )
+
+
+def _add_json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add(operations: _Commands, name: str, about: str) -> argparse.ArgumentParser:
+    parser = operations.add_parser(name, help=about, description=about)
+
+    def start(options: argparse.Namespace) -> int:
+        status: int = load("env")(name, options)
+        return status
+
+    parser.set_defaults(run=start)
+    return parser

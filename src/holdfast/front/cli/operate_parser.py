@@ -1,0 +1,82 @@
+"""The options for whoever operates a server: its config file, its log, its audit log."""
+
+import argparse
+
+from holdfast.front.cli.listen_parser import positive
+
+__all__ = ["add_log_options", "add_operating_options"]
+
+_LEVELS = ("error", "warning", "info", "debug")
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+# The smallest size of an audit log file; one record always fits.
+_SMALLEST_FILE = 64 << 10
+
+
+def add_operating_options(parser: argparse.ArgumentParser, *, default_config: str | None) -> None:
+    """
+    Add `--config`, `--log-…` and `--audit-log…`.
+
+    Args:
+        parser: Of the subcommand.
+        default_config: The file that is read unless another is named, if it is there.
+    """
+    default = "" if default_config is None else f" (default: {default_config}, if it is there)"
+    group = parser.add_argument_group("operating a server")
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a .toml file with these options by their names; what is given here wins" + default,
+    )
+    add_log_options(group)
+    group.add_argument(
+        "--audit-log",
+        metavar="PATH",
+        help="append a JSON line for each command, file write and network decision there",
+    )
+    group.add_argument(
+        "--audit-log-max-size",
+        metavar="BYTES",
+        type=_file_size,
+        default=64 << 20,
+        help="begin a new file at that size, such as 10M (default: 64M)",
+    )
+    group.add_argument(
+        "--audit-log-keep",
+        metavar="COUNT",
+        type=positive,
+        default=5,
+        help="full files that are kept, as PATH.1, PATH.2 and so on (default: %(default)s)",
+    )
+    parser.set_defaults(default_config=default_config)
+
+
+def add_log_options(parser: "argparse._ActionsContainer") -> None:
+    """Add `--log-level` and `--log-format`."""
+    parser.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        choices=_LEVELS,
+        help=f"{', '.join(_LEVELS)} (default: the variable HOLDFAST_LOG, or error)",
+    )
+    parser.add_argument(
+        "--log-format",
+        metavar="FORMAT",
+        choices=("text", "json"),
+        default="text",
+        help="text, or json with one object in each line (default: %(default)s)",
+    )
+
+
+def _file_size(text: str) -> int:
+    number, unit = text, ""
+    if text[-1:].lower() in _UNITS:
+        number, unit = text[:-1], text[-1:].lower()
+    if not (number.isascii() and number.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected bytes, such as 10M, not {text!r}")
+    size = int(number) * _UNITS[unit]
+    # An upper bound too: a size beyond it is a typing mistake.
+    if not _SMALLEST_FILE <= size <= 1 << 50:
+        raise argparse.ArgumentTypeError("must be at least 64K")
+    return size

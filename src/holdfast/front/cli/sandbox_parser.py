@@ -1,0 +1,77 @@
+"""The options of `holdfast sandbox` and `holdfast doctor`; their code is imported when needed."""
+
+import argparse
+from typing import TypeAlias
+
+from holdfast.front.cli.loading import load
+from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
+
+__all__ = ["add_doctor", "add_sandbox"]
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
+
+_ABOUT = """\
+Show what a command could read, write and reach with a profile on this machine, how that
+is enforced, and what is not stopped even so. Nothing is run.
+
+A profile is read-only, workspace-write, disabled, or a file PROFILE.toml.
+"""
+
+_EXAMPLES = """\
+examples:
+  holdfast sandbox explain workspace-write
+  holdfast sandbox explain ./ci.toml --cwd /srv/app --json
+
+exit status: 0, or 1 if the profile cannot be read or cannot be enforced here.
+"""
+
+_DOCTOR = """\
+Look at this machine: what Holdfast finds and uses, whether sandboxes can be enforced, and
+what to change if not. Nothing is changed.
+
+exit status: 0, or 1 if no sandbox can be enforced.
+"""
+
+
+def add_sandbox(commands: _Commands) -> None:
+    """Add `sandbox` and its own subcommand."""
+    sandbox = commands.add_parser("sandbox", help="what a sandbox profile means here")
+    operations: _Commands = sandbox.add_subparsers(
+        title="operations", metavar="OPERATION", required=True
+    )
+    explain = operations.add_parser(
+        "explain",
+        help="show what a profile allows, and how it is enforced",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    explain.add_argument("profile", metavar="PROFILE")
+    explain.add_argument(
+        "--cwd", metavar="PATH", help="the workspace, and the folder of the command (default: here)"
+    )
+    add_sandbox_write(explain)
+    explain.add_argument("--json", action="store_true", help="for programs")
+    explain.set_defaults(run=_run_explain)
+
+
+def add_doctor(commands: _Commands) -> None:
+    """Add `doctor`."""
+    doctor = commands.add_parser(
+        "doctor",
+        help="look at this machine: what is there, what can be enforced, what to change",
+        description=_DOCTOR,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    doctor.add_argument("--json", action="store_true", help="for programs")
+    doctor.set_defaults(run=_run_doctor)
+
+
+def _run_explain(options: argparse.Namespace) -> int:
+    status: int = load("explain_sandbox")(options)
+    return status
+
+
+def _run_doctor(options: argparse.Namespace) -> int:
+    status: int = load("doctor")(options)
+    return status

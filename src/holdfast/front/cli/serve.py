@@ -1,0 +1,89 @@
+"""`holdfast serve`: a server with a process of its own, under a guardian."""
+
+import argparse
+import os
+import signal
+import sys
+
+from holdfast.base.errors import InvalidConfig
+from holdfast.base.url_schemes import is_stdio
+from holdfast.engine.supervision.guardian import STOP_LIMIT, run_guarded
+from holdfast.front.cli.loading import load
+from holdfast.front.cli.server_config import with_config
+
+__all__ = ["reloads", "serve"]
+
+# Seconds that a kept server waits for its first connection, and after its last session. Nobody
+# can come back then: a session counts as use until it has expired.
+_KEPT_IDLE = 10.0
+
+
+def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """
+    Start a server, print its URL, and serve until a signal or the end of stdin.
+
+    Args:
+        options: The parsed command line.
+        parser: The parser of this subcommand; it reads the config file, too.
+    """
+    given = options
+
+    def read() -> argparse.Namespace:
+        return with_config(given, parser)
+
+    try:
+        options = read()
+    except InvalidConfig as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    if options.keep or options.attach is not None:
+        return _serve_kept(options)
+    # The worker is loaded after the fork, so that the guardian stays small.
+    return run_guarded(
+        lambda lifeline: load("run_server")(
+            options, lifeline, lambda url: _announce(url, options), read=read
+        ),
+        pass_on=(signal.SIGHUP,) if reloads(options) else (),
+        stop_limit=STOP_LIMIT + options.drain,
+        notify=True,
+    )
+
+
+def reloads(options: argparse.Namespace) -> bool:
+    """Return True if SIGHUP reloads files; otherwise it ends the server, like Codex's."""
+    has_files = options.token_file is not None or options.tls_cert is not None
+    # Codex's server ends at SIGHUP, so one that imitates it reloads only if it has files.
+    return (has_files or not options.as_codex) and not is_stdio(options.listen)
+
+
+def _serve_kept(options: argparse.Namespace) -> int:
+    """Connect the standard streams to a server that outlives them."""
+    if not is_stdio(options.listen) or options.also_listen:
+        print("Error: --keep and --attach are for `--listen stdio`", file=sys.stderr)
+        return 1
+    if options.attach is not None:
+        if options.keep:
+            print("Error: --keep and --attach exclude each other", file=sys.stderr)
+            return 1
+        status: int = load("attach")(options.attach)
+        return status
+    if options.idle_exit is None:
+        options.idle_exit = _KEPT_IDLE
+    ended: int = load("start_kept")(
+        lambda lifeline, announce, keeping: load("run_server")(options, lifeline, announce, keeping)
+    )
+    return ended
+
+
+def _announce(url: str, options: argparse.Namespace) -> None:
+    print(url, flush=True)
+    if os.environ.get("HOLDFAST_HINT"):
+        asks = not (options.no_auth or options.insecure_no_auth or options.as_codex)
+        codex = '  A real Codex needs its token: README.md, "Point a real Codex at it"\n'
+        print(
+            "\nTry it from another terminal:\n"
+            f"  scripts/holdfast run --url {url} -- echo hello\n"
+            + (codex if asks else f"  CODEX_EXEC_SERVER_URL={url} codex\n"),
+            file=sys.stderr,
+            flush=True,
+        )

@@ -1,0 +1,179 @@
+"""The worker of a server command: serves in this process, which has a guardian."""
+
+import argparse
+import os
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.base.own_files import keep_unchanged
+from holdfast.base.url_schemes import is_stdio
+from holdfast.front.cli.serve import reloads
+from holdfast.server.kept import Keeping
+from holdfast.server.listen import BadListenUrl, meant_listen_url
+from holdfast.server.operate.listener_auth import EntranceOptions
+from holdfast.server.operate.logs import LogFormat, start_logging
+from holdfast.server.operate.reload import LiveSettings, Reread
+from holdfast.server.operate.run_server import (
+    ListenFailed,
+    ServeOptions,
+    ServiceMaker,
+    StartFailed,
+    serve_forever,
+)
+from holdfast.server.principals import PrincipalLimits
+
+__all__ = ["run_server", "set_log_level"]
+
+
+def run_server(
+    options: argparse.Namespace,
+    lifeline: int,
+    announce: Callable[[str], None],
+    keeping: Keeping | None = None,
+    make: ServiceMaker | None = None,
+    read: Callable[[], argparse.Namespace] | None = None,
+) -> int:
+    """
+    Serve in this process, which has a guardian, and return the exit status.
+
+    Args:
+        options: The parsed command line.
+        lifeline: Descriptor that ends with the guardian.
+        announce: Called with the URL.
+        keeping: Set for a server that outlives its stdio.
+        make: Factory for another server than an exec-server.
+        read: Reads the config file again, and returns the options with it.
+    """
+    try:
+        set_log_level(
+            _log_level(options),
+            options.log_format,
+            # A server on stdio writes to the stderr of its one client, in order.
+            threaded=not is_stdio(options.listen),
+        )
+    except ValueError:
+        print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
+        return 1
+    _keep_settings(options)
+    command = getattr(options, "command", "")
+    if is_stdio(options.listen) and command != "exec-server" and sys.stdin.isatty():
+        print(
+            "holdfast: waiting for a client on the standard streams; a client starts this"
+            " command itself, and Ctrl-C ends it",
+            file=sys.stderr,
+        )
+    try:
+        return serve_forever(
+            _serve_options(options, keeping, make, read),
+            lifeline=lifeline,
+            announce=announce,
+            make=make,
+        )
+    except StartFailed as error:
+        # Clients compare the texts of `exec-server` with Codex's; others get a better one.
+        text = str(error)
+        if command != "exec-server":
+            text = _advised(error)
+        print(f"Error: {text}", file=sys.stderr)
+        return 1
+
+
+def _keep_settings(options: argparse.Namespace) -> None:
+    """Keep the files that the options name unchanged by sandboxed commands."""
+    # An app-server has none of these options.
+    for name, folder in (("config", False), ("default_config", True)):
+        path = getattr(options, name, None)
+        if path is not None:
+            keep_unchanged(path, folder=folder)
+
+
+def _advised(error: StartFailed) -> str:
+    """Return the text of an error with the address that it is about, or what was meant."""
+    if isinstance(error, ListenFailed):
+        return f"cannot listen on {error.address}: {error}"
+    cause = error.__cause__
+    if isinstance(cause, BadListenUrl) and cause.url is not None:
+        return f"{error}{meant_listen_url(cause.url)}"
+    return str(error)
+
+
+def _serve_options(
+    options: argparse.Namespace,
+    keeping: Keeping | None,
+    make: ServiceMaker | None,
+    read: Callable[[], argparse.Namespace] | None,
+) -> ServeOptions:
+    # An audit log records commands that this server starts itself; other servers have none.
+    audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
+    return ServeOptions(
+        listen=options.listen,
+        also_listen=options.also_listen,
+        concurrent_requests=options.concurrent_requests,
+        auth_mode=options.ws_auth,
+        token_file=options.ws_token_file,
+        token_sha256=options.ws_token_sha256,
+        shared_secret_file=options.ws_shared_secret_file,
+        issuer=options.ws_issuer,
+        audience=options.ws_audience,
+        max_clock_skew=options.ws_max_clock_skew_seconds,
+        entrance=EntranceOptions(
+            token_file=options.token_file,
+            makes_token=not options.as_codex,
+            no_auth=options.no_auth,
+            insecure_no_auth=options.insecure_no_auth,
+            tls_cert=options.tls_cert,
+            tls_key=options.tls_key,
+        ),
+        announces_token=make is not None,
+        limits=_limits(options),
+        pages=not options.as_codex,
+        reloads=reloads(options),
+        settings=_live_settings(options),
+        reread=None if read is None else lambda: _reread(options, read()),
+        # An app-server ends its commands with their connections.
+        drain=getattr(options, "drain", 0.0),
+        idle_exit=options.idle_exit,
+        keeping=keeping,
+        **{name: getattr(options, name) for name in audit},
+    )
+
+
+def _log_level(options: argparse.Namespace) -> str:
+    level: str = options.log_level or os.environ.get("HOLDFAST_LOG", "error")
+    return level.lower()
+
+
+def _live_settings(options: argparse.Namespace) -> LiveSettings:
+    return LiveSettings(log_level=_log_level(options), limits=_limits(options))
+
+
+def _reread(first: argparse.Namespace, now: argparse.Namespace) -> Reread:
+    """Return the settings of a config file that was read again, compared with the first time."""
+    live = {"log_level", *(f"max_{name}" for name in PrincipalLimits.__struct_fields__)}
+    changed = {name for name, value in vars(first).items() if getattr(now, name, None) != value}
+    return Reread(
+        _live_settings(now), sorted(name.replace("_", "-") for name in changed.difference(live))
+    )
+
+
+def _limits(options: argparse.Namespace) -> PrincipalLimits:
+    names = PrincipalLimits.__struct_fields__
+    # An app-server has none of these options.
+    return PrincipalLimits(**{name: getattr(options, f"max_{name}", None) for name in names})
+
+
+def set_log_level(name: str, style: LogFormat = "text", *, threaded: bool = False) -> None:
+    """
+    Set up logging to stderr; by default only errors are logged.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    start_logging(name.lower(), style, threaded=threaded)
+    with suppress(OSError):
+        path, about = os.readlink("/proc/self/fd/2"), os.fstat(2)
+        # A temporary file may have no name any longer.
+        if stat.S_ISREG(about.st_mode) and os.path.samestat(os.stat(path), about):
+            keep_unchanged(path)

@@ -1,0 +1,67 @@
+"""The options of `holdfast shell`; its code is imported when needed."""
+
+import argparse
+from typing import TypeAlias
+
+from holdfast.front.cli.loading import load
+from holdfast.front.cli.policy_parser import add_rules_option
+from holdfast.front.cli.sandbox_options_parser import add_confining_options, seconds
+from holdfast.front.cli.server_options_parser import add_environment_options
+
+__all__ = ["add_shell"]
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
+
+_ABOUT = """\
+A prompt over the tools of a model: what is typed is run as `exec_command` runs it, with live
+output. `:help` at the prompt shows what else there is; `:text` and `:json` show what a model
+would have read. Lines may also come from a file or a pipe.
+"""
+
+_EXAMPLES = """\
+examples:
+  holdfast shell
+  holdfast shell --on build --sandbox workspace-write
+  holdfast shell --policy untrusted --rules ./ci.rules
+  echo 'make test' | holdfast shell --model-text
+
+exit status: 0, or 125 if the environment cannot be reached or an option makes no sense.
+"""
+
+
+def add_shell(commands: _Commands) -> None:
+    """Add `shell`."""
+    shell = commands.add_parser(
+        "shell",
+        help="a prompt that shows what an agent would see",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_environment_options(shell)
+    shell.add_argument("--cwd", metavar="PATH", help="where commands run (default: here)")
+    add_confining_options(shell)
+    shell.add_argument(
+        "--policy",
+        choices=["on-request", "never", "untrusted"],
+        help="the approval policy; questions are asked on the terminal (default: nothing is asked)",
+    )
+    add_rules_option(shell, "to use besides those of the layers")
+    shell.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=seconds,
+        default=10.0,
+        help="how long a line is waited for before it goes on in the background (default: 10)",
+    )
+    shell.add_argument("--login", action="store_true", help="run commands in a login shell")
+    shell.add_argument(
+        "--model-text", action="store_true", help="show the text for a model, not live output"
+    )
+
+    def start(options: argparse.Namespace) -> int:
+        status: int = load("shell")(options)
+        return status
+
+    shell.set_defaults(run=start)

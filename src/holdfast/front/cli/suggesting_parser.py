@@ -1,0 +1,109 @@
+"""A parser of arguments that says what somebody may have meant who made a typo."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from holdfast.base.suggestions import did_you_mean
+
+__all__ = ["SuggestingParser", "add_command"]
+
+
+def add_command(
+    parser: argparse.ArgumentParser,
+    verb: str,
+    *,
+    run: Callable[[argparse.Namespace], int],
+    metavar: str = "ARGV",
+) -> None:
+    """
+    Add the command that all other words make, and run `run` only if there is one.
+
+    Args:
+        parser: Of the subcommand.
+        verb: What is done with the command, for the error without one.
+        run: Called with the options; `argv` of these is the command.
+        metavar: What help calls it.
+    """
+    parser.add_argument("argv", metavar=metavar, nargs=argparse.REMAINDER, help="the command")
+
+    def start(options: argparse.Namespace) -> int:
+        # argparse leaves the separator in a REMAINDER.
+        if options.argv[:1] == ["--"]:
+            del options.argv[0]
+        if not options.argv:
+            parser.error(f"there is no command to {verb}")
+        return run(options)
+
+    parser.set_defaults(run=start)
+
+
+class SuggestingParser(argparse.ArgumentParser):
+    """
+    `argparse.ArgumentParser` with three differences.
+
+    An unknown word or option is answered with the most similar one. The error comes from the
+    subcommand, so its own usage is shown. A missing subcommand is answered with all there are.
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        if self._subparsers is not None and not (sys.argv[1:] if args is None else args):
+            self._ask_for_subcommand()
+        options, rest = super().parse_known_args(args, namespace)
+        # Only the innermost parser knows which options exist.
+        if rest and not self._has_subcommands:
+            self._refuse(rest)
+        return options, rest
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        # Without a width, `argparse` loads `shutil` with its archives to find one out, and it makes
+        # a formatter for each option that is added.
+        make: Any = self.formatter_class
+        formatter: argparse.HelpFormatter = make(prog=self.prog, width=_columns() - 2)
+        return formatter
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        raise argparse.ArgumentError(
+            action,
+            f"there is no {value!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}",
+        )
+
+    def _ask_for_subcommand(self) -> None:
+        """Exit with the names of the subcommands, if one is required."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and action.required:  # noqa: SLF001 - the only name it has
+                names = ", ".join(action.choices)
+                self.error(f"{action.metavar} is missing; known: {names}")
+
+    @property
+    def _has_subcommands(self) -> bool:
+        return self._subparsers is not None
+
+    def _refuse(self, rest: Sequence[str]) -> NoReturn:
+        first = rest[0]
+        if first.startswith("-") and first != "-":
+            name = first.partition("=")[0]
+            known = [option for option in self._option_string_actions if option.startswith("--")]
+            self.error(f"there is no option {name}{did_you_mean(name, known)}")
+        self.error(f"too many arguments: {' '.join(rest)}")
+
+
+def _columns() -> int:
+    """Return the width of the terminal, as `shutil.get_terminal_size` does."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        # The original one: `sys.stdout` may be replaced.
+        output = sys.__stdout__
+        return 80 if output is None else os.get_terminal_size(output.fileno()).columns or 80
+    except (ValueError, OSError):
+        # It is closed, or no terminal.
+        return 80

@@ -1,0 +1,156 @@
+"""`holdfast token`: the tokens in the file of a server."""
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+
+from holdfast.base.token_file import (
+    DEFAULT_PRINCIPAL,
+    BadTokenFile,
+    NoToken,
+    bad_token_file,
+    check_size,
+    name_fault,
+    new_token,
+    overwrite,
+    parse_tokens,
+    read_private,
+    words_of,
+    write_beside,
+)
+from holdfast.front.cli.table import aligned
+
+__all__ = ["token"]
+
+# What a removed line begins with from then on.
+_REMOVED = "# removed"
+
+
+def token(operation: str, options: argparse.Namespace) -> int:
+    """Do one operation and return the exit status."""
+    try:
+        return {"add": _add, "list": _list, "remove": _remove}[operation](options)
+    except BadTokenFile as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return 1
+
+
+def _add(options: argparse.Namespace) -> int:
+    fault = name_fault(options.name)
+    if fault is not None:
+        print(f"holdfast: the name {options.name!r} {fault}", file=sys.stderr)
+        return 1
+    path, added = options.token_file, new_token()
+    line = f"{options.name} {added}\n"
+    with _editing(path):
+        if os.path.lexists(path):
+            text = read_private(path, edits=True)
+            gap = "" if not text or text.endswith("\n") else "\n"
+            _overwrite(path, text, f"{text}{gap}{line}")
+        else:
+            os.replace(write_beside(path, line), path)
+    # Without the name, which a client does not need in its own file.
+    print(added)
+    _say_reload()
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    path = options.token_file
+    try:
+        tokens = parse_tokens(read_private(path, edits=True), path)
+    except NoToken:
+        tokens = []
+    found = [(one.name, _fingerprint(one.token)) for one in tokens]
+    if options.json:
+        print(json.dumps([{"name": name, "fingerprint": mark} for name, mark in found]))
+    else:
+        print(*aligned(("NAME", "FINGERPRINT"), found), sep="\n")
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    path, name, mark = options.token_file, options.name, options.fingerprint
+    with _editing(path):
+        text = read_private(path, edits=True)
+        lines = text.splitlines(keepends=True)
+        kept = [_blanked(line) if _holds(line, name, mark) else line for line in lines]
+        _overwrite(path, text, "".join(kept))
+    if kept == lines:
+        which = "" if mark is None else f" with the fingerprint {mark}"
+        print(f"holdfast: there is no token of `{name}`{which} in {path}", file=sys.stderr)
+        return 1
+    _say_reload()
+    if not any(map(words_of, kept)):
+        print("holdfast: no token is left: it then refuses every client", file=sys.stderr)
+    return 0
+
+
+def _say_reload() -> None:
+    print("holdfast: a running server reads the file again at SIGHUP", file=sys.stderr)
+
+
+def _fingerprint(text: str) -> str:
+    """Return what identifies a token in lists; the token cannot be found from it."""
+    return sha256(text.encode()).hexdigest()[:8]
+
+
+def _holds(line: str, name: str, mark: str | None) -> bool:
+    """Return True if a line has a token of this name, and it is the one that is meant."""
+    words = words_of(line)
+    if not words or (words[0] if len(words) > 1 else DEFAULT_PRINCIPAL) != name:
+        return False
+    return mark in (None, _fingerprint(words[-1]))
+
+
+def _blanked(line: str) -> str:
+    """Return a comment of the same length."""
+    content = line.splitlines()[0]
+    # A line with a token is ASCII, so characters are bytes.
+    return _REMOVED.ljust(len(content))[: len(content)] + line[len(content) :]
+
+
+@contextmanager
+def _editing(path: str) -> Iterator[None]:
+    """
+    Keep other calls from editing a file.
+
+    Raises:
+        BadTokenFile: The block has met an error of the system.
+    """
+    try:
+        # The directory, since the file may be missing.
+        lock = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise bad_token_file(path, error.strerror or str(error), error.errno) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    except OSError as error:
+        raise bad_token_file(path, error.strerror or str(error), error.errno) from error
+    finally:
+        os.close(lock)
+
+
+def _overwrite(path: str, old: str, new: str) -> None:
+    """
+    Write a new content over the old one. Tokens that stay do not move, so every reader finds them.
+
+    Raises:
+        BadTokenFile: The content could not be read again; nothing is written.
+        OSError: The system refused; the file is as it was.
+    """
+    data = new.encode()
+    check_size(path, len(data))
+    with suppress(NoToken):
+        parse_tokens(new, path)
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        overwrite(file, old.encode(), data)
+    finally:
+        os.close(file)

@@ -1,0 +1,145 @@
+"""
+HTTP connections with bounds on what uvicorn waits for, or keeps, without limit.
+
+That is a head that is slow or large, and for it no client has shown a token by then. It is also
+what follows a body, requests that come before others are answered, and answers that no client
+reads.
+"""
+
+import asyncio
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from holdfast.wire.transports.http_head import MAX_HEAD
+
+__all__ = ["BoundedConnection"]
+
+# Seconds for a head, from the connection or from the first byte of a later request.
+_HEAD_TIME: Final = 10.0
+
+# Seconds in which a client has to read a part of what it was sent.
+_READ_TIME: Final = 60.0
+
+# Requests that may come before the one ahead of them is answered.
+_PIPELINED: Final = 8
+
+# Connections without a request, at most: a quarter of all that the server takes.
+_MOST_IDLE: Final = 1_024
+
+# Those connections, the oldest first. One in earnest sends its head at once.
+_idle: "dict[BoundedConnection, None]" = {}
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """
+    The protocol of one connection; ends it if a head is too slow or too large.
+
+    It also ends one whose client does not read, or sends what belongs to no request. If too many
+    connections have no request, it ends the one that has waited for longest.
+    """
+
+    # Runs while the head of a request is not complete.
+    _waiting: asyncio.TimerHandle | None = None
+    # Runs while the client does not read.
+    _unread: asyncio.TimerHandle | None = None
+    # Bytes since the head began, or since the last part of the body.
+    _surplus = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        # Every byte that the kernel does not take counts as unread.
+        transport.set_write_buffer_limits(high=0)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self._stop_unread()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._surplus += len(data)
+        super().data_received(data)
+        if self._surplus <= MAX_HEAD:
+            return
+        if self._waiting is None:
+            # The extension of a chunk or a trailer, for which no client has a use.
+            self.transport.abort()
+        else:
+            self._stop_waiting()
+            self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _PIPELINED:
+            # Stops the parser, which has all that came so far; uvicorn answers with 400.
+            raise ValueError("too many requests wait for an answer")
+        super().on_message_begin()
+        if self._waiting is None:
+            self._await_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Not a trailer, which uvicorn would add to the headers.
+        if self._waiting is not None:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._stop_waiting()
+        self._surplus = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._surplus = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        last = not self.pipeline
+        super().on_response_complete()
+        if not last or self.transport.is_closing():
+            return
+        if self.cycle.more_body:
+            # The rest of a refused body would keep the connection for as long as it comes.
+            self.transport.close()
+        else:
+            self._note_idle()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_unread()
+        super().resume_writing()
+
+    def _await_head(self) -> None:
+        self._surplus = 0
+        self._waiting = self.loop.call_later(_HEAD_TIME, self.transport.abort)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        _idle[self] = None
+        if len(_idle) > _MOST_IDLE:
+            oldest = next(iter(_idle))
+            oldest._stop_waiting()  # noqa: SLF001 - of this class
+            oldest.transport.abort()
+
+    def _stop_waiting(self) -> None:
+        _idle.pop(self, None)
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _await_reader(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(_READ_TIME, self._check_reader, unread)
+
+    def _check_reader(self, before: int) -> None:
+        """End the connection unless its client has read something meanwhile."""
+        if self.transport.get_write_buffer_size() < before:
+            self._await_reader()
+        else:
+            self.transport.abort()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None

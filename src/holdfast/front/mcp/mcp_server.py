@@ -1,0 +1,282 @@
+"""
+The server: the SDK's protocol on Holdfast's transports, and the tools behind it.
+
+What runs commands is loaded and opened in the background, as soon as the first request is
+answered.
+"""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    InputRequiredResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    TextContent,
+    UnsubscribeRequestParams,
+)
+
+from holdfast.base.errors import HoldfastError
+from holdfast.base.late_import import late_module
+from holdfast.base.local_servers import Reachable, hide
+from holdfast.base.tasks import OwnedTasks
+from holdfast.base.version import __version__
+from holdfast.front.mcp.instructions import instructions
+from holdfast.front.mcp.mcp_options import HTTP_IMAGE, ServerOptions
+from holdfast.front.mcp.running_requests import Attendance
+from holdfast.front.mcp.stream_pair import StreamPair
+from holdfast.server.listen import ListenUrl
+from holdfast.server.operate.auth import Check
+from holdfast.wire.transports.transport import Credential, Receiver, Transport
+
+# Loaded after the first answer, since the tools take long to import.
+if TYPE_CHECKING:
+    from holdfast.front.mcp import streamable_http as http
+    from holdfast.front.mcp.streamable_http import HttpAccess
+    from holdfast.front.mcp.tool_handlers import Handlers
+    from holdfast.wire.transports.tls import ServerTls
+else:
+    # Imports a web server, which clients on standard streams do without.
+    http = late_module("holdfast.front.mcp.streamable_http")
+
+__all__ = ["McpServer"]
+
+logger = logging.getLogger(__name__)
+
+_Context = ServerRequestContext[Any, Any]
+
+# Seconds for the first answer to be on its way before anything else is loaded.
+_AFTER_ANSWER = 0.02
+
+# The key of the one client on standard streams.
+_STDIO = "stdio"
+
+
+class McpServer:
+    """A server for any number of transports. An async context manager."""
+
+    def __init__(self, options: ServerOptions, access: "HttpAccess | None" = None) -> None:
+        """
+        Args:
+            options: Choices of whoever started it.
+            access: What requests over HTTP may carry; None for a server that does not listen.
+        """
+        self._access = access
+        if access is not None:
+            smaller = min(options.largest_image, HTTP_IMAGE)
+            options = replace(options, largest_image=smaller)
+        self._options = options
+        # The one client of stdio takes its sessions along.
+        self._keep = None if access is None else options.keep
+        self._attendance = Attendance()
+        self._stack = AsyncExitStack()
+        self._tasks = OwnedTasks()
+        self._revocations: list[
+            Callable[[Callable[[Credential], bool]], Coroutine[object, object, None]]
+        ] = []
+        self._opening: asyncio.Task[Handlers] | None = None
+        self._server: Server[Any] = Server(
+            "holdfast",
+            version=__version__,
+            title="Holdfast",
+            instructions=instructions(options),
+            # No argument is mirrored in a header, so nothing has to be looked up.
+            get_tool_input_schema=lambda name: None,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+        )
+        self._server.middleware.append(self._open_after_first)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+        await self._tasks.aclose()
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+            if not self._opening.cancelled() and self._opening.exception() is None:
+                await self._opening.result().aclose()
+
+    # -- a service of `server.serve`
+
+    def accept(self, transport: Transport) -> Receiver:
+        """Serve one client."""
+        wire = StreamPair(transport)
+        self._tasks.start(self._serve(wire))
+        return wire
+
+    async def _serve(self, wire: StreamPair) -> None:
+        options = self._server.create_initialization_options()
+        try:
+            await self._server.run(wire.incoming, wire.outgoing, options)
+        except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            # The SDK still had messages to hand on when the client left.
+            logger.info("a client left before all of its messages were read")
+
+    async def listen(
+        self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
+    ) -> str:
+        """Accept connections until the end, and return the URL."""
+        # `holdfast mcp` has no option for TLS.
+        assert tls is None
+        # Always given for a server that listens.
+        assert self._access is not None
+        serving = await self._stack.enter_async_context(
+            http.serving(
+                self._server,
+                where,
+                self._access,
+                check,
+                keep=self._options.keep,
+                attendance=self._attendance,
+            )
+        )
+        self._revocations.append(serving.revoke)
+        if check is None:
+            self._stack.enter_context(hide(Reachable(open_urls=(serving.url,))))
+        return serving.url
+
+    def revoke(self, admits: Callable[[Credential], bool]) -> None:
+        """
+        End the requests, commands and MCP sessions of clients that are not admitted any more.
+
+        Args:
+            admits: Returns False for a credential that is not valid any more.
+        """
+        for revoke in self._revocations:
+            self._tasks.start(revoke(admits))
+
+    @property
+    def is_idle(self) -> bool:
+        """Never true: a client comes back without notice."""
+        return False
+
+    async def drain(self, limit: float) -> None:
+        """Do nothing: the end of the context kills what runs."""
+
+    # -- requests
+
+    async def _open_after_first(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        """Open the tools once a first request is answered."""
+        try:
+            return await call_next(ctx)
+        finally:
+            if self._opening is None:
+                asyncio.get_running_loop().call_later(_AFTER_ANSWER, self._open)
+
+    def _open(self) -> "asyncio.Task[Handlers]":
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._opened())
+        return self._opening
+
+    async def _opened(self) -> "Handlers":
+        # In a thread, so that requests are answered meanwhile.
+        module = await asyncio.to_thread(
+            importlib.import_module, "holdfast.front.mcp.tool_handlers"
+        )
+        handlers: Handlers = module.Handlers(self._options, self._attendance, keep=self._keep)
+        try:
+            await handlers.open()
+        except HoldfastError as error:
+            logger.error("commands cannot be run: %s", error)
+            raise
+        return handlers
+
+    async def _handlers(self) -> "Handlers":
+        """
+        Return the tools, once they are open.
+
+        Raises:
+            MCPError: They cannot be opened.
+        """
+        try:
+            # Shielded: a client that cancels its request must not cancel it for all others.
+            return await asyncio.shield(self._open())
+        except HoldfastError as error:
+            raise MCPError(INTERNAL_ERROR, f"commands cannot be run: {error}") from error
+
+    async def _list_tools(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return (await self._handlers()).list_tools(_key(ctx))
+
+    async def _call_tool(
+        self, ctx: _Context, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            handlers = await self._handlers()
+        except MCPError as error:
+            return CallToolResult(content=[TextContent(text=error.message)], is_error=True)
+        return await handlers.call_tool(ctx, _key(ctx), params)
+
+    async def _list_resources(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        return (await self._handlers()).list_resources(_key(ctx))
+
+    async def _list_templates(
+        self, ctx: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        return (await self._handlers()).list_templates()
+
+    async def _read_resource(
+        self, ctx: _Context, params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        return await (await self._handlers()).read_resource(ctx, _key(ctx), params.uri)
+
+    async def _subscribe(self, ctx: _Context, params: SubscribeRequestParams) -> EmptyResult:
+        (await self._handlers()).subscribe(ctx, _key(ctx), params.uri, wanted=True)
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: _Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        (await self._handlers()).subscribe(ctx, _key(ctx), params.uri, wanted=False)
+        return EmptyResult()
+
+    async def _listen(
+        self, ctx: _Context, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        return await (await self._handlers()).listen(ctx, _key(ctx), params)
+
+
+def _key(ctx: _Context) -> str:
+    """
+    Return the key of the principal whose request this is.
+
+    Raises:
+        MCPError: It has none.
+    """
+    if ctx.request is None:
+        return _STDIO
+    key: str | None = ctx.request.scope["holdfast.principal"]
+    # Only `initialize` comes without an MCP session.
+    if key is None:
+        raise MCPError(INVALID_REQUEST, "there is no MCP session")
+    return key

@@ -1,0 +1,477 @@
+"""
+Handlers of tool requests, on the sessions of the calling principal.
+
+This module imports everything that runs commands. It is imported during the handshake, after
+the first answer.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitResult,
+    ImageContent,
+    InputRequiredResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    ReadResourceResult,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    TextContent,
+    Tool,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from holdfast.agent.approvals.question import Decision, DecisionKind, Question
+from holdfast.agent.unified_exec.reporter import file_note
+from holdfast.agent.unified_exec.result import ExecResult, ImageResult, ToolError
+from holdfast.agent.unified_exec.sessions.command_session import CommandSession
+from holdfast.agent.unified_exec.tool_errors import UnknownProcessId, write_failure_text
+from holdfast.base.errors import HoldfastError
+from holdfast.front.mcp import resources
+from holdfast.front.mcp.file_tools import (
+    ApplyPatch,
+    FileError,
+    ReadFileArguments,
+    WriteFile,
+    apply_patch,
+    read_file,
+    write_file,
+)
+from holdfast.front.mcp.mcp_options import ServerOptions
+from holdfast.front.mcp.mcp_principals import McpPrincipals, Principal, Workplace
+from holdfast.front.mcp.progress_notifications import report_progress
+from holdfast.front.mcp.questions import decision_of, elicitation, why_not_answered, why_not_asked
+from holdfast.front.mcp.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
+from holdfast.front.mcp.running_requests import Attendance
+from holdfast.front.mcp.tool_calls import ToolCall, Work
+from holdfast.front.mcp.tool_schemas import described_tools
+
+__all__ = ["Context", "Handlers"]
+
+logger = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Any]
+
+# "Resource not found" for clients of the handshake protocol.
+_NOT_FOUND = -32002
+
+_Wanted = TypeVar("_Wanted")
+
+_CLOSED = (
+    "the answer was not used: the question is not open any more; it was answered before, or too"
+    " late; nothing was run"
+)
+
+
+class Handlers:
+    """The tools of a server, for all its principals."""
+
+    def __init__(
+        self, options: ServerOptions, attendance: Attendance, *, keep: float | None
+    ) -> None:
+        """
+        Args:
+            options: Choices of whoever started the server.
+            attendance: The requests under way.
+            keep: Seconds that sessions outlive the last request of their principal; None for
+                as long as the server.
+        """
+        self._options = options
+        self._attendance = attendance
+        self._keep = keep
+        self._rounds = Rounds()
+        self._stack = AsyncExitStack()
+        self._described: list[Tool] | None = None
+        self._ruled = True
+        self.principals: McpPrincipals
+        """Set by `open`."""
+
+    async def open(self) -> None:
+        """
+        Open the environment and load the rules.
+
+        Raises:
+            HoldfastError: It cannot be used; the text says why.
+        """
+        workplace = await self._stack.enter_async_context(Workplace.open(self._options))
+        rules = workplace.rules
+        self._ruled = rules.leave_sandbox or (
+            self._options.rules_leave_sandbox and bool(rules.prefix_rules)
+        )
+        self.principals = McpPrincipals(workplace, self._attendance, keep=self._keep)
+        self._stack.push_async_callback(self.principals.aclose)
+        # In the background, so that the first answer does not wait for a sandbox.
+        preparing = asyncio.get_running_loop().create_task(workplace.prepare())
+        self._stack.push_async_callback(_cancelled, preparing)
+
+    async def aclose(self) -> None:
+        """Kill all commands, and close the environment."""
+        await self._stack.aclose()
+
+    def _principal(self, key: str) -> Principal:
+        """
+        Return a principal by its key.
+
+        Raises:
+            MCPError: It would be one too many.
+        """
+        try:
+            return self.principals.of(key)
+        except HoldfastError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from error
+
+    # -- tools/list
+
+    def list_tools(self, key: str) -> ListToolsResult:
+        """Return the tools; they are the same for everybody."""
+        # Made once: the schemas do not depend on the principal.
+        if self._described is None:
+            self._described = described_tools(
+                self._options, self._principal(key).tools, ruled=self._ruled
+            )
+        return ListToolsResult(tools=self._described)
+
+    # -- resources
+
+    def list_resources(self, key: str) -> ListResourcesResult:
+        """Return the sessions of a principal."""
+        return resources.listed(self._principal(key).tools)
+
+    def list_templates(self) -> ListResourceTemplatesResult:
+        """Return the form that the names of sessions have."""
+        return resources.templates()
+
+    async def read_resource(self, ctx: Context, key: str, uri: str) -> ReadResourceResult:
+        """
+        Return how a session stands.
+
+        Raises:
+            MCPError: The principal has no such session.
+        """
+        try:
+            return await resources.read(self._principal(key).tools, uri)
+        except resources.NoSuchResource as error:
+            modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+            # The two versions of the protocol have different codes for it.
+            code = INVALID_PARAMS if modern else _NOT_FOUND
+            raise MCPError(code, str(error), {"uri": uri}) from error
+
+    def subscribe(self, ctx: Context, key: str, uri: str, *, wanted: bool) -> None:
+        """
+        Tell a handshake client of what is new about a session, or no more.
+
+        Raises:
+            MCPError: A session cannot have such a name.
+        """
+        updates = self._principal(key).updates
+        # A principal may have several connections over HTTP, one for each MCP session.
+        connection = "" if ctx.request is None else ctx.request.headers.get("mcp-session-id", "")
+        if not wanted:
+            updates.unsubscribe(uri, connection)
+            return
+        try:
+            updates.subscribe(uri, connection, ctx.session)
+        except resources.NoSuchResource as error:
+            raise MCPError(INVALID_PARAMS, str(error), {"uri": uri}) from error
+
+    async def listen(
+        self, ctx: Context, key: str, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Serve a stream of what is new, until its client ends it."""
+        updates = self._principal(key).updates
+        updates.follow()
+        return await updates.listen(ctx, params)
+
+    # -- tools/call
+
+    async def call_tool(
+        self, ctx: Context, key: str, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """Begin a call, or go on with one that has asked, and return how it stands."""
+        try:
+            principal = self.principals.of(key)
+            async with principal.call_slots:
+                return await self._served(ctx, principal, params)
+        except HoldfastError as error:
+            return failure(str(error))
+        except Exception:
+            logger.exception("a call of %s failed", params.name)
+            return failure(f"{params.name} failed: an internal error, see the log of the server")
+
+    async def _served(
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """
+        Serve one request for a call.
+
+        Raises:
+            BadState: It is a second round, and its answer cannot be used.
+        """
+        call = self._resumed(ctx, principal, params)
+        if call is None:
+            call = principal.begin(params.name, self._work(principal, params))
+        try:
+            return await self._outcome(ctx, principal, params, call)
+        except BaseException:
+            # As a rule a cancellation: the command must not stay without an owner.
+            principal.abandon(call)
+            raise
+
+    def _resumed(
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams
+    ) -> ToolCall | None:
+        """
+        Return the call that a second round is about, with the answer given to it.
+
+        Returns:
+            None for a first round, and for one whose arguments are other ones than those that
+            were asked about: it begins anew, and asks anew.
+
+        Raises:
+            BadState: The answer cannot be used.
+        """
+        found = self._rounds.open(principal.key, params)
+        if found is None:
+            return None
+        call = principal.resume(found.call_id)
+        # A changed call was not what the person was asked about.
+        if not found.same_arguments:
+            if call is not None:
+                principal.abandon(call)
+            return None
+        question = None if call is None else call.question
+        if call is None or question is None or question.id != found.question_id:
+            raise BadState(_CLOSED)
+        # One id stands for one question.
+        assert question.digest == found.digest
+        answer = answer_of(params)
+        # It may come from another client of the same principal.
+        refusal = why_not_answered(ctx.session.client_capabilities, question)
+        if answer is not None:
+            decision = decision_of(question, answer) if refusal is None else _declined(refusal)
+            call.answer(decision)
+        return call
+
+    async def _outcome(
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: ToolCall
+    ) -> CallToolResult | InputRequiredResult:
+        """Wait for a call; put its questions to the client in the way of its era."""
+        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        async with self._progress(ctx, principal, params, call):
+            while True:
+                try:
+                    question = await call.next_question()
+                except TimeoutError:
+                    return _too_late(principal, call)
+                if question is None:
+                    principal.end(call)
+                    return await call.result()
+                # A client that cannot ask declines.
+                refusal = why_not_asked(ctx.session.client_capabilities, question)
+                if refusal is not None:
+                    call.answer(_declined(refusal))
+                elif not modern:
+                    call.answer(await _elicited(ctx, question))
+                else:
+                    principal.park(call)
+                    # The newer protocol ends the request here; the client repeats it with the
+                    # answer.
+                    return self._rounds.required(principal.key, params, call, question)
+
+    @asynccontextmanager
+    async def _progress(
+        self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: ToolCall
+    ) -> AsyncIterator[None]:
+        """Tell a client that wants to know how the call gets on, in the block."""
+        wanted = ctx.meta is not None and "progress_token" in ctx.meta
+        if not wanted or params.name not in ("exec_command", "write_stdin"):
+            yield
+            return
+
+        def find() -> CommandSession | None:
+            if call.name == "exec_command":
+                return principal.tools.find_session(call.id)
+            named = (params.arguments or {}).get("session_id")
+            with contextlib.suppress(UnknownProcessId):
+                return principal.tools.session(named) if isinstance(named, int) else None
+            return None
+
+        async def send(seconds: float, message: str) -> None:
+            await ctx.session.report_progress(seconds, None, message)
+
+        reporter = asyncio.get_running_loop().create_task(report_progress(find, send))
+        try:
+            yield
+        finally:
+            await _cancelled(reporter)
+
+    # -- what the tools do
+
+    def _work(self, principal: Principal, params: CallToolRequestParams) -> Work:
+        """Return what a call is to do."""
+        name, arguments = params.name, params.arguments or {}
+        environment = principal.environment
+
+        async def work(call: ToolCall) -> CallToolResult:
+            match name:
+                case "list_sessions":
+                    return _listed(principal)
+                case "kill_session":
+                    return _killed(principal, arguments)
+            try:
+                if name == "read_file":
+                    found = await read_file(environment, _convert(arguments, ReadFileArguments))
+                    return success(found["content"], found)
+                if name == "write_file":
+                    made = await write_file(environment, _convert(arguments, WriteFile))
+                    return success(f"Wrote {made['bytes_written']} bytes to {made['path']}.", made)
+                if name == "apply_patch":
+                    patch = _convert(arguments, ApplyPatch)
+                    changed = await apply_patch(principal.tools, patch, call.id)
+                    return success(changed.pop("output"), changed)
+            except FileError as error:
+                return failure(await self._file_failure(principal, name, arguments, error))
+            result = await principal.tools.call(name, arguments, call_id=call.id)
+            if isinstance(result, ToolError):
+                return failure(result.text())
+            if isinstance(result, ImageResult):
+                image = ImageContent.model_validate(*result.content("mcp"))
+                return CallToolResult(content=[image], is_error=False)
+            structured = result.object()
+            if isinstance(result, ExecResult):
+                # Cut as in the text: some clients give the object to their model instead, and
+                # over HTTP they take no more than 1 MiB in one event.
+                structured["output"] = result.output
+                if result.notes:
+                    structured["notes"] = [
+                        {"kind": note.kind.value, "text": note.text} for note in result.notes
+                    ]
+            return success(result.text(), structured)
+
+        return work
+
+    async def _file_failure(
+        self, principal: Principal, name: str, arguments: Mapping[str, Any], error: FileError
+    ) -> str:
+        """Return the text of a file tool that failed, with a note if its sandbox denied it."""
+        cause = error.__cause__
+        if not self._options.notes or not isinstance(cause, HoldfastError):
+            return str(error)
+        path = str(arguments.get("path", ""))
+        options, writing = principal.tools.options, name == "write_file"
+        note = await file_note(cause, principal.environment, path, options, writing=writing)
+        return str(error) if note is None else f"{error}\n{note}"
+
+
+# -- results
+
+
+def success(text: str, structured: Mapping[str, Any]) -> CallToolResult:
+    """Return the result of a call that did what it was asked for."""
+    return CallToolResult(
+        content=[TextContent(text=text)], structured_content=dict(structured), is_error=False
+    )
+
+
+def failure(text: str) -> CallToolResult:
+    """Return the result of a call that failed; the model reads why."""
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def _too_late(principal: Principal, call: ToolCall) -> CallToolResult:
+    """Give a call up that has taken too long; its command goes on, if it has one."""
+    session = principal.tools.find_session(call.id)
+    # In the background: the answer must not wait for the end of the call.
+    principal.tasks.start(call.stop())
+    principal.end(call)
+    goes_on = "" if session is None else f"; it runs on with session ID {session.session_id}"
+    return failure(call.too_late() + goes_on)
+
+
+def _listed(principal: Principal) -> CallToolResult:
+    found: list[dict[str, Any]] = []
+    lines = []
+    for info in principal.tools.sessions():
+        session = {
+            "session_id": info.session_id,
+            "command": info.script,
+            "cwd": info.cwd,
+            "tty": info.tty,
+            "environment_id": info.environment_id,
+        }
+        if info.pid is not None:
+            session["pid"] = info.pid
+        found.append(session)
+        lines.append(f"{info.session_id}: {info.script}")
+    return success("\n".join(lines) or "No command is running.", {"sessions": found})
+
+
+class _KillSession(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: int
+
+
+def _killed(principal: Principal, arguments: Mapping[str, Any]) -> CallToolResult:
+    try:
+        number = _convert(arguments, _KillSession).session_id
+    except FileError as error:
+        return failure(str(error))
+    if not principal.tools.terminate(number):
+        return failure(write_failure_text(UnknownProcessId(number)))
+    return success(f"Session {number} was killed.", {"session_id": number})
+
+
+def _convert(arguments: Mapping[str, Any], kind: type[_Wanted]) -> _Wanted:
+    """
+    Return the arguments of a tool of ours.
+
+    Raises:
+        FileError: One is missing or of a wrong type.
+    """
+    try:
+        return msgspec.convert(arguments, kind)
+    except msgspec.ValidationError as error:
+        raise FileError(f"failed to parse function arguments: {error}") from error
+
+
+# -- questions
+
+
+async def _elicited(ctx: Context, question: Question) -> Decision:
+    """Put a question to the client of a handshake connection, inside of its call."""
+    try:
+        answer = await ctx.session.send_request(
+            elicitation(question),
+            ElicitResult,
+            request_read_timeout_seconds=ANSWER_LIMIT,
+            metadata=ServerMessageMetadata(related_request_id=ctx.request_id),
+        )
+    except MCPError as error:
+        return _declined(f"the client could not ask: {error.message}")
+    except ValidationError:
+        return _declined("the client gave an answer that is none")
+    return decision_of(question, answer)
+
+
+def _declined(reason: str) -> Decision:
+    return Decision(DecisionKind.DECLINE, rejection=reason)
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])

@@ -1,0 +1,67 @@
+"""Handlers of `capabilityRoots/discoverV1` and `capabilities/discoverV2`."""
+
+import os
+import pwd
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.base.errors import OperationFailed
+from holdfast.base.late_import import late_module
+from holdfast.server.server_connection import ServerConnection
+from holdfast.wire.protocol.discovery import (
+    DiscoverInstalledParams,
+    DiscoverInstalledResponse,
+    DiscoverRootsParams,
+    DiscoverRootsResponse,
+)
+from holdfast.wire.protocol.methods import CAPABILITIES_DISCOVER, CAPABILITY_ROOTS_DISCOVER
+from holdfast.wire.rpc.router import Router
+
+if TYPE_CHECKING:
+    from holdfast.codex import executor_config
+    from holdfast.codex.discovery import installed, roots
+else:
+    # Few clients call these methods, and the imports take up to 50 ms.
+    executor_config = late_module("holdfast.codex.executor_config")
+    installed = late_module("holdfast.codex.discovery.installed")
+    roots = late_module("holdfast.codex.discovery.roots")
+
+__all__ = ["add_discovery_methods"]
+
+
+def add_discovery_methods(router: Router[ServerConnection]) -> None:
+    """Add the handlers of this module to a router."""
+    router.add(CAPABILITY_ROOTS_DISCOVER, _discover_roots)
+    router.add(CAPABILITIES_DISCOVER, _discover_installed)
+
+
+async def _discover_roots(
+    client: ServerConnection, params: DiscoverRootsParams
+) -> DiscoverRootsResponse:
+    return DiscoverRootsResponse(roots=await roots.discover_roots(client.filesystem, params.roots))
+
+
+async def _discover_installed(
+    client: ServerConnection, params: DiscoverInstalledParams
+) -> DiscoverInstalledResponse:
+    # In threads: the user database may be a directory service, the home a network mount.
+    home = os.environ.get("HOME") or await client.threads.run(_home_of_user)
+    try:
+        codex = await client.threads.run(partial(executor_config.codex_home, os.environ, home))
+    except OperationFailed:
+        # Without a home there is nothing to discover, which is no error.
+        return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
+    return await installed.discover_installed(
+        client.filesystem,
+        codex_home=codex,
+        user_home=home if home and os.path.isabs(home) else None,
+        system_folder=executor_config.SYSTEM_FOLDER,
+        sandbox=params.sandbox,
+    )
+
+
+def _home_of_user() -> str | None:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return None

@@ -1,0 +1,261 @@
+"""Handlers of `process/*`: they translate between the wire and a session's processes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.base.errors import InvalidParams
+from holdfast.engine.process.checked_arguments import signal_number
+from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.variable_marks import is_mark
+from holdfast.events import WaitingFor
+from holdfast.server.delivery import exited_event
+from holdfast.server.dispatch import AnswerAfter, Outlasting
+from holdfast.server.server_connection import ServerConnection
+from holdfast.wire.protocol.methods import (
+    PROCESS_CLOSE_STDIN,
+    PROCESS_END_MARKED,
+    PROCESS_HOLD,
+    PROCESS_LIST,
+    PROCESS_READ,
+    PROCESS_RESIZE,
+    PROCESS_SIGNAL,
+    PROCESS_START,
+    PROCESS_TERMINATE,
+    PROCESS_WAITING_FOR,
+    PROCESS_WRITE,
+)
+from holdfast.wire.protocol.process import (
+    CloseStdinParams,
+    EndMarkedParams,
+    EndMarkedResponse,
+    HoldParams,
+    ListResponse,
+    ReadParams,
+    ReadResponse,
+    ResizeParams,
+    SignalParams,
+    StartParams,
+    StartResponse,
+    TerminateParams,
+    TerminateResponse,
+    WaitingForParams,
+    WaitingForResponse,
+    WriteParams,
+    WriteResponse,
+    WriteStatus,
+)
+from holdfast.wire.protocol.wire_types import Empty
+from holdfast.wire.rpc.router import Router
+
+__all__ = ["add_process_methods"]
+
+_ACCEPTED = WriteResponse(status=WriteStatus.ACCEPTED)
+_EMPTY = Empty()
+
+
+def add_process_methods(router: Router[ServerConnection]) -> None:
+    """Add the handlers of this module to a router."""
+    router.add(PROCESS_START, _start)
+    router.add(PROCESS_READ, _after_start(_read))
+    router.add(PROCESS_WRITE, _after_start(_write))
+    router.add(PROCESS_SIGNAL, _after_start(_signal))
+    router.add(PROCESS_TERMINATE, _terminate)
+    router.add(PROCESS_RESIZE, _after_start(_resize))
+    router.add(PROCESS_CLOSE_STDIN, _after_start(_close_stdin))
+    router.add(PROCESS_LIST, _list)
+    router.add(PROCESS_HOLD, _after_start(_hold))
+    router.add(PROCESS_WAITING_FOR, _after_start(_waiting_for))
+    router.add(PROCESS_END_MARKED, _end_marked)
+
+
+class _OfProcess(Protocol):
+    """Parameters of a request about a process."""
+
+    @property
+    def process_id(self) -> str: ...
+
+
+P = TypeVar("P", bound=_OfProcess)
+R = TypeVar("R")
+
+
+def _after_start(
+    handler: Callable[[ServerConnection, P], R | Awaitable[R]],
+) -> Callable[[ServerConnection, P], R | Awaitable[R]]:
+    """
+    Return a handler that waits for the start of its process, if that only waits for files.
+
+    So a client that sends several requests at once need not know whether the files of a start
+    were in the kernel's cache. Requests keep their order.
+    """
+
+    def handle(client: ServerConnection, params: P) -> R | Awaitable[R]:
+        handled: asyncio.Future[R | Awaitable[R]]
+
+        def call() -> None:
+            if not handled.done():
+                try:
+                    handled.set_result(handler(client, params))
+                except Exception as error:  # noqa: BLE001 - raised again where it is awaited
+                    handled.set_exception(error)
+                    # If the client has disconnected, nobody retrieves the exception, and
+                    # asyncio would log that.
+                    handled.exception()
+
+        if not client.session.processes.call_after_start(params.process_id, call):
+            return handler(client, params)
+        handled = asyncio.get_running_loop().create_future()
+        return _result_of(handled)
+
+    return handle
+
+
+async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
+    result = await handled
+    return await result if isinstance(result, Awaitable) else result
+
+
+def _start(
+    client: ServerConnection, params: StartParams
+) -> StartResponse | Awaitable[StartResponse]:
+    client.state.check_draining()
+    # Before the launch, whose observers count the process.
+    client.usage.check("processes")
+    processes = client.session.processes
+    processes.check_output()
+    process = processes.launch(params)
+    if isinstance(process, ServedProcess):
+        return _started(client, process)
+    # Not cancelled with its connection: the process may run already, and a client that resumes
+    # its session must not have to start it a second time.
+    return Outlasting(
+        lambda: _started_later(client, process),
+        lambda task: processes.keep_start(params.process_id, task),
+    )
+
+
+async def _started_later(
+    client: ServerConnection, starting: Awaitable[ServedProcess]
+) -> StartResponse:
+    return _started(client, await starting)
+
+
+def _started(client: ServerConnection, process: ServedProcess) -> StartResponse:
+    return StartResponse(
+        process_id=process.process_id,
+        sandbox_type=process.sandbox_type,
+        enforcement=process.enforcement or UNSET,
+        # An extension: Codex's answer has no pid.
+        pid=process.pid if client.acknowledges and process.pid is not None else UNSET,
+    )
+
+
+def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaitable[ReadResponse]:
+    process = client.session.processes.get(params.process_id)
+    after_seq = params.after_seq or 0
+    found = process.read(after_seq, params.max_bytes, (params.wait_ms or 0) / 1000)
+    if not client.acknowledges:
+        return found
+    if isinstance(found, ReadResponse):
+        return _complete(client, process, after_seq, found)
+    return AnswerAfter(found, lambda found: _complete(client, process, after_seq, found))
+
+
+def _complete(
+    client: ServerConnection, process: ServedProcess, after_seq: int, found: ReadResponse
+) -> ReadResponse:
+    """
+    Add the exit event, for which Codex's answer has no field.
+
+    If the answer reaches the end of the log, later events are sent as notifications again.
+    """
+    if found.next_seq == process.log.next_seq:
+        client.session.caught_up(process.process_id, after_seq)
+    verdict = process.log.verdict
+    if verdict is None:
+        return found
+    event = exited_event(process.process_id, process.log.exit_seq, verdict, complete=True)
+    return msgspec.structs.replace(found, exit=event)
+
+
+def _hold(client: ServerConnection, params: HoldParams) -> Empty:
+    client.session.hold(params.process_id, params.held)
+    return _EMPTY
+
+
+def _write(
+    client: ServerConnection, params: WriteParams
+) -> WriteResponse | Awaitable[WriteResponse]:
+    if not params.write_id:
+        raise InvalidParams("writeId must not be empty")
+    processes = client.session.processes
+    process = processes.find(params.process_id)
+    if process is None:
+        # The protocol has statuses for these, not errors: a client may write at any time.
+        if processes.is_starting(params.process_id):
+            return WriteResponse(status=WriteStatus.STARTING)
+        return WriteResponse(status=WriteStatus.UNKNOWN_PROCESS)
+    status = process.write(params.chunk.data, params.write_id)
+    if status is WriteStatus.ACCEPTED:
+        return _ACCEPTED
+    if isinstance(status, WriteStatus):
+        return WriteResponse(status=status)
+    # A cancelled write must give up its position before the writes behind it are looked at.
+    return AnswerAfter(status, lambda status: WriteResponse(status=status))
+
+
+def _signal(client: ServerConnection, params: SignalParams) -> Empty | Awaitable[Empty]:
+    number = signal_number(params.signal)
+    # An unknown process is not an error [signal.gone]: it may have been forgotten just now.
+    process = client.session.processes.find(params.process_id)
+    if process is None:
+        return _EMPTY
+    return _empty_after(process.signal(number))
+
+
+def _empty_after(work: Awaitable[None] | None) -> Empty | Awaitable[Empty]:
+    """Return the empty answer, at once unless there is something to wait for."""
+    return _EMPTY if work is None else AnswerAfter(work, lambda nothing: _EMPTY)
+
+
+def _terminate(
+    client: ServerConnection, params: TerminateParams
+) -> TerminateResponse | Awaitable[TerminateResponse]:
+    running = client.session.processes.terminate(
+        params.process_id, tree=params.tree, left=params.left, streams=params.streams
+    )
+    if isinstance(running, bool):
+        return TerminateResponse(running=running)
+    return AnswerAfter(running, lambda running: TerminateResponse(running=running))
+
+
+def _resize(client: ServerConnection, params: ResizeParams) -> Empty | Awaitable[Empty]:
+    process = client.session.processes.get(params.process_id)
+    return _empty_after(process.resize(params.rows, params.cols))
+
+
+def _close_stdin(client: ServerConnection, params: CloseStdinParams) -> Empty | Awaitable[Empty]:
+    return _empty_after(client.session.processes.get(params.process_id).close_stdin())
+
+
+def _waiting_for(
+    client: ServerConnection, params: WaitingForParams
+) -> WaitingForResponse | Awaitable[WaitingForResponse]:
+    found = client.session.processes.get(params.process_id).waiting_for()
+    if isinstance(found, WaitingFor):
+        return WaitingForResponse(waiting_for=found.value)
+    return AnswerAfter(found, lambda found: WaitingForResponse(waiting_for=found.value))
+
+
+def _list(client: ServerConnection, params: Empty) -> ListResponse:
+    return ListResponse(processes=[process.summary() for process in client.session.processes])
+
+
+async def _end_marked(client: ServerConnection, params: EndMarkedParams) -> EndMarkedResponse:
+    if not is_mark(params.mark):
+        raise InvalidParams("mark must be 16 hex digits, and -N for one command")
+    return EndMarkedResponse(killed=await client.session.end_marked(params.mark))

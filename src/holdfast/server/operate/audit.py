@@ -1,0 +1,244 @@
+"""
+Audit log: which principal ran which command, changed which file and reached which host.
+
+One JSON object in each line. It has command lines and paths, but no variables, no input, no
+output and no contents of files. Lines are written by a thread (`line_writer`). Lost lines are
+counted, reported in the log, and marked by a line with the event `lost`.
+"""
+
+import logging
+import os
+import stat
+import time
+from contextlib import suppress
+
+from holdfast.base.errors import HoldfastError
+from holdfast.base.system_text import system_text
+from holdfast.server.operate.audit_lines import AuditLine, LostLine, RefusalLine
+from holdfast.server.operate.line_writer import LineWriter, PartlyWritten, write_all
+from holdfast.server.operate.log_lines import json_line, time_text
+from holdfast.wire.log_event import LogEvent, clip
+
+__all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
+
+logger = logging.getLogger(__name__)
+
+# Bytes counted for a line, besides texts that can be long.
+_LINE = 512
+
+# Refused clients that get a line each, in a period of so many seconds. They have shown no token,
+# and with more of them would push the lines of others out of the files that are kept.
+_MOST_REFUSALS = 100
+_PERIOD = 60.0
+
+
+class AuditUnusable(HoldfastError):
+    """The audit log cannot be written; the text names the file."""
+
+
+class AuditFile:
+    """
+    File that is appended to, and renamed to `FILE.1`, `FILE.2` and so on when it is full.
+
+    If another program has moved or removed the file, a new one is made. After the start, only
+    the writer's thread uses this object. A character device, such as `/dev/null`, is never
+    renamed.
+    """
+
+    def __init__(self, path: str, *, max_bytes: int, kept: int) -> None:
+        """
+        Open the file, or make it with mode 0600.
+
+        Args:
+            path: The current file.
+            max_bytes: Size of a file at which the next one is begun.
+            kept: Number of old files to keep.
+
+        Raises:
+            AuditUnusable: It cannot be opened for writing, or is not a regular file.
+        """
+        self._path = path
+        self._max_bytes = max_bytes
+        self._kept = kept
+        # Size at which the file is renamed; larger after an attempt that failed.
+        self._full_at = max_bytes
+        try:
+            self._descriptor = self._open()
+        except OSError as error:
+            raise AuditUnusable(
+                f"--audit-log: cannot write {path}: {system_text(error)}",
+                errno=error.errno,
+                path=path,
+            ) from error
+        self._rotates = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        # True if the last line has no end: a write stopped in its middle, perhaps before the start.
+        self._torn = self._rotates and _is_torn(self._descriptor)
+
+    def write(self, data: bytes) -> None:
+        """
+        Append whole lines.
+
+        Raises:
+            OSError: Nothing was written.
+            PartlyWritten: Some lines were written.
+        """
+        if self._rotates:
+            size = self._follow_renames() + len(data)
+            if size > self._full_at:
+                self._rotate(size)
+        # A torn line would make the first of the new lines unreadable as well.
+        if self._torn:
+            write_all(self._descriptor, b"\n")
+            self._torn = False
+        try:
+            write_all(self._descriptor, data)
+        except PartlyWritten as error:
+            self._torn = error.torn
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def _open(self) -> int:
+        # O_NOFOLLOW: a link could lead to any file of this user. O_NONBLOCK: a FIFO without a
+        # reader fails at once, instead of waiting for one.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+            os.close(descriptor)
+            raise OSError(None, "it is no regular file")
+        return descriptor
+
+    def _reopen(self) -> None:
+        fresh = self._open()
+        os.close(self._descriptor)
+        self._descriptor = fresh
+        self._torn = _is_torn(fresh)
+        self._full_at = self._max_bytes
+
+    def _follow_renames(self) -> int:
+        """Open the file anew if another one has its path, or none; return its size."""
+        # As few calls as possible: after each of them, the thread has to wait for its turn.
+        ours = os.fstat(self._descriptor)
+        with suppress(FileNotFoundError):
+            there = os.stat(self._path, follow_symlinks=False)
+            if os.path.samestat(there, ours):
+                return ours.st_size
+        self._reopen()
+        return os.fstat(self._descriptor).st_size
+
+    def _rotate(self, size: int) -> None:
+        # Up to the first number that is free, since many more may be allowed than there are.
+        last = 1
+        while last < self._kept and os.path.lexists(f"{self._path}.{last}"):
+            last += 1
+        try:
+            for number in range(last, 1, -1):
+                _rename(f"{self._path}.{number - 1}", f"{self._path}.{number}")
+            _rename(self._path, f"{self._path}.1")
+        except OSError as error:
+            # A file that grows is better than lines that are lost. It is tried again when as much
+            # has been added; until then, another program may rename the file.
+            self._full_at = size + self._max_bytes
+            logger.warning(
+                LogEvent(
+                    "the audit log cannot be rotated",
+                    path=clip(self._path),
+                    reason=system_text(error),
+                )
+            )
+            return
+        self._reopen()
+
+
+def _rename(old: str, new: str) -> None:
+    try:
+        os.replace(old, new)
+    except FileNotFoundError:
+        # Another program has removed it in the meantime.
+        return
+
+
+def _is_torn(descriptor: int) -> bool:
+    """Return True if the file does not end with a line end."""
+    try:
+        size = os.fstat(descriptor).st_size
+        # It is open for writing only; whoever may not read it has to do without the answer.
+        reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return size > 0 and os.pread(reading, 1, size - 1) != b"\n"
+    except OSError:
+        return False
+    finally:
+        os.close(reading)
+
+
+class AuditLog:
+    """Audit log for use in the event loop; its methods never block and never raise."""
+
+    def __init__(self, file: AuditFile) -> None:
+        self._file = file
+        self._writer: LineWriter[tuple[float, AuditLine]] = LineWriter(
+            "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
+        )
+        self._period_ends = 0.0
+        self._refusals = 0
+        self._skipped = 0
+
+    @property
+    def lost(self) -> int:
+        """Number of lines since the start that could not be written."""
+        return self._writer.lost
+
+    def write(self, line: AuditLine, size: int = 0, *, at: float | None = None) -> None:
+        """
+        Add a line.
+
+        Args:
+            line: What happened. The caller bounds texts from a client by `clip` or `bounded`.
+            size: Characters of fields that can be long, such as a command line.
+            at: When it happened, in seconds since 1970; now by default.
+        """
+        self._writer.put((time.time() if at is None else at, line), _LINE + size)
+
+    def write_refusal(self, line: RefusalLine) -> None:
+        """Add a line about a client that was not let in; of a flood of them, only the first."""
+        now = time.monotonic()
+        if now >= self._period_ends:
+            self._period_ends = now + _PERIOD
+            self._refusals = 0
+        self._refusals += 1
+        if self._refusals > _MOST_REFUSALS:
+            self._skipped += 1
+            return
+        line.skipped, self._skipped = self._skipped, 0
+        self.write(line)
+
+    def flush(self) -> None:
+        """Have the lines so far written now, without waiting for that."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""
+        if self._writer.close():
+            self._file.close()
+
+
+def _encode(item: tuple[float, AuditLine]) -> bytes:
+    at, line = item
+    # The time comes first, for people: `{` and the rest of the object follow it.
+    return b'{"time":"%b",%b\n' % (time_text(at).encode(), json_line(line)[1:])
+
+
+def _gap(count: int, reason: str) -> bytes:
+    return _encode((time.time(), LostLine(count=count, reason=reason)))
+
+
+def _warn(count: int, reason: str) -> None:
+    logger.warning(
+        LogEvent("audit lines could not be written", lost_since_start=count, reason=reason)
+    )

@@ -1,0 +1,302 @@
+"""Authentication of a listener: made from the options of a server."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.base.errors import HoldfastError
+from holdfast.base.local_servers import Listed, Reachable, UnusableRuntimeFolder, list_server
+from holdfast.base.token_file import (
+    DEFAULT_PRINCIPAL,
+    BadTokenFile,
+    NamedToken,
+    NoToken,
+    make_token_file,
+    new_token,
+    read_tokens,
+)
+from holdfast.server.listen import ListenUrl
+from holdfast.server.operate.auth import (
+    Access,
+    AuthOptions,
+    BadAuthOptions,
+    Check,
+    NoSecret,
+    SecretCheck,
+    check_tokens,
+    make_check,
+)
+from holdfast.wire.transports.tls import BadCertificate, ServerTls
+from holdfast.wire.transports.transport import Credential
+
+__all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Part", "make_entrance"]
+
+logger = logging.getLogger(__name__)
+
+# Characters of a token in `--token-file`; a shorter one could be guessed.
+_SHORTEST: Final = 16
+
+
+Part = tuple[str, Callable[[], Callable[[], None]]]
+"""A name for messages, and a function of `Entrance.parts`."""
+
+
+class BadEntrance(HoldfastError):
+    """The options contradict each other, or name a file that cannot be used."""
+
+
+class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command line about authentication."""
+
+    token_file: str | None = None
+    """`--token-file`; the file is made if it is missing."""
+    makes_token: bool = False
+    """True if a listener without other options makes a token of its own."""
+    no_auth: bool = False
+    """True if everybody on this machine may connect."""
+    insecure_no_auth: bool = False
+    """True if everybody on the network may connect."""
+    tls_cert: str | None = None
+    tls_key: str | None = None
+
+
+class Entrance:
+    """The token and the certificate of a listener; see `make_entrance`."""
+
+    def __init__(
+        self,
+        check: Access | None,
+        tls: ServerTls | None = None,
+        *,
+        token: str | None = None,
+        token_file: str | None = None,
+        secrets: tuple[str, ...] = (),
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.check = check
+        self.tls = tls
+        self.warnings = warnings
+        """Warnings for the user who starts the server."""
+        self.hidden = Reachable(secrets=secrets)
+        """Files with secrets, which no sandboxed command may read."""
+        self.made_token = token is not None
+        """True if the token was made for this start, so that nobody knows it yet."""
+        self.revoke: Callable[[Callable[[Credential], bool]], None] | None = None
+        """Ends the clients that are not admitted any more; set by the server."""
+        self._token = token
+        self._token_file = token_file
+
+    def write_down(self, where: ListenUrl, url: str, environ: Mapping[str, str]) -> Listed | None:
+        """
+        List the server, so that clients of this user find its token and sandboxes hide it.
+
+        Raises:
+            UnusableRuntimeFolder: The list cannot be written, and without it no client could
+                know the token.
+        """
+        try:
+            return list_server(
+                url,
+                environ,
+                token=self._token,
+                token_file=self._token_file,
+                secrets=self.hidden.secrets,
+                is_open=self.check is None and where.is_network,
+            )
+        except UnusableRuntimeFolder as error:
+            # A token made here is known from the list only. Other servers can do without it.
+            if self._token is not None:
+                raise
+            logger.info("%s", error)
+            return None
+
+    def parts(self) -> Iterator[Part]:
+        """
+        Yield names, and functions that read the tokens and the certificate again.
+
+        Each function may be called in any thread. It returns a function that puts to use what was
+        read, to be called in the event loop, or raises `HoldfastError`.
+        """
+        if self.check is not None:
+            yield "the tokens", self._read_tokens
+        if self.tls is not None:
+            yield "the certificate", self.tls.read
+
+    def _read_tokens(self) -> Callable[[], None]:
+        # Yielded by `parts` only then.
+        assert self.check is not None
+        use, admits = self.check.read(), self.check.admits
+
+        def use_tokens() -> None:
+            use()
+            # At once: the certificate may be on a dead mount.
+            if self.revoke is not None:
+                self.revoke(admits)
+
+        return use_tokens
+
+
+def make_entrance(
+    options: EntranceOptions, auth: AuthOptions, addresses: Sequence[ListenUrl]
+) -> Entrance:
+    """
+    Make the authentication for all listeners of one server.
+
+    Args:
+        options: Our own options.
+        auth: The options that Codex's server has too.
+        addresses: The addresses; the rules for the most exposed one apply to all.
+
+    Raises:
+        BadEntrance: The options contradict each other, or name a file that cannot be used.
+    """
+    where = _most_exposed(addresses)
+    try:
+        # Checked first, so that errors in these options have Codex's texts.
+        check = make_check(auth)
+    except BadAuthOptions as error:
+        raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
+    if check is not None and where.kind != "ws":
+        raise BadEntrance(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
+    _refuse_contradictions(options, check, where)
+    key = () if options.tls_key is None else (options.tls_key,)
+    unused = _unused(options, where)
+    if unused:
+        tokens = () if options.token_file is None else (options.token_file,)
+        return Entrance(None, secrets=(*tokens, *key), warnings=tuple(map(_UNUSED.format, unused)))
+    tls = _read_tls(options, where)
+    if check is not None:
+        again = Access(lambda: _again(auth))
+        files = [path for path in (auth.token_file, auth.shared_secret_file) if path is not None]
+        return Entrance(again, tls, secrets=(*files, *key))
+    if options.token_file is not None:
+        return _with_token_file(options.token_file, tls, key, where)
+    if where.is_network and options.makes_token and not _is_open(options):
+        token = new_token()
+        access = Access(lambda: check_tokens([NamedToken(DEFAULT_PRINCIPAL, token)]))
+        return Entrance(access, tls, token=token, secrets=key, warnings=_in_the_clear(where, tls))
+    asked = options.makes_token and where.is_network
+    return Entrance(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
+
+
+def _most_exposed(addresses: Sequence[ListenUrl]) -> ListenUrl:
+    return max(addresses, key=lambda address: (not address.is_local, address.is_network))
+
+
+# One config file serves units with a port and with a socket file.
+_UNUSED: Final = "{} is not used: the mode of the socket file from systemd decides who can connect"
+
+
+def _unused(options: EntranceOptions, where: ListenUrl) -> list[str]:
+    """Return the options that have no use for the sockets which the service manager opened."""
+    if where.kind != "unix" or where.descriptor is None:
+        return []
+    given = {"--token-file": options.token_file, "--tls-cert": options.tls_cert}
+    return [name for name, path in given.items() if path is not None]
+
+
+def _is_open(options: EntranceOptions) -> bool:
+    return options.no_auth or options.insecure_no_auth
+
+
+def _again(auth: AuthOptions) -> SecretCheck:
+    check = make_check(auth)
+    # The options are the same as at the start, where they asked for a check.
+    assert check is not None
+    return check
+
+
+def _refuse_contradictions(options: EntranceOptions, check: Check | None, where: ListenUrl) -> None:
+    tokens = options.token_file is not None
+    if tokens and check is not None:
+        raise BadEntrance("--token-file and --ws-auth exclude each other")
+    if tokens and _is_open(options):
+        raise BadEntrance("--token-file and --no-auth exclude each other")
+    if tokens and not where.is_network and not _unused(options, where):
+        raise BadEntrance(
+            f"--token-file is for a listener on ws://, not {where.kind}: only the user who"
+            " starts the server can connect there"
+        )
+    if check is not None or tokens or where.is_local or options.insecure_no_auth:
+        return
+    if not options.makes_token:
+        raise BadEntrance(
+            f"listening on {where.host} without auth would let anyone who can reach it run"
+            " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
+        )
+    if options.no_auth:
+        raise BadEntrance(
+            f"--no-auth is for loopback: listening on {where.host} without auth would let anyone"
+            " who can reach it run commands; if that is really wanted, say `--insecure-no-auth`"
+        )
+
+
+def _with_token_file(
+    path: str, tls: ServerTls | None, key: tuple[str, ...], where: ListenUrl
+) -> Entrance:
+    path = os.path.abspath(path)
+
+    def read() -> SecretCheck:
+        try:
+            tokens = read_tokens(path)
+        except NoToken as error:
+            raise NoSecret(str(error), path=path) from error
+        except BadTokenFile as error:
+            raise BadAuthOptions(str(error), errno=error.errno, path=path) from error
+        for token in tokens:
+            if len(token.token) < _SHORTEST:
+                raise BadAuthOptions(
+                    f"cannot use the token file {path}: the token of `{token.name}` has fewer"
+                    f" than {_SHORTEST} letters",
+                    path=path,
+                )
+        return check_tokens(tokens)
+
+    try:
+        # Made if it is missing, so that the first start of a server needs no other step.
+        make_token_file(path)
+        access = Access(read)
+    except (BadTokenFile, BadAuthOptions) as error:
+        raise BadEntrance(str(error), errno=error.errno, path=path) from error
+    return Entrance(
+        access,
+        tls,
+        token_file=path,
+        secrets=(path, *key),
+        warnings=_in_the_clear(where, tls),
+    )
+
+
+def _read_tls(options: EntranceOptions, where: ListenUrl) -> ServerTls | None:
+    if options.tls_cert is None and options.tls_key is None:
+        return None
+    if options.tls_cert is None or options.tls_key is None:
+        raise BadEntrance("--tls-cert and --tls-key go together")
+    if where.kind != "ws":
+        raise BadEntrance(f"--tls-cert is for a listener on ws://, not {where.kind}")
+    try:
+        return ServerTls(os.path.abspath(options.tls_cert), os.path.abspath(options.tls_key))
+    except BadCertificate as error:
+        raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
+
+
+def _in_the_clear(where: ListenUrl, tls: ServerTls | None) -> tuple[str, ...]:
+    if where.is_local or tls is not None:
+        return ()
+    # Only WebSocket listeners have the options for a certificate.
+    own = "give --tls-cert and --tls-key, or " if where.kind == "ws" else ""
+    return (
+        f"tokens cross the network to {where.host} in the clear: {own}put a proxy with a"
+        " certificate before the server",
+    )
+
+
+def _open_warning(where: ListenUrl) -> tuple[str, ...]:
+    who = "every user and program of this machine" if where.is_local else "anyone on the network"
+    return (
+        f"this server asks for no token: {who} can run commands as the user who started it,"
+        " and so can a sandboxed command that has a network",
+    )

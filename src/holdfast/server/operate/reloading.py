@@ -1,0 +1,228 @@
+"""Reads the files of a server again at SIGHUP: tokens, certificates, its config file."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from holdfast.base.errors import HoldfastError
+from holdfast.engine.supervision.guardian import tell_service_manager
+from holdfast.engine.supervision.service_manager import READY, RELOADING
+from holdfast.server.operate.listener_auth import Entrance, Part
+from holdfast.server.operate.logs import set_level
+from holdfast.server.operate.reload import LiveSettings, Reload, Reread, changes
+
+__all__ = ["Reloading"]
+
+logger = logging.getLogger(__name__)
+
+# Seconds to read the files again, after which they are given up until the next SIGHUP.
+_SLOW: Final = 5.0
+
+# Threads that read one file which does not answer, at most.
+_MOST_STUCK: Final = 4
+
+# Seconds after SIGHUP until a closed terminal can be told from a reload.
+_HANGUP_LOOK: Final = 0.5
+
+
+class _Reading:
+    """One reading of all files, each in its own thread."""
+
+    def __init__(self, slow: asyncio.TimerHandle) -> None:
+        self.slow = slow
+        self.left: list[str] = []
+        self.problems: list[str] = []
+        self.found: Reread | None = None
+
+
+class Reloading:
+    """Handler of SIGHUP that reads the files again, each in a thread."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        terminal_gone: Callable[[], None],
+        *,
+        settings: LiveSettings | None = None,
+        reread: Callable[[], Reread] | None = None,
+    ) -> None:
+        """
+        Remember whether the server was started on a terminal.
+
+        Args:
+            entrance: Has the tokens and certificates.
+            terminal_gone: Called if the signal came because that terminal was closed.
+            settings: The settings of the start, if there is a config file to read again.
+            reread: Reads that file, in any thread; raises `HoldfastError`.
+        """
+        self.follow: Callable[[Reload], None] | None = None
+        """Called in the event loop with the result of each reload; set by the server."""
+        self._settings = settings
+        self._reread = reread
+        self._loop = asyncio.get_running_loop()
+        self._entrance = entrance
+        self._terminal_gone = terminal_gone
+        self._had_terminal = _has_terminal()
+        # The reading that is under way, if there is one; another one is out of date.
+        self._reading: _Reading | None = None
+        # By what they read. Those that hang stay here.
+        self._threads: dict[str, list[threading.Thread]] = {}
+        self._again = False
+        self._looking: asyncio.TimerHandle | None = None
+
+    def hang_up(self) -> None:
+        """Handle a SIGHUP: from an operator who wants a reload, or from a closed terminal."""
+        if self._had_terminal and self._looking is None:
+            # The kernel sends the signal first, and detaches the terminal after that.
+            self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
+        if self._reading is not None:
+            # The files may have changed after they were read, so they are read once more.
+            self._again = True
+            return
+        tell_service_manager(RELOADING)
+        reading = self._reading = _Reading(self._loop.call_later(_SLOW, self._give_up))
+        for name, read in self._parts():
+            problem = self._start(reading, name, read)
+            if problem is not None:
+                reading.problems.append(problem)
+        if not reading.left:
+            self._done(reading)
+
+    def _parts(self) -> Iterator[Part]:
+        yield from self._entrance.parts()
+        if self._reread is not None:
+            yield "the config file", partial(self._read_config, self._reread)
+
+    def _read_config(self, reread: Callable[[], Reread]) -> Callable[[], None]:
+        found = reread()
+
+        def keep() -> None:
+            # Called for the reading that is under way.
+            assert self._reading is not None
+            self._reading.found = found
+
+        return keep
+
+    def _start(
+        self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]
+    ) -> str | None:
+        """Read a file in a thread; return the problem if that is not possible."""
+        threads = [one for one in self._threads.get(name, ()) if one.is_alive()]
+        self._threads[name] = threads
+        if len(threads) >= _MOST_STUCK:
+            return f"{_MOST_STUCK} earlier attempts to read {name} hang"
+        # Not in a thread of the event loop's executor, whose end the server would wait for: a file
+        # on a dead mount can hang for ever.
+        thread = threading.Thread(
+            target=self._read, args=(reading, name, read), name="holdfast-reload", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            return f"{name} cannot be read: {error}"
+        threads.append(thread)
+        reading.left.append(name)
+        return None
+
+    def _read(self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]) -> None:
+        """Read a file, in a thread, and let the event loop use it."""
+        use, problem = None, None
+        try:
+            use = read()
+        except Exception as error:  # noqa: BLE001 - the operator is waiting for an answer
+            problem = _problem(error)
+        # The server may have ended meanwhile, and its event loop with it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._take, reading, name, use, problem)
+
+    def _take(
+        self,
+        reading: _Reading,
+        name: str,
+        use: Callable[[], None] | None,
+        problem: str | None,
+    ) -> None:
+        """Use a file, unless its reading was given up."""
+        if self._reading is not reading:
+            return
+        if use is not None:
+            use()
+        if problem is not None:
+            reading.problems.append(problem)
+        reading.left.remove(name)
+        if not reading.left:
+            self._done(reading)
+
+    def _give_up(self) -> None:
+        """Let the next SIGHUP read the files again, whatever holds up this reading."""
+        # The timer is cancelled at the end of a reading.
+        assert self._reading is not None
+        for name in self._reading.left:
+            self._reading.problems.append(f"{name} could not be read in {_SLOW:g}s")
+        self._done(self._reading)
+
+    def _look_for_terminal(self) -> None:
+        self._looking = None
+        if not _has_terminal():
+            self._terminal_gone()
+
+    def _done(self, reading: _Reading) -> None:
+        self._reading = None
+        reading.slow.cancel()
+        self._end(reading.problems, reading.found)
+        if self._again:
+            self._again = False
+            self.hang_up()
+
+    def _end(self, problems: list[str], found: Reread | None) -> None:
+        """Log and record the result of a reload, and apply the settings."""
+        tell_service_manager(READY)
+        for problem in problems:
+            logger.error("SIGHUP: %s; what was read before stays in use", problem)
+        if not problems:
+            logger.info("SIGHUP: tokens and certificates were read again")
+        result = Reload(problems=problems)
+        if found is not None:
+            result = self._apply(found, problems)
+        if self.follow is not None:
+            self.follow(result)
+
+    def _apply(self, found: Reread, problems: list[str]) -> Reload:
+        # Set if a file is read again.
+        assert self._settings is not None
+        changed = list(changes(self._settings, found.settings))
+        # Before or after, so that the log has the change of its own level.
+        if not logger.isEnabledFor(logging.INFO):
+            set_level(found.settings.log_level)
+        for line in changed:
+            logger.info("SIGHUP: %s", line)
+        # Shown at the usual level: a token that was to be revoked may still be valid.
+        for name in found.restart:
+            logger.error("SIGHUP: %s changed, which needs a restart", name)
+        set_level(found.settings.log_level)
+        self._settings = found.settings
+        return Reload(
+            settings=found.settings, changed=changed, restart=found.restart, problems=problems
+        )
+
+
+def _problem(error: Exception) -> str:
+    """Return the text of an error; one that is not expected is logged with its origin."""
+    if isinstance(error, HoldfastError):
+        return str(error)
+    logger.error("the files of the server could not be read", exc_info=error)
+    return repr(error)
+
+
+def _has_terminal() -> bool:
+    """Return True if this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

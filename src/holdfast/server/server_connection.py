@@ -1,0 +1,252 @@
+"""One client's connection to the server: handshake, requests, and its session."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from time import monotonic
+
+from holdfast.backends import FileSystem, HttpClient, ResolvesNames
+from holdfast.base.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
+from holdfast.server.dispatch import Dispatcher
+from holdfast.server.http_streams import ConnectionBodies
+from holdfast.server.open_files import ConnectionFiles
+from holdfast.server.operate.audit_lines import SessionLine
+from holdfast.server.operate.journal import SessionJournal
+from holdfast.server.response_slots import ResponseSlots
+from holdfast.server.sessions import Session, short_session
+from holdfast.server.state import ServerState
+from holdfast.wire.connection import Connection
+from holdfast.wire.log_event import LogEvent, clip
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.envelope import Notification, Request
+from holdfast.wire.protocol.handshake import InitializeParams, InitializeResponse
+from holdfast.wire.protocol.methods import INITIALIZED, PROCESS_ACK, SERVER_STOPPING
+from holdfast.wire.protocol.process import AckParams
+from holdfast.wire.protocol.wire_types import Empty
+from holdfast.wire.rpc.params import decode_params
+from holdfast.wire.rpc.router import Route, Router
+from holdfast.wire.transports.transport import Transport
+
+__all__ = ["ServerConnection"]
+
+logger = logging.getLogger(__name__)
+
+
+class ServerConnection:
+    """
+    Handler of one client's messages.
+
+    It is the context of every method handler, and the owner of a session while it lasts.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        state: ServerState,
+        router: Router["ServerConnection"],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self.state = state
+        self.credential = transport.credential
+        self.principal = self.credential.principal
+        """The name of the client's token, or `local`, or `anonymous`."""
+        self.usage = state.principals[self.principal]
+        self.connection = Connection(transport, self, prepare=router.prepare)
+        self.paused = False
+        """True while the client reads too slowly."""
+        self.acknowledges = False
+        """True for a Holdfast client, which sends `process/ack`."""
+        self.response_slots = ResponseSlots()
+        self.bodies = ConnectionBodies(self.connection, tasks)
+        # A client whose files are on a dead mount blocks only itself.
+        self.threads = state.threads.share()
+        local = state.local_files
+        self.local_files = None if local is None else local.for_client(self.threads)
+        self.filesystem: FileSystem = self.local_files or state.filesystem
+        self.files = ConnectionFiles(self.filesystem, self.connection, tasks, self.usage)
+        self._opened_at = monotonic()
+        self._session: Session | None = None
+        self._initialized = False
+        self._stopping = False
+        self._dispatcher = Dispatcher(
+            self.connection,
+            router,
+            self,
+            limit=state.concurrent_requests,
+            tasks=tasks,
+            admit=self._admit,
+            telemetry=state.telemetry,
+            usage=self.usage,
+        )
+        if state.telemetry is not None:
+            state.telemetry.connection_opened(transport.kind)
+        logger.info(LogEvent("connection opened", peer=self._peer))
+
+    @property
+    def session(self) -> Session:
+        """The session of this connection; handlers that need one run only after `initialize`."""
+        # `_admit` refuses all handlers of sessions before that.
+        assert self._session is not None
+        return self._session
+
+    @cached_property
+    def http(self) -> HttpClient:
+        """The HTTP client, which resolves names in the threads of this connection if it can."""
+        http = self.state.http
+        if isinstance(http, ResolvesNames):
+            return http.resolving_by(self.threads.run)
+        return http
+
+    def send(self, message: bytes) -> None:
+        self.connection.send(message)
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        self.connection.send_parts(parts)
+
+    def abandon(self, reason: str) -> None:
+        logger.info("%s ends: %s", self.connection.transport.label, reason)
+        self.connection.abandon(reason)
+
+    def refuse(self, error: Overloaded) -> None:
+        """Send an error for a connection that is one too many, and close it."""
+        logger.info("%s is refused: %s", self.connection.transport.label, error)
+        self.connection.fail(codes.UNPARSED_ID, codes.OVERLOADED, str(error))
+        # Later: the transport is still being set up by the caller.
+        asyncio.get_running_loop().call_soon(self.connection.close)
+
+    def initialize(self, params: InitializeParams) -> InitializeResponse:
+        """
+        Open a session or resume one.
+
+        Raises:
+            InvalidRequest: The connection is initialized already, or the session is unknown.
+            SessionAttached: Another connection has the session.
+            Overloaded: The principal has as many sessions as its limit allows.
+        """
+        if self._session is not None:
+            raise InvalidRequest(codes.initialize_only_once)
+        sessions = self.state.sessions
+        self.acknowledges = params.acknowledges is True
+        if params.resume_session_id is None:
+            self.state.check_draining()
+            self._session = sessions.open(self)
+            self._session.processes.add_observer(SessionJournal(self._session, self.state.audit))
+        else:
+            self._session = sessions.resume(params.resume_session_id, self)
+        line = SessionLine(
+            principal=self.principal,
+            session=short_session(self._session.id),
+            state="opened" if params.resume_session_id is None else "resumed",
+            peer=self._peer,
+            client=clip(params.client_name),
+        )
+        logger.info(
+            LogEvent(
+                f"session {line.state}",
+                session=line.session,
+                peer=line.peer,
+                client=line.client,
+                principal=line.principal,
+            )
+        )
+        if self.state.audit is not None:
+            self.state.audit.write(line)
+        if self.acknowledges:
+            self.connection.transport.expect_life(self.state.sign_interval)
+        # Codex clients get errors without `data`, as from the real server [envelope.codes].
+        self._dispatcher.wants_error_data = self.acknowledges
+        return InitializeResponse(
+            session_id=self._session.id, environment_info=self.state.environment
+        )
+
+    @property
+    def _peer(self) -> str:
+        return self.connection.transport.label.removeprefix("exec-server ")
+
+    def stop_serving(self) -> None:
+        """Answer no more requests, since the server ends; events of processes are still sent."""
+        # Requests that arrive from now on are ignored: the farewell is the answer to all.
+        self._stopping = True
+        self._dispatcher.drop()
+        self.bodies.end()
+        self.files.end(at_once=True)
+
+    def say_goodbye(self) -> None:
+        """Notify a Holdfast client of the end of the server, and close the connection."""
+        self.connection.notify(SERVER_STOPPING, Empty())
+        self.connection.close()
+
+    def _admit(self, route: Route["ServerConnection"]) -> None:
+        if self._initialized or route.family is None:
+            return
+        if self._session is None:
+            raise InvalidRequest(codes.initialize_first(route.family))
+        raise InvalidRequest(codes.initialized_first(route.family))
+
+    # -- ConnectionHandler
+
+    def request(self, request: Request) -> None:
+        if not self._stopping:
+            self._dispatcher.request(request)
+
+    def notification(self, notification: Notification) -> None:
+        if notification.method == INITIALIZED.name and self._session is not None:
+            self._initialized = True
+            # From here on no notification has to wait for the requests before it.
+            self._dispatcher.takes_turns = True
+            return
+        if notification.method == PROCESS_ACK.name and self._initialized and self.acknowledges:
+            try:
+                ack = decode_params(notification.params, AckParams)
+            except InvalidParams as error:
+                # A notification cannot be answered, so the reason is only logged.
+                logger.info("%s: process/ack: %s", self.connection.transport.label, error)
+            else:
+                self.session.acknowledge(ack.process_id, ack.seq)
+                return
+        # There is no other notification, and none can be answered, so the connection ends
+        # [envelope.violation.notification].
+        logger.info("%s sent an unexpected notification", self.connection.transport.label)
+        self.connection.abandon("protocol violation")
+
+    def malformed(self, error: MalformedMessage) -> None:
+        self._dispatcher.malformed(error)
+
+    def lost(self, reason: str) -> None:
+        seconds = round(monotonic() - self._opened_at, 3)
+        logger.info(
+            LogEvent("connection closed", peer=self._peer, reason=clip(reason), seconds=seconds)
+        )
+        # Requests first: they use the files and bodies that end after them.
+        self._dispatcher.drop()
+        self.bodies.end()
+        self.files.end()
+        self.threads.leave()
+        if self._session is not None:
+            transport = self.connection.transport
+            self.state.connection_ended(
+                self._session,
+                silent=self.acknowledges and transport.went_silent,
+                closed=transport.was_closed,
+            )
+        if self.state.telemetry is not None:
+            self.state.telemetry.connection_closed(self.connection.transport.kind)
+        # A refused connection was counted as well, so each one is subtracted once.
+        if self in self.state.connections:
+            self.state.connections.discard(self)
+            self.usage.connections -= 1
+
+    def pause_sending(self) -> None:
+        self.paused = True
+        self.response_slots.pause()
+        self.bodies.pause()
+        if self._session is not None:
+            self._session.owner_paused(True)
+
+    def resume_sending(self) -> None:
+        self.paused = False
+        self.response_slots.resume()
+        self.bodies.resume()
+        if self._session is not None:
+            self._session.owner_paused(False)

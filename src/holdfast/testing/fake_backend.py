@@ -1,0 +1,246 @@
+"""A fake `ExecBackend` that starts fake processes."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from msgspec import UNSET
+
+from holdfast.base.errors import (
+    DuplicateProcess,
+    HoldfastError,
+    InvalidParams,
+    Refused,
+    Unsupported,
+)
+from holdfast.engine.process.admission import refuse_unsupported
+from holdfast.events import Reason, Verdict
+from holdfast.testing.fake_calls import CODEX, HOLDFAST, as_refused
+from holdfast.testing.fake_line import LIMIT, FakeLine
+from holdfast.testing.fake_process import FakeProcess
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.handshake import Capabilities
+from holdfast.wire.protocol.process import StartParams
+
+__all__ = ["FakeBackend", "Program"]
+
+Program = Callable[[FakeProcess], Awaitable[int | Verdict]]
+"""
+Function that plays a program on a process: reads its input, writes its output, returns its exit
+code.
+"""
+
+# Bytes of unread input before `write` waits, the capacity of a pipe.
+_PIPE = 64 << 10
+
+
+class FakeBackend:
+    """
+    Backend whose processes do what a test says.
+
+    By default every start succeeds, and the test drives the process that it takes from
+    `processes` or waits for with `process`. Programs registered with `on` drive their processes
+    by themselves. Use the backend as a context manager then: it ends them and raises their
+    errors.
+    """
+
+    def __init__(self, *, remote: bool = False, capabilities: Capabilities = HOLDFAST) -> None:
+        """
+        Args:
+            remote: True for a backend behind a connection, which can be lost.
+            capabilities: Features of its processes; `CODEX` for none of the extensions.
+        """
+        self.remote = remote
+        self.capabilities = capabilities
+        self.line = FakeLine(remote=remote)
+        """The connection that all its processes share."""
+        self.starts: list[StartParams] = []
+        """All requested starts, also refused ones."""
+        self.processes: list[FakeProcess] = []
+        """All started processes, the oldest first."""
+        self._programs: list[tuple[Callable[[StartParams], bool], Program | HoldfastError]] = []
+        self._refusals: deque[HoldfastError] = deque()
+        self._ids: set[str] = set()
+        # Starts that may proceed while they are held; None if they are not held.
+        self._let_start: int | None = None
+        self._running: dict[asyncio.Task[None], FakeProcess] = {}
+        self._errors: list[Exception] = []
+
+    @classmethod
+    def codex(cls) -> Self:
+        """Return a backend that behaves like a Codex server: remote, and without extensions."""
+        return cls(remote=True, capabilities=CODEX)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """
+        End all programs that still run, and their processes with them.
+
+        Raises:
+            ExceptionGroup: With the errors of programs that failed.
+        """
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        # Also those without a program: a test may have left them running.
+        for process in self.processes:
+            process.stop(Verdict(reason=Reason.SERVER_STOPPING, exit_code=128 + 9, signal=9))
+        errors, self._errors = self._errors, []
+        if errors:
+            raise ExceptionGroup("programs of a fake backend failed", errors)
+
+    # -- what a test says
+
+    def on(self, matches: Callable[[StartParams], bool], program: Program | HoldfastError) -> None:
+        """
+        Define what a matching start does; of several, the first registered counts.
+
+        Args:
+            matches: Looks at the request.
+            program: Plays the process, or is the error that the start raises.
+        """
+        self._programs.append((matches, program))
+
+    def refuse_next_start(self, error: HoldfastError) -> None:
+        """Let the next start fail with this; several are used up one by one."""
+        self._refusals.append(error)
+
+    def hold_starts(self) -> None:
+        """Let starts wait until `let_start`; their ids are taken meanwhile."""
+        self._let_start = 0
+
+    def let_start(self, count: int | None = None) -> None:
+        """Let the next starts go ahead that wait; without a number, all from now on."""
+        self._let_start = None if count is None else (self._let_start or 0) + count
+        self.line.changes.notify()
+
+    def forget(self, process_id: str) -> None:
+        """Free the id of a process, as a server does 80 s after its close."""
+        self._ids.discard(process_id)
+
+    def lose_line(self) -> None:
+        """Cut the connection; see `FakeProcess.lose_line`. Starts wait, too."""
+        self.line.lose()
+
+    def restore_line(self) -> None:
+        """Bring the connection back."""
+        self.line.restore()
+
+    def lose_for_good(self, error: HoldfastError | None = None) -> None:
+        """Lose the server: what is not over fails, and so does every further start."""
+        self.line.lose_for_good(error)
+
+    async def process(self, number: int = 0) -> FakeProcess:
+        """
+        Return a process by its number, from 0, as soon as it is started.
+
+        Raises:
+            TimeoutError: It was not started within 5 s.
+        """
+        try:
+            await self.until(lambda: len(self.processes) > number)
+        except TimeoutError:
+            raise TimeoutError(
+                f"process {number} was not started within {LIMIT:g} s;"
+                f" started so far: {len(self.processes)}"
+            ) from None
+        return self.processes[number]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """
+        Wait until a condition holds that a call or an event can change.
+
+        Raises:
+            TimeoutError: It did not hold within 5 s.
+        """
+        await self.line.changes.until(holds)
+
+    # -- the seam
+
+    async def start(self, params: StartParams) -> FakeProcess:
+        self.starts.append(params)
+        self.line.changes.notify()
+        # Before all checks, so that a test can refuse any start.
+        if self._refusals:
+            raise self._refusals.popleft()
+        self._check_extensions(params)
+        await self.line.available()
+        try:
+            self._check(params)
+        except Refused as error:
+            raise as_refused(error, remote=self.remote) from error.__cause__
+        self._ids.add(params.process_id)
+        try:
+            await self._start_is_let()
+            program = self._program(params)
+            if isinstance(program, Refused):
+                raise as_refused(program, remote=self.remote) from program.__cause__
+            if isinstance(program, HoldfastError):
+                raise program
+        except BaseException:
+            # A failed start leaves no trace.
+            self._ids.discard(params.process_id)
+            raise
+        process = FakeProcess(
+            params, remote=self.remote, capabilities=self.capabilities, line=self.line
+        )
+        self.processes.append(process)
+        if program is not None:
+            self._play(process, program)
+        self.line.changes.notify()
+        return process
+
+    # -- inside
+
+    def _check_extensions(self, params: StartParams) -> None:
+        """Refuse what the server would silently ignore, as a client does."""
+        has = self.capabilities
+        for asked, can, what in [
+            (params.terminal_size is not None, has.process_resize, "size a terminal"),
+            (params.limits is not None, has.process_limits, "limit a process"),
+            (params.unset is not UNSET, has.process_unset, "unset variables"),
+        ]:
+            if asked and not can:
+                raise Unsupported(codes.METHOD_NOT_FOUND, f"exec-server cannot {what}")
+
+    def _check(self, params: StartParams) -> None:
+        """Make the checks that need no system, as the engine does."""
+        refuse_unsupported(params)
+        if not params.argv:
+            raise InvalidParams("argv must not be empty")
+        if params.process_id in self._ids:
+            raise DuplicateProcess(params.process_id)
+
+    async def _start_is_let(self) -> None:
+        await self.line.changes.wait(lambda: self._let_start != 0 or self.line.failure is not None)
+        await self.line.available()
+        if self._let_start is not None:
+            self._let_start -= 1
+
+    def _program(self, params: StartParams) -> Program | HoldfastError | None:
+        return next((found for matches, found in self._programs if matches(params)), None)
+
+    def _play(self, process: FakeProcess, program: Program) -> None:
+        process.input_limit = _PIPE
+        task = asyncio.get_running_loop().create_task(self._run(process, program))
+        self._running[task] = process
+        task.add_done_callback(self._running.pop)
+        # A killed process runs its program no further.
+        process.when_killed(task.cancel)
+
+    async def _run(self, process: FakeProcess, program: Program) -> None:
+        try:
+            result = await program(process)
+        except Exception as error:  # noqa: BLE001 - raised by `aclose`
+            self._errors.append(error)
+            detail = f"the program of {process.process_id} failed: {error!r}"
+            result = Verdict(reason=Reason.LOST, exit_code=-1, detail=detail)
+        # The program may have ended its process by itself.
+        if process.running:
+            process.end(result)

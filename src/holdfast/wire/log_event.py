@@ -1,0 +1,106 @@
+"""
+Log messages with named fields that no client can forge.
+
+Ids, paths and programs may contain line ends and terminal escape sequences. These are shown as
+escapes, so that one message stays one line. `LogEvent` is an ordinary message for `logging`.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import ClassVar
+
+from holdfast.wire.protocol.paths import PathUri
+
+__all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
+
+# Characters of one field chosen by a client: enough for a program, an id or a path.
+MAX_FIELD = 256
+
+# Characters of a path.
+MAX_PATH = 1024
+
+_NUMBERS = frozenset({int, float})
+
+_CUT = "\N{HORIZONTAL ELLIPSIS}"
+
+# Matches a value that needs no quotes: nothing in it could be its end, or an escape.
+_is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
+
+
+class LogEvent:
+    """A message: constant words, and named fields."""
+
+    __slots__ = ("_fields", "text")
+
+    # Set by a server that writes its own log: records cost too much at one message per process.
+    direct: ClassVar["Callable[[str, LogEvent, float], None] | None"] = None
+    """Callback that takes messages at level `info` with their time, without a `LogRecord`."""
+
+    def __init__(self, text: str, **fields: str | int | float | None) -> None:
+        """Fields that are None are left out. Pass texts of clients through `clip` first."""
+        self.text = text
+        self._fields = fields
+
+    @property
+    def fields(self) -> dict[str, str | int | float | None]:
+        """The named fields, in order; a subclass may make them when they are written."""
+        return self._fields
+
+    def __str__(self) -> str:
+        # A number that never comes again would only push texts out of the cache of `_shown`.
+        text = self.text
+        for name, value in self.fields.items():
+            if value is not None:
+                text += f" {name}={value if type(value) in _NUMBERS else _shown(value)}"
+        return text
+
+
+def inform(logger: logging.Logger, event: LogEvent, at: float) -> None:
+    """
+    Log a message at level `info`, through `LogEvent.direct` if it is set.
+
+    The caller has checked that the level is wanted. `at` is the time of what happened, in
+    seconds since 1970.
+    """
+    if LogEvent.direct is None:
+        logger.info(event)
+    else:
+        LogEvent.direct(logger.name, event, at)
+
+
+def clip(text: str, limit: int = MAX_FIELD) -> str:
+    """Return a text of at most `limit` characters; an ellipsis shows that it was cut."""
+    return text if len(text) <= limit else text[: limit - 1] + _CUT
+
+
+def path_text(uri: PathUri, limit: int = MAX_PATH) -> str:
+    """Return a path as this machine spells it, of bounded length; a foreign one as its URI."""
+    return clip(uri.shown, limit)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes such as `\n` and `\x1b` for all that is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(
+        [
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in text
+        ]
+    )
+
+
+# Most texts are those of the lines before: a session, a principal, a program, a folder.
+@lru_cache(maxsize=256)
+def _shown(value: str | int | float) -> str:
+    if isinstance(value, str) and _is_plain(value):
+        return value
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, str):
+        return str(value)
+    # The quoting character itself has to be escaped before anything else.
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{printable(escaped)}"'

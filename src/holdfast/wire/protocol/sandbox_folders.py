@@ -1,0 +1,60 @@
+"""The working directory and the project roots of a sandbox context, as paths of this machine."""
+
+from holdfast.base.errors import InvalidParams, InvalidPermissionPath
+from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
+from holdfast.wire.protocol.sandbox import SandboxContext
+
+__all__ = ["check_folders", "policy_folders", "sandbox_folders"]
+
+
+def check_folders(context: SandboxContext) -> None:
+    """
+    Check the working directory and the roots of a context whose profile restricts no files.
+
+    Raises:
+        InvalidParams: One of them is a path of another operating system.
+    """
+    # Any working directory will do: only the conversion of the URIs matters.
+    sandbox_folders(context, "/")
+
+
+def sandbox_folders(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
+    """
+    Return the directory that relative patterns start from, and the project roots.
+
+    The real server has different error texts for commands and for file operations.
+    """
+    # Without a working directory, patterns are absolute or refused before.
+    base, roots = policy_folders(context)
+    try:
+        start = base.native if base is not None else cwd or "/"
+    except ForeignPathUri as error:
+        if cwd is None:
+            raise InvalidPermissionPath(str(error)) from None
+        raise _foreign(base, "cwd", error) from None
+    found: list[str] = []
+    for root in roots:
+        try:
+            found.append(root.native)
+        except ForeignPathUri as error:
+            if cwd is None:
+                raise InvalidPermissionPath(
+                    "file system sandbox workspace root is not native to this exec-server "
+                    f"host: {error}"
+                ) from None
+            raise _foreign(root, "workspace root", error) from None
+    return start, tuple(found)
+
+
+def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidParams:
+    return InvalidParams(
+        f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {error}"
+    )
+
+
+def policy_folders(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
+    """Return the working directory and the project roots that the entries are relative to."""
+    if context.policy_context is None:
+        return context.cwd, context.workspace_roots
+    # A policy context replaces the roots even if it names only the working directory.
+    return context.policy_context.cwd or context.cwd, context.policy_context.workspace_roots

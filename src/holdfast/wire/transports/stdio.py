@@ -1,0 +1,95 @@
+"""Messages on the standard streams: of this process, or of a command that serves on its own."""
+
+import asyncio
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.wire.transports.line_transport import LineTransport, WriteSide
+from holdfast.wire.transports.transport import Receiver, Transport
+
+__all__ = ["connect_pipes", "serve_descriptors", "serve_stdio"]
+
+# Bytes; the most that Linux allows an ordinary user unless it is told otherwise.
+_PIPE_SIZE = 1 << 20
+
+
+async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
+    """
+    Serve one connection on standard input and output.
+
+    Both are taken over: descriptors 0 and 1 become `/dev/null`, so that nothing
+    else can be read or printed by mistake.
+    """
+    incoming, outgoing = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return await serve_descriptors(incoming, outgoing, accept)
+
+
+async def serve_descriptors(
+    incoming: int, outgoing: int, accept: Callable[[Transport], Receiver]
+) -> Transport:
+    """Serve one connection on two descriptors of any kind, which belong to it from here on."""
+    if not _is_pipe(incoming):
+        reader, writer = os.pipe()
+        _copy_in_thread(incoming, writer)
+        incoming = reader
+    if not _is_pipe(outgoing):
+        reader, writer = os.pipe()
+        _copy_in_thread(reader, outgoing)
+        outgoing = writer
+    return await connect_pipes(incoming, outgoing, accept)
+
+
+def _is_pipe(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _copy_in_thread(source: int, target: int) -> None:
+    """Stand in for a file or a terminal, which an event loop cannot wait for."""
+
+    def copy() -> None:
+        with suppress(OSError):
+            while data := os.read(source, 1 << 16):
+                while data:
+                    data = data[os.write(target, data) :]
+        os.close(source)
+        os.close(target)
+
+    # The one that copies a terminal's input may wait for ever: it must not hold up the end.
+    threading.Thread(target=copy, name="stdio", daemon=os.isatty(source)).start()
+
+
+def _enlarge(pipe: int) -> None:
+    """Let a pipe hold more, so that a stream wakes its reader less often."""
+    # Not a pipe, or the user's quota of pipe memory is used up.
+    with suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+
+
+async def connect_pipes(
+    incoming: int, outgoing: int, accept: Callable[[Transport], Receiver]
+) -> LineTransport:
+    """Speak lines over two descriptors, which belong to the transport from here on."""
+    _enlarge(outgoing)
+    loop = asyncio.get_running_loop()
+    lines = LineTransport("stdio", accept)
+    # asyncio closes the file. uvloop closes the descriptor, and the file only if the pipe
+    # did not end while it was being connected: a file left over would close it again
+    # later, when the number may be somebody else's.
+    closefd = not type(loop).__module__.startswith("uvloop")
+    writer, _ = await loop.connect_write_pipe(
+        lambda: WriteSide(lines), os.fdopen(outgoing, "wb", buffering=0, closefd=closefd)
+    )
+    lines.write_to(writer)
+    await loop.connect_read_pipe(
+        lambda: lines, os.fdopen(incoming, "rb", buffering=0, closefd=closefd)
+    )
+    return lines

@@ -1,0 +1,193 @@
+"""
+TLS of a listener: a certificate that can be replaced, and handshakes of a bounded number.
+
+An event loop's own server begins a handshake with everybody who connects, and each costs
+memory before anything is known of who it is.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from holdfast.base.errors import HoldfastError
+from holdfast.base.system_text import system_text
+from holdfast.base.tasks import OwnedTasks
+from holdfast.wire.transports.accepting import Acceptor
+
+__all__ = ["BadCertificate", "ServerTls", "TlsListener"]
+
+logger = logging.getLogger(__name__)
+
+# Handshakes at a time; then the oldest is given up, since one in earnest takes a moment.
+MAX_HANDSHAKES = 256
+
+# Bytes of a file that are searched for a block.
+_LARGEST = 1 << 20
+
+# Seconds that the other side may take to confirm the end of TLS.
+_END_TIMEOUT = 5.0
+
+
+class BadCertificate(HoldfastError):
+    """A certificate or its key cannot be used; the text names the file and says why."""
+
+
+class ServerTls:
+    """The certificate that a listener shows to clients that come by TLS."""
+
+    def __init__(self, certificate: str, key: str) -> None:
+        """
+        Read the files.
+
+        Args:
+            certificate: A PEM file with the certificate, and those that it was signed by.
+            key: A PEM file with its key, which must not be readable by everybody.
+
+        Raises:
+            BadCertificate: One of them cannot be used.
+        """
+        self._certificate = certificate
+        self._key = key
+        self._current = self._read()
+        self.context = self._read()
+        """For the listener. Each connection gets the certificate that was read last."""
+        self.context.sni_callback = self._choose
+
+    def read(self) -> Callable[[], None]:
+        """
+        Read the files again, in any thread; the function that is returned puts them to use.
+
+        Connections that are open stay as they are.
+
+        Raises:
+            BadCertificate: They cannot be used now; what was read before stays in use.
+        """
+        return partial(setattr, self, "_current", self._read())
+
+    def _choose(self, handshake: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        # Called for every handshake, also without a name. A whole context is put in place, so
+        # no handshake sees the certificate of one reading and the key of another.
+        handshake.context = self._current
+
+    def _read(self) -> ssl.SSLContext:
+        for path in (self._certificate, self._key):
+            try:
+                mode = os.stat(path).st_mode
+                if not stat.S_ISREG(mode):
+                    # A FIFO would hang for ever.
+                    raise OSError(None, "it is no regular file")
+            except OSError as error:
+                raise BadCertificate(
+                    f"cannot read {path}: {system_text(error)}", errno=error.errno, path=path
+                ) from error
+            if path == self._key and mode & 0o007:
+                raise BadCertificate(
+                    f"everybody on this machine can read the key {path}: do `chmod o-rwx` to it",
+                    path=path,
+                )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Connections live long, so no client comes back with a ticket.
+        context.num_tickets = 0
+        try:
+            context.load_cert_chain(self._certificate, self._key, self._refuse_password)
+        except (OSError, ValueError) as error:
+            self._look_for_blocks()
+            # `SSLError` is an `OSError`.
+            reason = error.reason if isinstance(error, ssl.SSLError) else str(error)
+            raise BadCertificate(
+                f"cannot use the certificate {self._certificate} with the key {self._key}:"
+                f" {reason or error}",
+                path=self._certificate,
+            ) from error
+        return context
+
+    def _look_for_blocks(self) -> None:
+        """
+        Raise if a file lacks what it is given for. OpenSSL does not say which one.
+
+        Raises:
+            BadCertificate: There is no such block in it.
+        """
+        for path, what in ((self._certificate, "CERTIFICATE"), (self._key, "PRIVATE KEY")):
+            with suppress(OSError), open(path, "rb") as file:
+                if f"{what}-----".encode() not in file.read(_LARGEST):
+                    raise BadCertificate(f"{path} has no PEM block `{what}`", path=path)
+
+    def _refuse_password(self) -> str:
+        # Unless told, OpenSSL would ask on the terminal and wait.
+        raise BadCertificate(
+            f"the key {self._key} is encrypted: give one without a password", path=self._key
+        )
+
+
+class TlsListener:
+    """Accepts connections, and hands on those whose handshake succeeds in time."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext,
+        make_protocol: Callable[[], asyncio.Protocol],
+        *,
+        timeout: float,
+    ) -> None:
+        """
+        Begin to accept.
+
+        Args:
+            listening: A socket that listens; it is closed with the listener.
+            tls: What is shown to clients.
+            make_protocol: Called for each connection.
+            timeout: Seconds that a handshake may take.
+        """
+        self.sockets = (listening,)
+        self._loop = asyncio.get_running_loop()
+        self._tls = tls
+        self._make_protocol = make_protocol
+        self._timeout = timeout
+        self._handshakes = OwnedTasks()
+        # In the order in which they began.
+        self._shaking: dict[asyncio.Task[None], None] = {}
+        self._acceptor = Acceptor(listening, self._take)
+
+    def close(self) -> None:
+        """Accept no more; what has shaken hands goes on."""
+        self._acceptor.close()
+        for task in list(self._shaking):
+            task.cancel()
+
+    def _take(self, line: socket.socket) -> None:
+        if len(self._shaking) >= MAX_HANDSHAKES:
+            oldest = next(iter(self._shaking))
+            del self._shaking[oldest]
+            oldest.cancel()
+        task = self._handshakes.start(self._shake_hands(line))
+        self._shaking[task] = None
+        task.add_done_callback(partial(self._forget, line))
+
+    def _forget(self, line: socket.socket, task: asyncio.Task[None]) -> None:
+        self._shaking.pop(task, None)
+        if task.cancelled():
+            # The task may be cancelled before its first step, when nobody else would close the
+            # socket.
+            line.close()
+
+    async def _shake_hands(self, line: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make_protocol,
+                line,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._timeout,
+                ssl_shutdown_timeout=_END_TIMEOUT,
+            )
+        except OSError as error:
+            # `SSLError` and `TimeoutError` are among them.
+            logger.info("a handshake failed: %s", error)

@@ -1,0 +1,213 @@
+"""
+WebSocket listeners of a server: HTTP requests in, connections out [http.*].
+
+The way of picows to answer HTTP knows `GET` only. So a listener reads the head of a request
+itself, answers it, or hands a proper upgrade over to picows.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+
+from holdfast.base.late_import import late_module
+from holdfast.wire.log_event import LogEvent, clip
+from holdfast.wire.transports.accepting import PlainListener
+from holdfast.wire.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
+from holdfast.wire.transports.transport import Credential, Receiver, Transport
+from holdfast.wire.transports.unix import bind_unix
+from holdfast.wire.transports.unix_as_tcp import UnixAsTcp
+from holdfast.wire.transports.websocket import (
+    WebSocketTransport,
+    socket_address,
+    websocket_protocol,
+)
+
+# Most listeners do without TLS.
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from holdfast.wire.transports import tls as tls_listener
+else:
+    # Loads OpenSSL, and most servers listen without TLS.
+    tls_listener = late_module("holdfast.wire.transports.tls")
+
+__all__ = ["PING_INTERVAL", "Gate", "Refused", "listen_websocket", "listen_websocket_unix"]
+
+logger = logging.getLogger(__name__)
+
+PING_INTERVAL = 30.0
+"""Seconds between two pings of a server; a missing pong has no consequence."""
+
+HEAD_TIMEOUT = 10.0
+"""Seconds a client may take to send its request."""
+
+Gate = Callable[[RequestHead], Response | Credential]
+"""Decides on a request before it becomes a WebSocket: an answer, or the client's credential."""
+
+Refused = Callable[[HTTPStatus, str, str], None]
+"""Function of the status of a refused request, the address of the client, and the reason."""
+
+# Connections that may wait to be accepted.
+_BACKLOG = 1024
+
+
+class _FrontDoor(asyncio.Protocol):
+    """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        gate: Gate,
+        accept: Callable[[Transport], Receiver],
+        ping_interval: float,
+        refused: Refused | None,
+    ) -> None:
+        self._loop = loop
+        self._ping_interval = ping_interval
+        self._gate = gate
+        self._accept = accept
+        self._refused = refused
+        self._data = b""
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = self._loop.call_later(HEAD_TIMEOUT, self._transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None:
+            # The head was answered already; the rest is not needed.
+            return
+        self._data += data
+        head, end, rest = self._data.partition(b"\r\n\r\n")
+        if not end and len(self._data) <= MAX_HEAD:
+            return
+        self._timer.cancel()
+        self._timer = None
+        try:
+            if len(head) > MAX_HEAD:
+                raise BadHead
+            request = RequestHead.parse(head)
+        except BadHead:
+            self._answer(Response(HTTPStatus.BAD_REQUEST), head_only=False)
+            return
+        decided = self._gate(request)
+        if isinstance(decided, Response):
+            self._answer(decided, head_only=request.method == "HEAD")
+        else:
+            self._upgrade(request, rest, decided)
+
+    def _answer(self, response: Response, *, head_only: bool) -> None:
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            status = response.status
+            address = socket_address(self._transport.get_extra_info("peername"))
+            reason = clip(response.body.decode(errors="replace")) or status.phrase
+            logger.info(
+                LogEvent("connection refused", status=status.value, address=address, reason=reason)
+            )
+            if self._refused is not None:
+                self._refused(status, address, reason)
+        self._transport.write(response.encode(head_only=head_only))
+        self._transport.close()
+
+    def _upgrade(self, request: RequestHead, rest: bytes, credential: Credential) -> None:
+        listener = WebSocketTransport(
+            self._loop, self._ping_interval, self._accept, is_client=False
+        )
+        listener.credential = credential
+        protocol = websocket_protocol(lambda _: listener, self._ping_interval)
+        self._transport.set_protocol(protocol)
+        sock = self._transport.get_extra_info("socket")
+        protocol.connection_made(
+            UnixAsTcp(self._transport) if sock.family == socket.AF_UNIX else self._transport
+        )
+        # The head is checked; picows gets it in the one spelling it knows.
+        key = request.get("sec-websocket-key") or ""
+        data = (
+            "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+        ).encode() + rest
+        while data:
+            buffer = protocol.get_buffer(-1)
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            protocol.buffer_updated(size)
+            data = data[size:]
+
+
+async def listen_websocket(
+    host: str,
+    port: int,
+    *,
+    gate: Gate,
+    accept: Callable[[Transport], Receiver],
+    ping_interval: float | None = None,
+    tls: "SSLContext | None" = None,
+    listening: socket.socket | None = None,
+    refused: Refused | None = None,
+) -> "PlainListener | tls_listener.TlsListener":
+    """
+    Listen for connections.
+
+    Args:
+        host: An address of this machine.
+        port: 0 for any that is free.
+        gate: Asked about every request; it calls `upgrade_fault` where that is due.
+        accept: Called with each connection, returns who receives its messages.
+        ping_interval: Seconds between two pings, `PING_INTERVAL` unless given. A client need
+            not answer; one whose machine acknowledges nothing for two intervals is lost.
+        tls: Makes it `wss`. A handshake has as much time as a request.
+        listening: A socket that is bound already, instead of host and port.
+        refused: Called for each request that is refused.
+
+    Raises:
+        OSError: The address cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    interval = PING_INTERVAL if ping_interval is None else ping_interval
+    # Given an address, uvloop would start threads to look it up.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = listening is not None
+    listening = listening or socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        if not bound:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+
+        def make_door() -> _FrontDoor:
+            return _FrontDoor(loop, gate, accept, interval, refused)
+
+        listening.listen(_BACKLOG)
+        if tls is None:
+            return PlainListener(listening, make_door)
+        return tls_listener.TlsListener(listening, tls, make_door, timeout=HEAD_TIMEOUT)
+    except BaseException:
+        listening.close()
+        raise
+
+
+async def listen_websocket_unix(
+    path: str,
+    *,
+    gate: Gate,
+    accept: Callable[[Transport], Receiver],
+    listening: socket.socket | None = None,
+) -> PlainListener:
+    """
+    Listen on a unix socket of mode 0600; see `listen_websocket`.
+
+    Raises:
+        OSError: The address is not available.
+    """
+    loop = asyncio.get_running_loop()
+    listening = bind_unix(path) if listening is None else listening
+    listening.listen(_BACKLOG)
+    return PlainListener(listening, lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL, None))
