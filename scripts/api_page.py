@@ -49,7 +49,7 @@ SECTIONS = {
 _HEAD = """# Python API
 
 Generated from the docstrings of the package `holdfast`. The page [Python](../python.md) explains
-the same with examples. `holdfast.front.sync` has the methods of these classes without `await`.
+the same with examples. `holdfast.sync` has the methods of these classes without `await`.
 """
 
 _WIDTH = 88

@@ -287,7 +287,7 @@ async def test_a_host_of_another_kind_uses_its_own_pip(
         assert "the host's own pip" in offers[0].text
         lib = there.deployed / __version__ / "lib"
         assert (lib / "msgspec").is_dir()
-        assert (lib / "holdfast/cli/__main__.py").is_file()
+        assert (lib / "holdfast/front/cli/__main__.py").is_file()
 
 
 async def test_a_pip_that_fails_is_quoted_and_leaves_nothing(

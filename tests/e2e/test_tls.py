@@ -21,7 +21,7 @@ from tests.unit.engine.process.starting import shell
 
 pytestmark = pytest.mark.both_loops
 
-PEMS = Path(__file__).parents[1] / "unit" / "http"
+PEMS = Path(__file__).parents[1] / "unit" / "engine" / "http"
 PEM = PEMS / "localhost.pem"
 GOOD = PEM.read_text()
 TOKEN = "a-token-for-the-tests"

@@ -61,7 +61,7 @@ def table(keys: dict[str, object]) -> str:
     return "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
 
 
-CERTIFICATES = Path(__file__).parents[1] / "unit" / "http"
+CERTIFICATES = Path(__file__).parents[1] / "unit" / "engine" / "http"
 
 STDIO = environment(program=HOLDFAST[0], args=[*HOLDFAST[1:], "serve", "--listen", "stdio"])
 

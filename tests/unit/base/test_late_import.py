@@ -96,7 +96,7 @@ def test_the_directory_of_a_script_is_dropped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_other_first_directories_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = str(Path(late_import.__file__).parents[1])
+    own = str(Path(late_import.__file__).parents[2])
     monkeypatch.chdir(own)  # a checkout that is run from where it is
     for first in (own, "/opt/packages"):
         monkeypatch.setattr(sys, "path", [first, "/usr/lib"])

@@ -101,7 +101,7 @@ def test_the_architecture_has_every_layer_in_its_order_and_stays_short() -> None
         set(re.findall(r"\w+", layer)) & there for layer in settings["contracts"][0]["layers"]
     ]
     # Without the first line, which may have attributes of the block.
-    drawn = page.partition("## Layers")[2].split("```")[1].partition("\n")[2]
+    drawn = page.partition("## Rooms")[2].split("```")[1].partition("\n")[2]
     assert [set(re.findall(r"\w+", layer)) for layer in drawn.split(">")] == list(
         filter(None, layers)
     )

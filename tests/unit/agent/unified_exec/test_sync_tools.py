@@ -239,7 +239,9 @@ def test_tools_of_a_closed_environment_say_so(tmp_path: Path) -> None:
 def test_an_environment_of_the_other_kind_is_refused(env: sync.Environment) -> None:
     with pytest.raises(TypeError, match=r"needs an environment of holdfast\.sync\.connect, not"):
         sync.UnifiedExec(LocalEnvironment())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"needs an Environment or .*, not .* of holdfast\.sync"):
+    with pytest.raises(
+        TypeError, match=r"needs an Environment or .*, not .* of holdfast\.front\.sync"
+    ):
         UnifiedExec(env)  # type: ignore[arg-type]
 
 

@@ -64,4 +64,4 @@ def test_the_wheel_is_one() -> None:
         assert b"Requires-Dist: msgspec" in wheel.read(f"{folder}/METADATA")
         record = [line.split(",")[0] for line in wheel.read(f"{folder}/RECORD").decode().split()]
     assert sorted(record) == sorted(names)
-    assert "holdfast/cli/__main__.py" in names
+    assert "holdfast/front/cli/__main__.py" in names

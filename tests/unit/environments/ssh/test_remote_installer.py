@@ -37,8 +37,9 @@ def tar(files: Mapping[str, str]) -> bytes:
 WHOLE = tar(
     {
         "holdfast/__init__.py": "",
-        "holdfast/cli/__init__.py": "",
-        "holdfast/cli/__main__.py": PROGRAM,
+        "holdfast/front/__init__.py": "",
+        "holdfast/front/cli/__init__.py": "",
+        "holdfast/front/cli/__main__.py": PROGRAM,
     }
 )
 
@@ -91,7 +92,13 @@ def test_what_does_not_arrive_whole_leaves_no_folder(
 def test_what_does_not_run_is_taken_away(
     tmp_path: Path, program: str, version: str, why: str
 ) -> None:
-    data = tar({"holdfast/__init__.py": "", "holdfast/cli/__main__.py": program})
+    data = tar(
+        {
+            "holdfast/__init__.py": "",
+            "holdfast/front/__init__.py": "",
+            "holdfast/front/cli/__main__.py": program,
+        }
+    )
     with pytest.raises(Failed, match=why):
         install(sent(data, version=version), tmp_path)
     assert os.listdir(tmp_path) == []

@@ -17,7 +17,7 @@ from holdfast.server.operate.listener_auth import (
     make_entrance,
 )
 
-PEM = Path(__file__).parents[2] / "http" / "localhost.pem"
+PEM = Path(__file__).parents[2] / "engine" / "http" / "localhost.pem"
 NO_AUTH = AuthOptions()
 LOOPBACK = "ws://127.0.0.1:0"
 NETWORK = "ws://0.0.0.0:0"
