@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 LONGEST_FUNCTION = 60
 """Lines of a function, its signature included; its docstring may be as long as it has to be."""
 
-LONGEST_MODULE = 600
+LONGEST_MODULE = 620
 """Lines of a module; one that needs more has its reason in `LONG_FOR_A_REASON`."""
 
 LONG_FOR_A_REASON: Mapping[str, str] = {}
