@@ -34,13 +34,13 @@ from holdfast.server.handlers.file_handlers import add_file_methods
 from holdfast.server.handlers.http_handlers import add_http_methods
 from holdfast.server.handlers.process_handlers import add_process_methods
 from holdfast.server.info import environment_info, login_shell, served_capabilities
-from holdfast.server.listen import ListenUrl, Pages, listen, parse_listen_url
+from holdfast.server.listen import ListenUrl, listen, parse_listen_url
 from holdfast.server.local_engines import LazyHttpClient, LocalSessions, local_files
 from holdfast.server.operate.audit_lines import RefusalLine, ReloadLine
 from holdfast.server.operate.auth import REVOKED, Check, log_revoked
-from holdfast.server.operate.metrics import CONTENT_TYPE, metrics_text
 from holdfast.server.operate.process_telemetry import ProcessRecorder
 from holdfast.server.operate.reload import Reload
+from holdfast.server.pages import served_pages
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.server_connection import ServerConnection
 from holdfast.server.sessions import EXPIRY, Sessions
@@ -48,7 +48,6 @@ from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS, ServerState
 from holdfast.telemetry import ServerRecord, Telemetry
 from holdfast.wire.protocol.handshake import EnvironmentInfo
 from holdfast.wire.rpc.router import Router
-from holdfast.wire.transports.http_head import Response
 from holdfast.wire.transports.transport import SIGN_INTERVAL, Credential, Receiver, Transport
 
 if TYPE_CHECKING:
@@ -290,8 +289,7 @@ class Server:
             tls=tls,
             admit=lambda principal: principals[principal].check("connections"),
             refused=self._note_refusal,
-            pages=Pages(self._metrics) if self._has_pages else None,
-            is_ready=lambda: not self.state.draining,
+            pages=served_pages(self.state, every=self._has_pages),
         )
         self._stack.callback(listening.close)
         return listening.url
@@ -331,10 +329,6 @@ class Server:
             self._audit.write(
                 ReloadLine(changed=reload.changed, restart=reload.restart, problems=reload.problems)
             )
-
-    def _metrics(self) -> Response:
-        text = metrics_text(self.state.principals)
-        return Response(HTTPStatus.OK, text, (("content-type", CONTENT_TYPE),))
 
     def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
         """

@@ -4,7 +4,7 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,12 +33,24 @@ __all__ = [
     "BadListenUrl",
     "ListenUrl",
     "Listening",
-    "Pages",
+    "Page",
     "listen",
     "make_gate",
     "meant_listen_url",
     "parse_listen_url",
 ]
+
+
+class Page(NamedTuple):
+    """A page of a listener for plain HTTP."""
+
+    answer: Callable[[], Response]
+    token: bool
+    """True if only clients that may connect can read it."""
+
+
+# For a server that does not say when it is ready: as soon as it listens.
+_ALWAYS_READY: Mapping[str, Page] = {"/readyz": Page(lambda: Response(HTTPStatus.OK), token=False)}
 
 
 class BadListenUrl(HoldfastError):
@@ -193,8 +205,7 @@ async def listen(
     tls: "ServerTls | None" = None,
     admit: Callable[[str], None] | None = None,
     refused: "Refused | None" = None,
-    pages: "Pages | None" = None,
-    is_ready: Callable[[], bool] = lambda: True,
+    pages: Mapping[str, Page] = _ALWAYS_READY,
 ) -> Listening:
     """
     Accept connections at an address other than `stdio`.
@@ -207,18 +218,17 @@ async def listen(
         tls: The certificate of a listener that speaks `wss` only.
         admit: Called with the principal; raises `Overloaded` if it is at its limit.
         refused: Called for each request that is refused.
-        pages: Pages for plain HTTP besides `/readyz`.
-        is_ready: Returns False once the server takes no new work, for `/readyz`.
+        pages: Pages for plain HTTP, by their paths.
 
     Raises:
         OSError: The address cannot be bound.
     """
     if where.kind == "unix":
-        return await _listen_unix(where, accept, unix_frames=unix_frames)
+        return await _listen_unix(where, accept, unix_frames=unix_frames, pages=pages)
     listener = await websocket_listener.listen_websocket(
         where.host,
         where.port,
-        gate=make_gate(check, admit=admit, pages=pages, is_ready=is_ready),
+        gate=make_gate(check, admit=admit, pages=pages),
         accept=accept,
         tls=None if tls is None else tls.context,
         listening=_inherited(where),
@@ -232,11 +242,15 @@ async def listen(
 
 
 async def _listen_unix(
-    where: ListenUrl, accept: Callable[[Transport], Receiver], *, unix_frames: bool
+    where: ListenUrl,
+    accept: Callable[[Transport], Receiver],
+    *,
+    unix_frames: bool,
+    pages: Mapping[str, Page],
 ) -> Listening:
     if unix_frames:
         # No token: the mode of the socket file decides who may connect, as without frames.
-        gate = make_gate(_only_own_user)
+        gate = make_gate(_only_own_user, pages=pages)
         server = await websocket_listener.listen_websocket_unix(
             where.path, gate=gate, accept=accept, listening=_inherited(where)
         )
@@ -258,19 +272,11 @@ def _only_own_user(header: str | None) -> Credential:
     return LOCAL
 
 
-class Pages(NamedTuple):
-    """Pages of a listener for plain HTTP, besides `/readyz`, which Codex has too."""
-
-    metrics: Callable[[], Response]
-    """Makes the page `/metrics`, which needs a token."""
-
-
 def make_gate(
     check: Check | None,
     *,
     admit: Callable[[str], None] | None = None,
-    pages: Pages | None = None,
-    is_ready: Callable[[], bool] = lambda: True,
+    pages: Mapping[str, Page] = _ALWAYS_READY,
 ) -> "Gate":
     """
     Return the function that answers plain HTTP and decides who may connect.
@@ -282,7 +288,6 @@ def make_gate(
         check: Returns the credential of a client; by default everybody may connect.
         admit: As for `listen`.
         pages: As for `listen`.
-        is_ready: As for `listen`.
     """
 
     def admitted(head: RequestHead) -> Response | Credential:
@@ -296,19 +301,12 @@ def make_gate(
     def gate(head: RequestHead) -> Response | Credential:
         if head.get("origin") is not None:
             return Response(HTTPStatus.FORBIDDEN)
-        health = head.path == "/readyz" or (head.path == "/healthz" and pages is not None)
-        metrics = head.path == "/metrics" and pages is not None
-        if health or metrics:
+        page = pages.get(head.path)
+        if page is not None:
             if head.method not in ("GET", "HEAD"):
                 return Response(HTTPStatus.METHOD_NOT_ALLOWED, headers=(("allow", "GET,HEAD"),))
-            # Without a token: load balancers and systemd have none.
-            if health:
-                ready = head.path == "/healthz" or is_ready()
-                return Response(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
-            # `metrics` is True only with pages.
-            assert pages is not None
-            reader = admitted(head)
-            return reader if isinstance(reader, Response) else pages.metrics()
+            reader = admitted(head) if page.token else None
+            return reader if isinstance(reader, Response) else page.answer()
         if head.path != "/":
             return Response(HTTPStatus.NOT_FOUND)
         fault = upgrade_fault(head)
