@@ -22,7 +22,7 @@ from pathlib import Path
 __all__ = [
     *("COMMENTS", "LATE_IMPORTS", "LONGEST_FUNCTION", "LONGEST_MODULE"),
     *("doubled_classes", "engines_in_the_server", "late_imports", "long_modules", "main"),
-    *("problems", "too_few_comments", "unused_modules"),
+    *("broken_names", "problems", "too_few_comments", "unused_modules"),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,8 @@ _PACKAGE = "src/holdfast/"
 _LOCAL_ENGINE = re.compile(r"\bLocal(?:Process|Processes|FileSystem|FileHandle|HttpClient)\b")
 
 _QUESTION = re.compile(r"\s*(What|Whether|How|Who|Whose|Whom|Those|Where|Why)\b")
+
+_LATE_NAME = re.compile(r"(holdfast(?:\.\w+)+):(\w+)")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -114,11 +116,44 @@ def unused_modules(trees: Mapping[str, ast.Module]) -> Iterator[str]:
                 imported |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
             elif isinstance(node, ast.Import):
                 imported |= {name.name for name in node.names}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                imported.add(node.value.partition(":")[0])
     for path in trees:
         name = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
         # A folder is imported with what is in it; `python -m` and the build run the others.
         if not name.endswith((".__init__", ".__main__")) and name not in imported:
             yield f"{path}: nothing imports it"
+
+
+def broken_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Yield the texts `package.module:name` that name nothing."""
+    modules = {_module(path): tree for path, tree in trees.items()}
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+                continue
+            found = _LATE_NAME.fullmatch(node.value)
+            if found and found[2] not in _defined(modules.get(found[1], ast.Module([], []))):
+                yield f"{path}:{node.lineno}: {node.value} is nowhere"
+
+
+def _module(path: str) -> str:
+    name = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+    return name.removesuffix(".__init__")
+
+
+def _defined(module: ast.Module) -> set[str]:
+    """Return the names that a module defines, or imports for others."""
+    names: set[str] = set()
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names |= {name.asname or name.name for name in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def too_few_comments(texts: Mapping[str, str]) -> Iterator[str]:
@@ -178,7 +213,7 @@ def main() -> int:
         for path in sorted(ROOT.glob("src/holdfast/**/*.py"))
     }
     trees = {path: ast.parse(text) for path, text in texts.items()}
-    wrong = [*doubled_classes(trees), *unused_modules(trees)]
+    wrong = [*doubled_classes(trees), *unused_modules(trees), *broken_names(trees)]
     wrong += [*long_modules(texts), *too_few_comments(texts), *engines_in_the_server(texts)]
     late = 0
     for path, tree in trees.items():

@@ -5,8 +5,7 @@ Names are loaded when they are first used. So `import holdfast` costs nothing, a
 program pays only for the side of the wire it is on.
 """
 
-from importlib import import_module
-
+from holdfast.base.late_import import late_names
 from holdfast.base.version import __version__
 
 # Type checkers know the name; loading `typing` for it would cost more than all the rest.
@@ -226,18 +225,12 @@ _HOMES = {
     "holdfast.server.app": ("Server",),
     "holdfast.agent.unified_exec": ("UnifiedExec",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if name == "sync":
-        return import_module("holdfast.front.sync")
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = late_names(
+    globals(),
+    {"sync": "holdfast.front.sync"}
+    | {name: f"{home}:{name}" for home, names in _HOMES.items() for name in names},
+)
 
 
 def __dir__() -> list[str]:

@@ -78,7 +78,8 @@ def test_what_type_checkers_see_is_what_the_package_loads() -> None:
     imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
     homes = {alias.name: node.module for node in imports for alias in node.names}
     assert homes.pop("sync") == "holdfast.front"  # a module, which is loaded by its name
-    assert homes == holdfast._HOME_OF
+    loaded = {name: home for home, names in holdfast._HOMES.items() for name in names}
+    assert homes == loaded
     assert {*homes, "sync", "__version__"} == set(holdfast.__all__)
 
 

@@ -1,14 +1,16 @@
 """
 Modules that are imported when one of their names is first used.
 
-For what most programs never need: an extra, or a part that takes long to load. Both branches name
-the same module, so that type checkers and import-linter see it too:
+For what most programs never need: an extra, or a part that takes long to load. A whole module is
+a stand-in. Both branches name it, so that type checkers and import-linter see it too:
 
     if TYPE_CHECKING:
         import difflib
     else:
         # Only needed after a mistake, and every command would pay for it.
         difflib = late_module("difflib")
+
+One name of a module is a text, `package.module:name`. `scripts/checks/source.py` looks it up.
 """
 
 import _thread
@@ -19,12 +21,12 @@ from importlib import import_module
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
-__all__ = ["distrust", "drop_script_entry", "late_module"]
+__all__ = ["distrust", "drop_script_entry", "late_module", "late_names", "load"]
 
 
 class _LateModule:
@@ -46,6 +48,37 @@ class _LateModule:
 def late_module(name: str) -> object:
     """Return a stand-in; reading one of its names imports the module, or raises `ImportError`."""
     return _LateModule(name)
+
+
+def load(path: str) -> "Any":
+    """
+    Import a module and return one of its names, given as `package.module:name`.
+
+    Raises:
+        ImportError: The module is not installed.
+    """
+    module, _, name = path.partition(":")
+    return getattr(_import_ours(module), name)
+
+
+def late_names(package: "dict[str, Any]", names: "Mapping[str, str]") -> "Callable[[str], object]":
+    """
+    Return the `__getattr__` of a package that loads its names when they are first used.
+
+    Args:
+        package: The `globals()` of its `__init__.py`.
+        names: Where each name is, as for `load`; a module has no colon.
+    """
+
+    def get(name: str) -> object:
+        path = names.get(name)
+        if path is None:
+            raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
+        value: object = load(path) if ":" in path else _import_ours(path)
+        package[name] = value
+        return value
+
+    return get
 
 
 class _TrustedFirst:

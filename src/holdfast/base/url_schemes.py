@@ -5,7 +5,7 @@ A row names the class that makes the connections. The class is loaded when a URL
 used, so that a program pays only for the transports that it uses.
 """
 
-from importlib import import_module
+from holdfast.base.late_import import load
 
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
@@ -54,8 +54,8 @@ class Scheme:
 
     def load_target(self) -> object:
         """Import the class that makes connections."""
-        module, _, name = self.target.partition(":")
-        return getattr(import_module(module), name)
+        target: object = load(self.target)
+        return target
 
 
 SCHEMES = (

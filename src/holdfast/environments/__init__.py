@@ -5,8 +5,9 @@ The names below are loaded on first use. `holdfast run` only starts a process: i
 files of an environment nor a profile of a sandbox. With every command it pays for what it loads.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from holdfast.base.late_import import late_names
 
 if TYPE_CHECKING:
     from holdfast.environments import remote_choice as remote_choice
@@ -21,23 +22,16 @@ if TYPE_CHECKING:
 LOCAL: Final = "local"
 """The id of this machine."""
 
-_HOMES = {
-    "Commands": "holdfast.environments.commands.commands",
-    "ProfileContext": "holdfast.environments.sandbox",
-    "environment_info": "holdfast.server.info",
-    "find_shell": "holdfast.environments.shell",
-    "home_here": "holdfast.environments.sandbox",
-    "resolve_sandbox": "holdfast.environments.sandbox",
-    "shell_kind": "holdfast.environments.shell",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name == "remote_choice":
-        return import_module("holdfast.environments.remote_choice")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = late_names(
+    globals(),
+    {
+        "Commands": "holdfast.environments.commands.commands:Commands",
+        "ProfileContext": "holdfast.environments.sandbox:ProfileContext",
+        "environment_info": "holdfast.server.info:environment_info",
+        "find_shell": "holdfast.environments.shell:find_shell",
+        "home_here": "holdfast.environments.sandbox:home_here",
+        "remote_choice": "holdfast.environments.remote_choice",
+        "resolve_sandbox": "holdfast.environments.sandbox:resolve_sandbox",
+        "shell_kind": "holdfast.environments.shell:shell_kind",
+    },
+)

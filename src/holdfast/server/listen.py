@@ -33,7 +33,7 @@ __all__ = [
     "BadListenUrl",
     "ListenUrl",
     "Listening",
-    "Page",
+    "PlainPage",
     "listen",
     "make_gate",
     "meant_listen_url",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-class Page(NamedTuple):
+class PlainPage(NamedTuple):
     """A page of a listener for plain HTTP."""
 
     answer: Callable[[], Response]
@@ -50,7 +50,9 @@ class Page(NamedTuple):
 
 
 # For a server that does not say when it is ready: as soon as it listens.
-_ALWAYS_READY: Mapping[str, Page] = {"/readyz": Page(lambda: Response(HTTPStatus.OK), token=False)}
+_ALWAYS_READY: Mapping[str, PlainPage] = {
+    "/readyz": PlainPage(lambda: Response(HTTPStatus.OK), token=False)
+}
 
 
 class BadListenUrl(HoldfastError):
@@ -205,7 +207,7 @@ async def listen(
     tls: "ServerTls | None" = None,
     admit: Callable[[str], None] | None = None,
     refused: "Refused | None" = None,
-    pages: Mapping[str, Page] = _ALWAYS_READY,
+    pages: Mapping[str, PlainPage] = _ALWAYS_READY,
 ) -> Listening:
     """
     Accept connections at an address other than `stdio`.
@@ -246,7 +248,7 @@ async def _listen_unix(
     accept: Callable[[Transport], Receiver],
     *,
     unix_frames: bool,
-    pages: Mapping[str, Page],
+    pages: Mapping[str, PlainPage],
 ) -> Listening:
     if unix_frames:
         # No token: the mode of the socket file decides who may connect, as without frames.
@@ -276,7 +278,7 @@ def make_gate(
     check: Check | None,
     *,
     admit: Callable[[str], None] | None = None,
-    pages: Mapping[str, Page] = _ALWAYS_READY,
+    pages: Mapping[str, PlainPage] = _ALWAYS_READY,
 ) -> "Gate":
     """
     Return the function that answers plain HTTP and decides who may connect.

@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from holdfast.server.listen import Page
+from holdfast.server.listen import PlainPage
 from holdfast.server.operate.metrics import CONTENT_TYPE, metrics_text
 from holdfast.server.state import ServerState
 from holdfast.wire.transports.http_head import Response
@@ -17,7 +17,7 @@ from holdfast.wire.transports.http_head import Response
 __all__ = ["PAGES", "served_pages"]
 
 
-class _Row(NamedTuple):
+class _PageRow(NamedTuple):
     answer: Callable[[ServerState], Response]
     token: bool
     """True if only clients that may connect can read it."""
@@ -39,17 +39,17 @@ def _metrics(state: ServerState) -> Response:
 
 
 # Load balancers and systemd, which ask for the first two, have no token.
-PAGES: Final[Mapping[str, _Row]] = {
-    "/readyz": _Row(_ready, token=False, always=True),
-    "/healthz": _Row(_alive, token=False),
-    "/metrics": _Row(_metrics, token=True),
+PAGES: Final[Mapping[str, _PageRow]] = {
+    "/readyz": _PageRow(_ready, token=False, always=True),
+    "/healthz": _PageRow(_alive, token=False),
+    "/metrics": _PageRow(_metrics, token=True),
 }
 
 
-def served_pages(state: ServerState, *, every: bool) -> Mapping[str, Page]:
+def served_pages(state: ServerState, *, every: bool) -> Mapping[str, PlainPage]:
     """Return the pages of a server by their paths, all of them or those of every server."""
     return {
-        path: Page(partial(row.answer, state), row.token)
+        path: PlainPage(partial(row.answer, state), row.token)
         for path, row in PAGES.items()
         if every or row.always
     }

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.base import late_import
-from holdfast.base.late_import import distrust, drop_script_entry, late_module
+from holdfast.base.late_import import (
+    distrust,
+    drop_script_entry,
+    late_module,
+    late_names,
+    load,
+)
 
 
 def test_the_first_name_that_is_read_imports_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +37,23 @@ def test_a_module_that_is_taken_away_is_missed_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "colorsys", None)
     with pytest.raises(ImportError, match="colorsys"):
         _ = late.rgb_to_hsv  # type: ignore[attr-defined]
+
+
+def test_one_name_of_a_module_is_loaded_by_its_path() -> None:
+    assert load("colorsys:rgb_to_hsv")(0, 0, 1) == (2 / 3, 1, 1)
+    with pytest.raises(ImportError, match="no_such_module"):
+        load("holdfast.no_such_module:name")
+
+
+def test_a_package_loads_its_names_when_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    package: dict[str, object] = {"__name__": "a_package"}
+    get = late_names(package, {"whole": "colorsys", "part": "colorsys:rgb_to_hsv"})
+    assert "colorsys" not in sys.modules
+    assert get("part") is package["part"] is sys.modules["colorsys"].rgb_to_hsv
+    assert get("whole") is package["whole"] is sys.modules["colorsys"]
+    with pytest.raises(AttributeError, match="module 'a_package' has no attribute 'lost'"):
+        get("lost")
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ The package knows commands, rules and people who answer. It starts no command: t
 `unified_exec` and `command_exec` do that, with the answer they get from here.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from holdfast.base.late_import import late_names
 
 if TYPE_CHECKING:
     from holdfast.agent.approvals.approval_options import Approvals
@@ -101,7 +102,7 @@ __all__ = [
     "parse_policy",
 ]
 
-# Imported when somebody asks for them: a program without approvals pays nothing.
+# Imported when they are used: a program without approvals pays nothing.
 _HOMES = {
     "holdfast.agent.approvals.ask": (
         "REVIEW_LIMIT",
@@ -159,16 +160,10 @@ _HOMES = {
         "Ruling",
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__ = late_names(
+    globals(), {name: f"{home}:{name}" for home, names in _HOMES.items() for name in names}
+)
 
 
 def __dir__() -> list[str]:

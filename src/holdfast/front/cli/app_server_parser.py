@@ -2,8 +2,8 @@
 
 import argparse
 
+from holdfast.base.late_import import load
 from holdfast.front.cli.listen_parser import add_listen_options, positive
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.operate_parser import add_log_options
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
 from holdfast.front.cli.server_options_parser import add_environment_option
@@ -81,5 +81,5 @@ def _named_file(text: str) -> tuple[str, str]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    status: int = load("app_server")(options)
+    status: int = load("holdfast.front.cli.guarded:app_server")(options)
     return status

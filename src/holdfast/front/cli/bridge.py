@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from holdfast.base.late_import import load
 from holdfast.engine.supervision.guardian import run_guarded
-from holdfast.front.cli.loading import load
 from holdfast.wire.transports.handover import (
     MARK,
     STREAMS,
@@ -97,7 +97,7 @@ def _run_server(
     _close_all_but(*STREAMS, folder.fileno())
 
     def serve(lifeline: int) -> int:
-        return work(lifeline, _say_listening, load("Keeping")(folder, token))
+        return work(lifeline, _say_listening, load("holdfast.server.kept:Keeping")(folder, token))
 
     try:
         return run_guarded(serve, release_stderr=True)

@@ -3,8 +3,8 @@
 import argparse
 from typing import TypeAlias
 
+from holdfast.base.late_import import load
 from holdfast.base.url_schemes import SCHEMES
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.server_options_parser import add_token_option
 
 __all__ = ["add_connect"]
@@ -61,7 +61,7 @@ def add_connect(commands: _Commands) -> None:
     def start(options: argparse.Namespace) -> int:
         if options.remove and (options.save or options.yes):
             connect.error("--remove goes with neither --save nor --yes")
-        status: int = load("connect")(options)
+        status: int = load("holdfast.front.cli.connect:connect")(options)
         return status
 
     connect.set_defaults(run=start)

@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.front.cli.loading import load
+from holdfast.base.late_import import load
 
 __all__ = ["add_env"]
 
@@ -86,7 +86,7 @@ def _add(operations: _Commands, name: str, about: str) -> argparse.ArgumentParse
     parser = operations.add_parser(name, help=about, description=about)
 
     def start(options: argparse.Namespace) -> int:
-        status: int = load("env")(name, options)
+        status: int = load("holdfast.front.cli.env:env")(name, options)
         return status
 
     parser.set_defaults(run=start)

@@ -14,10 +14,10 @@ from contextlib import ExitStack, suppress
 
 from holdfast.backends import ExecProcess
 from holdfast.base.errors import ConnectionLost, HoldfastError, Refused, RemoteError
+from holdfast.base.late_import import load
 from holdfast.engine.supervision.guardian import stop_this_process
 from holdfast.events import Exited, Reason, Verdict
 from holdfast.front.cli.exit_status import FAILED, Ended, of_signal, of_verdict
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.streams import OutputWriter, is_null, read_chunks
 from holdfast.front.cli.terminal import RawTerminal, terminal_size
 from holdfast.wire.protocol.process import OutputChunk, WriteStatus
@@ -136,7 +136,7 @@ class ForegroundCommand:
         assert self._verdict is not None
         verdict = self._verdict
         if verdict.denial or verdict.network_attempts or verdict.reason is Reason.LIMIT:
-            line: str | None = load("explain_failure")(verdict)
+            line: str | None = load("holdfast.front.cli.sandbox_options:explain_failure")(verdict)
             if line is not None:
                 self.say(line)
         if verdict.reason in (Reason.SERVER_STOPPING, Reason.SESSION_EXPIRED):

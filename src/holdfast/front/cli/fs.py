@@ -17,9 +17,9 @@ from holdfast.base.errors import (
     NotFound,
     RemoteError,
 )
+from holdfast.base.late_import import load
 from holdfast.base.system_text import without_number
 from holdfast.front.cli.exit_status import FAILED, Ended
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.server_options import choose_environment, opened, say_ignored_variable
 from holdfast.wire.protocol.fs import (
     CopyParams,
@@ -142,10 +142,10 @@ Operation = Callable[[EnvironmentFiles, argparse.Namespace, Outcome], Awaitable[
 
 def _operation(name: str) -> Operation:
     if name == "ls":
-        listing: Operation = load("list_paths")
+        listing: Operation = load("holdfast.front.cli.fs_list:list_paths")
         return listing
     if name in {"get", "put", "cat"}:
-        transfer: Operation = load(name)
+        transfer: Operation = load(f"holdfast.front.cli.fs_transfer:{name}")
         return transfer
     return {"rm": _remove, "cp": _copy, "mv": _move, "mkdir": _make_folders}[name]
 
@@ -226,7 +226,7 @@ async def _copy(location: EnvironmentFiles, options: argparse.Namespace, outcome
 
 
 async def _move(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
-    move = load("move")
+    move = load("holdfast.engine.files.trees:move")
 
     async def rename(source: PathUri, into: PathUri) -> None:
         await move(location.files, source, into)

@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.front.cli.loading import load
+from holdfast.base.late_import import load
 from holdfast.front.cli.server_options_parser import add_environment_options, add_verbose_option
 
 __all__ = ["add_fs"]
@@ -113,7 +113,7 @@ def _add(
     parser = operations.add_parser(name, help=about, description=about, parents=[common])
 
     def start(options: argparse.Namespace) -> int:
-        status: int = load("fs")(name, options)
+        status: int = load("holdfast.front.cli.fs:fs")(name, options)
         return status
 
     parser.set_defaults(run=start)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.backends import ExecProcess
 from holdfast.base.errors import ConnectionLost, HoldfastError, InvalidParams
+from holdfast.base.late_import import load
 from holdfast.environments.environment import Environment
 from holdfast.front.cli.exit_status import FAILED, Ended, refused
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.sandbox_options_parser import CONFINING
 from holdfast.front.cli.server_options import say_ignored_variable
 from holdfast.front.cli.streams import is_null
@@ -115,11 +115,13 @@ async def _confinement(
         return None, None
     try:
         # Before the start, so that the error is not one of the command.
-        wanted = load("also_writing")(options.sandbox, options.sandbox_write)
+        wanted = load("holdfast.environments.sandbox:also_writing")(
+            options.sandbox, options.sandbox_write
+        )
         sandbox = await environment.sandbox_context(wanted)
     except InvalidParams as error:
         raise Ended(FAILED, str(error)) from error
-    return sandbox, load("limits_of")(options)
+    return sandbox, load("holdfast.front.cli.sandbox_options:limits_of")(options)
 
 
 async def _knows_sizes(environment: Environment) -> bool:

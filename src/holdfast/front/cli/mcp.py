@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.approvals.write_access import writable_roots
 from holdfast.base.errors import InvalidConfig, InvalidParams
+from holdfast.base.late_import import load
 from holdfast.base.version import install_command
 from holdfast.environments.config.home import is_configured
 from holdfast.environments.sandbox import AnySandbox, ProfileContext, home_here, resolve_sandbox
 from holdfast.environments.wide_workspace import unnamed_text, wide_workspace
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.mcp_settings import McpSettings, read_settings
 from holdfast.front.cli.server_worker import set_log_level
 from holdfast.front.mcp.mcp_options import PROFILES, ServerOptions, environment_profile
@@ -35,7 +35,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
         settings = read_settings(options)
         wide = _check(settings)
         # Loaded after the checks, which answer at once; it may not be installed.
-        server_class = load("McpServer")
+        server_class = load("holdfast.front.mcp.mcp_server:McpServer")
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
         return 1
@@ -203,7 +203,7 @@ def _where(settings: McpSettings) -> ListenUrl:
 
 
 def _access(settings: McpSettings) -> "HttpAccess":
-    access: HttpAccess = load("HttpAccess")(
+    access: HttpAccess = load("holdfast.front.mcp.streamable_http:HttpAccess")(
         hosts=settings.allowed_host, origins=settings.allowed_origin
     )
     return access

@@ -2,7 +2,7 @@
 
 import argparse
 
-from holdfast.front.cli.loading import load
+from holdfast.base.late_import import load
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write, seconds
 from holdfast.front.cli.server_options_parser import add_environment_option
 
@@ -140,5 +140,5 @@ def _add_http_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    status: int = load("mcp")(options)
+    status: int = load("holdfast.front.cli.guarded:mcp")(options)
     return status

@@ -2,28 +2,28 @@
 
 import argparse
 
+from holdfast.base.late_import import load
 from holdfast.base.version import __version__
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.suggesting_parser import SuggestingParser
 
 __all__ = ["add_completion", "make_parser"]
 
 # The function that adds each subcommand, in the order of the help; see `loading.py`.
 _ADDING = {
-    "serve": "add_serve",
-    "exec-server": "add_exec_server",
-    "app-server": "add_app_server",
-    "mcp": "add_mcp",
-    "run": "add_run",
-    "shell": "add_shell",
-    "fs": "add_fs",
-    "connect": "add_connect",
-    "env": "add_env",
-    "token": "add_token",
-    "policy": "add_policy",
-    "sandbox": "add_sandbox",
-    "doctor": "add_doctor",
-    "completion": "add_completion",
+    "serve": "holdfast.front.cli.serve_parser:add_serve",
+    "exec-server": "holdfast.front.cli.serve_parser:add_exec_server",
+    "app-server": "holdfast.front.cli.app_server_parser:add_app_server",
+    "mcp": "holdfast.front.cli.mcp_parser:add_mcp",
+    "run": "holdfast.front.cli.run_parser:add_run",
+    "shell": "holdfast.front.cli.shell_parser:add_shell",
+    "fs": "holdfast.front.cli.fs_parser:add_fs",
+    "connect": "holdfast.front.cli.connect_parser:add_connect",
+    "env": "holdfast.front.cli.env_parser:add_env",
+    "token": "holdfast.front.cli.tokens_parser:add_token",
+    "policy": "holdfast.front.cli.policy_parser:add_policy",
+    "sandbox": "holdfast.front.cli.sandbox_parser:add_sandbox",
+    "doctor": "holdfast.front.cli.sandbox_parser:add_doctor",
+    "completion": "holdfast.front.cli.parser:add_completion",
 }
 
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -74,5 +74,5 @@ def add_completion(commands: "argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def _run_completion(options: argparse.Namespace) -> int:
-    status: int = load("completion")(options)
+    status: int = load("holdfast.front.cli.completion:completion")(options)
     return status

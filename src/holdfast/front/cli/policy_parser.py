@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.front.cli.loading import load
+from holdfast.base.late_import import load
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
 from holdfast.front.cli.suggesting_parser import add_command
 
@@ -84,7 +84,9 @@ def _add_check(operations: _Commands) -> None:
         help="look up paths of programs by their base name, where host_executable permits it",
     )
     check.add_argument("--pretty", action="store_true", help="indent the JSON")
-    add_command(check, "check", run=lambda options: int(load("check")(options)))
+    add_command(
+        check, "check", run=lambda options: int(load("holdfast.front.cli.policy:check")(options))
+    )
 
 
 def _add_explain(operations: _Commands) -> None:
@@ -124,5 +126,8 @@ def _add_explain(operations: _Commands) -> None:
     )
     explain.add_argument("--json", action="store_true", help="print JSON")
     add_command(
-        explain, "explain", run=lambda options: int(load("explain")(options)), metavar="CMD"
+        explain,
+        "explain",
+        run=lambda options: int(load("holdfast.front.cli.policy:explain")(options)),
+        metavar="CMD",
     )

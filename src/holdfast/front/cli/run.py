@@ -8,8 +8,8 @@ whatever happens to this process. Signals arrive through the guardian.
 import argparse
 import signal
 
+from holdfast.base.late_import import load
 from holdfast.engine.supervision.guardian import run_guarded
-from holdfast.front.cli.loading import load
 
 __all__ = ["run"]
 
@@ -29,4 +29,7 @@ _FORWARDED = (
 def run(options: argparse.Namespace) -> int:
     """Run a command and return its exit status, or one of our own: see `exit_status.py`."""
     # The worker is loaded after the fork, so that the guardian stays small.
-    return run_guarded(lambda lifeline: load("run_attended")(options, lifeline), forward=_FORWARDED)
+    return run_guarded(
+        lambda lifeline: load("holdfast.front.cli.run_foreground:run_attended")(options, lifeline),
+        forward=_FORWARDED,
+    )

@@ -7,11 +7,11 @@ from collections.abc import Coroutine
 from contextlib import suppress
 
 from holdfast.base.errors import HoldfastError
+from holdfast.base.late_import import load
 from holdfast.engine.supervision.guardian import kill_all_children, reap_children
 from holdfast.front.cli.exit_status import FAILED, Ended
 from holdfast.front.cli.foreground import ForegroundCommand
 from holdfast.front.cli.launch import launch
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.server_options import choose_environment, is_remote, opened
 
 __all__ = ["attend", "run_attended"]
@@ -39,7 +39,7 @@ def _run_loop(main: Coroutine[object, object, int], *, fast: bool) -> int:
     # uvloop takes longer to import than most local commands run.
     if fast:
         try:
-            uvloop_run = load("uvloop_run")
+            uvloop_run = load("uvloop:run")
         except ImportError:
             # Missing on some platforms.
             pass

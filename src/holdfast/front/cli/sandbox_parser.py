@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.front.cli.loading import load
+from holdfast.base.late_import import load
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
 
 __all__ = ["add_doctor", "add_sandbox"]
@@ -68,10 +68,10 @@ def add_doctor(commands: _Commands) -> None:
 
 
 def _run_explain(options: argparse.Namespace) -> int:
-    status: int = load("explain_sandbox")(options)
+    status: int = load("holdfast.front.cli.sandbox:explain")(options)
     return status
 
 
 def _run_doctor(options: argparse.Namespace) -> int:
-    status: int = load("doctor")(options)
+    status: int = load("holdfast.front.cli.doctor:doctor")(options)
     return status

@@ -6,9 +6,9 @@ import signal
 import sys
 
 from holdfast.base.errors import InvalidConfig
+from holdfast.base.late_import import load
 from holdfast.base.url_schemes import is_stdio
 from holdfast.engine.supervision.guardian import STOP_LIMIT, run_guarded
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.server_config import with_config
 
 __all__ = ["reloads", "serve"]
@@ -40,7 +40,7 @@ def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         return _serve_kept(options)
     # The worker is loaded after the fork, so that the guardian stays small.
     return run_guarded(
-        lambda lifeline: load("run_server")(
+        lambda lifeline: load("holdfast.front.cli.server_worker:run_server")(
             options, lifeline, lambda url: _announce(url, options), read=read
         ),
         pass_on=(signal.SIGHUP,) if reloads(options) else (),
@@ -65,12 +65,14 @@ def _serve_kept(options: argparse.Namespace) -> int:
         if options.keep:
             print("Error: --keep and --attach exclude each other", file=sys.stderr)
             return 1
-        status: int = load("attach")(options.attach)
+        status: int = load("holdfast.front.cli.bridge:attach")(options.attach)
         return status
     if options.idle_exit is None:
         options.idle_exit = _KEPT_IDLE
-    ended: int = load("start_kept")(
-        lambda lifeline, announce, keeping: load("run_server")(options, lifeline, announce, keeping)
+    ended: int = load("holdfast.front.cli.bridge:start_kept")(
+        lambda lifeline, announce, keeping: load("holdfast.front.cli.server_worker:run_server")(
+            options, lifeline, announce, keeping
+        )
     )
     return ended
 

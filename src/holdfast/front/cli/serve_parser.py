@@ -2,13 +2,13 @@
 
 import argparse
 
+from holdfast.base.late_import import load
 from holdfast.front.cli.listen_parser import (
     add_listen_options,
     add_principal_limits,
     not_negative_seconds,
     positive,
 )
-from holdfast.front.cli.loading import load
 from holdfast.front.cli.operate_parser import add_operating_options
 
 __all__ = ["SERVER_CONFIG", "add_exec_server", "add_serve"]
@@ -92,7 +92,7 @@ def _add_server(
     add_operating_options(serve, default_config=config)
 
     def start(options: argparse.Namespace) -> int:
-        status: int = load("serve")(options, serve)
+        status: int = load("holdfast.front.cli.serve:serve")(options, serve)
         return status
 
     serve.set_defaults(run=start)

@@ -9,10 +9,10 @@ import os
 import stat
 
 from holdfast.base.errors import InvalidConfig
+from holdfast.base.late_import import load
 from holdfast.base.suggestions import closest
 from holdfast.base.url_schemes import is_stdio
 from holdfast.front.cli.listen_parser import ListenAction
-from holdfast.front.cli.loading import load
 
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
@@ -92,7 +92,7 @@ def _read(path: str) -> "dict[str, Any]":
         raise InvalidConfig(f"{path} is larger than a config file may be: {_MAX_BYTES} bytes")
     try:
         # Loaded only if there is a file: this is the guardian.
-        table: dict[str, Any] = load("parse_toml")(content.decode())
+        table: dict[str, Any] = load("tomllib:loads")(content.decode())
     except UnicodeDecodeError as error:
         raise InvalidConfig(f"{path} is no UTF-8 text") from error
     # `tomllib.TOMLDecodeError` is a ValueError.

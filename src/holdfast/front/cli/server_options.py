@@ -14,6 +14,7 @@ from holdfast.base.errors import (
     InvalidConfig,
     InvalidParams,
 )
+from holdfast.base.late_import import load
 from holdfast.environments.config.home import (
     environments_file,
     holdfast_home,
@@ -22,7 +23,6 @@ from holdfast.environments.config.home import (
 )
 from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.front.cli.exit_status import FAILED, Ended, text_with_advice
-from holdfast.front.cli.loading import load
 
 if TYPE_CHECKING:
     from holdfast.client import ExecServerClient
@@ -64,7 +64,9 @@ def choose_environment(options: argparse.Namespace) -> None:
 
 def _choose_default(options: argparse.Namespace) -> None:
     try:
-        provider = load("provider_from_env")(os.environ, holdfast_home(os.environ))
+        provider = load("holdfast.environments.config.providers:provider_from_env")(
+            os.environ, holdfast_home(os.environ)
+        )
         snapshot = provider.snapshot()
     except InvalidConfig as error:
         raise Ended(FAILED, text_with_advice(error)) from error
@@ -76,8 +78,8 @@ def _choose_default(options: argparse.Namespace) -> None:
     if entry is None:
         # The default is this machine.
         return
-    is_url = isinstance(entry.transport, load("ServerUrl"))
-    if is_url and isinstance(provider, load("UrlProvider")):
+    is_url = isinstance(entry.transport, load("holdfast.environments.config.snapshot:ServerUrl"))
+    if is_url and isinstance(provider, load("holdfast.environments.config.providers:UrlProvider")):
         # As a URL, so that `--token-file` may go with it.
         options.url = entry.transport.url
     else:
@@ -134,11 +136,18 @@ def _environment_of(options: argparse.Namespace) -> "RemoteEnvironment":
     if options.on is not None:
         return _named(options.on)
     # Loaded on first use: a local command does without a client.
-    environment_class: type[RemoteEnvironment] = load("RemoteEnvironment")
+    environment_class: type[RemoteEnvironment] = load(
+        "holdfast.environments.remote:RemoteEnvironment"
+    )
     if options.url is not None:
-        target = load("Target").of(options.url, bearer_token=load("bearer_token")(options))
+        target = load("holdfast.client.target:Target").of(
+            options.url, bearer_token=load("holdfast.front.cli.token:bearer_token")(options)
+        )
         return environment_class(options.url, target)
-    return environment_class(options.cmd, load("program_target")(split_command(options.cmd)))
+    return environment_class(
+        options.cmd,
+        load("holdfast.environments.ssh.ssh_target:program_target")(split_command(options.cmd)),
+    )
 
 
 class _LossTeller:

@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.front.cli.loading import load
+from holdfast.base.late_import import load
 from holdfast.front.cli.policy_parser import add_rules_option
 from holdfast.front.cli.sandbox_options_parser import add_confining_options, seconds
 from holdfast.front.cli.server_options_parser import add_environment_options
@@ -61,7 +61,7 @@ def add_shell(commands: _Commands) -> None:
     )
 
     def start(options: argparse.Namespace) -> int:
-        status: int = load("shell")(options)
+        status: int = load("holdfast.front.cli.guarded:shell")(options)
         return status
 
     shell.set_defaults(run=start)

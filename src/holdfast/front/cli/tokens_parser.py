@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.front.cli.loading import load
+from holdfast.base.late_import import load
 
 __all__ = ["add_token"]
 
@@ -53,7 +53,7 @@ def _add(operations: _Commands, name: str, about: str) -> argparse.ArgumentParse
     parser.add_argument("--token-file", metavar="PATH", required=True, help="the server's file")
 
     def start(options: argparse.Namespace) -> int:
-        status: int = load("token")(name, options)
+        status: int = load("holdfast.front.cli.tokens:token")(name, options)
         return status
 
     parser.set_defaults(run=start)

@@ -7,8 +7,7 @@ awaited call and is raised then: it ends the process of a `run`, and leaves the 
 tool call alive.
 """
 
-from importlib import import_module
-
+from holdfast.base.late_import import late_names
 from holdfast.front.sync.sync_environment import SyncEnvironment as Environment
 from holdfast.front.sync.sync_environment import SyncFiles as Files
 from holdfast.front.sync.sync_environment import SyncRunning as Running
@@ -22,11 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["Environment", "Files", "Listener", "Running", "UnifiedExec", "connect"]
 
 
-def __getattr__(name: str) -> object:
-    # Loaded when they are first used: most scripts only run commands.
-    if name not in ("Listener", "UnifiedExec"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Scripts use the names of the asynchronous classes; the classes are called `Sync…`.
-    value: object = getattr(import_module("holdfast.front.sync.sync_tools"), f"Sync{name}")
-    globals()[name] = value
-    return value
+# Loaded when they are used: most scripts only run commands. Scripts use the names of the
+# asynchronous classes; the classes are called `Sync…`.
+__getattr__ = late_names(
+    globals(),
+    {
+        "Listener": "holdfast.front.sync.sync_tools:SyncListener",
+        "UnifiedExec": "holdfast.front.sync.sync_tools:SyncUnifiedExec",
+    },
+)
