@@ -29,7 +29,7 @@ from holdfast.wire.transports.handover import (
 )
 from holdfast.wire.transports.private_folder import PrivateFolder, UnusableFolder, remove_abandoned
 
-# As in `loading.py`: the guardian does without `typing`.
+# As in `late_import.py`: the guardian does without `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.server.kept import Keeping

@@ -8,7 +8,7 @@ from holdfast.front.cli.suggesting_parser import SuggestingParser
 
 __all__ = ["add_completion", "make_parser"]
 
-# The function that adds each subcommand, in the order of the help; see `loading.py`.
+# The function that adds each subcommand, in the order of the help.
 _ADDING = {
     "serve": "holdfast.front.cli.serve_parser:add_serve",
     "exec-server": "holdfast.front.cli.serve_parser:add_exec_server",
