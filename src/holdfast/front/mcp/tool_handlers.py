@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
@@ -22,7 +21,6 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     ElicitResult,
-    ImageContent,
     InputRequiredResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -30,7 +28,6 @@ from mcp_types import (
     ReadResourceResult,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
-    TextContent,
     Tool,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -38,28 +35,19 @@ from pydantic import ValidationError
 
 from holdfast.agent.approvals.question import Decision, DecisionKind, Question
 from holdfast.agent.unified_exec.reporter import file_note
-from holdfast.agent.unified_exec.result import ExecResult, ImageResult, ToolError
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession
-from holdfast.agent.unified_exec.tool_errors import UnknownProcessId, write_failure_text
+from holdfast.agent.unified_exec.tool_errors import UnknownProcessId
 from holdfast.base.errors import HoldfastError
 from holdfast.front.mcp import resources
-from holdfast.front.mcp.file_tools import (
-    ApplyPatch,
-    FileError,
-    ReadFileArguments,
-    WriteFile,
-    apply_patch,
-    read_file,
-    write_file,
-)
 from holdfast.front.mcp.mcp_options import ServerOptions
 from holdfast.front.mcp.mcp_principals import McpPrincipals, Principal, Workplace
+from holdfast.front.mcp.mcp_tool import ToolFailed, ToolRequest, failure
 from holdfast.front.mcp.progress_notifications import report_progress
 from holdfast.front.mcp.questions import decision_of, elicitation, why_not_answered, why_not_asked
 from holdfast.front.mcp.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
 from holdfast.front.mcp.running_requests import Attendance
 from holdfast.front.mcp.tool_calls import ToolCall, Work
-from holdfast.front.mcp.tool_schemas import described_tools
+from holdfast.front.mcp.tools import call_tool, described_tools
 
 __all__ = ["Context", "Handlers"]
 
@@ -325,48 +313,17 @@ class Handlers:
     def _work(self, principal: Principal, params: CallToolRequestParams) -> Work:
         """Return what a call is to do."""
         name, arguments = params.name, params.arguments or {}
-        environment = principal.environment
 
         async def work(call: ToolCall) -> CallToolResult:
-            match name:
-                case "list_sessions":
-                    return _listed(principal)
-                case "kill_session":
-                    return _killed(principal, arguments)
             try:
-                if name == "read_file":
-                    found = await read_file(environment, _convert(arguments, ReadFileArguments))
-                    return success(found["content"], found)
-                if name == "write_file":
-                    made = await write_file(environment, _convert(arguments, WriteFile))
-                    return success(f"Wrote {made['bytes_written']} bytes to {made['path']}.", made)
-                if name == "apply_patch":
-                    patch = _convert(arguments, ApplyPatch)
-                    changed = await apply_patch(principal.tools, patch, call.id)
-                    return success(changed.pop("output"), changed)
-            except FileError as error:
+                return await call_tool(ToolRequest(principal, name, arguments, call.id))
+            except ToolFailed as error:
                 return failure(await self._file_failure(principal, name, arguments, error))
-            result = await principal.tools.call(name, arguments, call_id=call.id)
-            if isinstance(result, ToolError):
-                return failure(result.text())
-            if isinstance(result, ImageResult):
-                image = ImageContent.model_validate(*result.content("mcp"))
-                return CallToolResult(content=[image], is_error=False)
-            structured = result.object()
-            if isinstance(result, ExecResult):
-                # Cut as in the text: some clients give the object to their model instead, and
-                # over HTTP they take no more than 1 MiB in one event.
-                structured["output"] = result.output
-                if result.notes:
-                    structured["notes"] = [
-                        {"kind": note.kind.value, "text": note.text} for note in result.notes
-                    ]
-            return success(result.text(), structured)
 
         return work
 
     async def _file_failure(
-        self, principal: Principal, name: str, arguments: Mapping[str, Any], error: FileError
+        self, principal: Principal, name: str, arguments: Mapping[str, Any], error: ToolFailed
     ) -> str:
         """Return the text of a file tool that failed, with a note if its sandbox denied it."""
         cause = error.__cause__
@@ -378,21 +335,6 @@ class Handlers:
         return str(error) if note is None else f"{error}\n{note}"
 
 
-# -- results
-
-
-def success(text: str, structured: Mapping[str, Any]) -> CallToolResult:
-    """Return the result of a call that did what it was asked for."""
-    return CallToolResult(
-        content=[TextContent(text=text)], structured_content=dict(structured), is_error=False
-    )
-
-
-def failure(text: str) -> CallToolResult:
-    """Return the result of a call that failed; the model reads why."""
-    return CallToolResult(content=[TextContent(text=text)], is_error=True)
-
-
 def _too_late(principal: Principal, call: ToolCall) -> CallToolResult:
     """Give a call up that has taken too long; its command goes on, if it has one."""
     session = principal.tools.find_session(call.id)
@@ -401,51 +343,6 @@ def _too_late(principal: Principal, call: ToolCall) -> CallToolResult:
     principal.end(call)
     goes_on = "" if session is None else f"; it runs on with session ID {session.session_id}"
     return failure(call.too_late() + goes_on)
-
-
-def _listed(principal: Principal) -> CallToolResult:
-    found: list[dict[str, Any]] = []
-    lines = []
-    for info in principal.tools.sessions():
-        session = {
-            "session_id": info.session_id,
-            "command": info.script,
-            "cwd": info.cwd,
-            "tty": info.tty,
-            "environment_id": info.environment_id,
-        }
-        if info.pid is not None:
-            session["pid"] = info.pid
-        found.append(session)
-        lines.append(f"{info.session_id}: {info.script}")
-    return success("\n".join(lines) or "No command is running.", {"sessions": found})
-
-
-class _KillSession(msgspec.Struct, frozen=True, kw_only=True):
-    session_id: int
-
-
-def _killed(principal: Principal, arguments: Mapping[str, Any]) -> CallToolResult:
-    try:
-        number = _convert(arguments, _KillSession).session_id
-    except FileError as error:
-        return failure(str(error))
-    if not principal.tools.terminate(number):
-        return failure(write_failure_text(UnknownProcessId(number)))
-    return success(f"Session {number} was killed.", {"session_id": number})
-
-
-def _convert(arguments: Mapping[str, Any], kind: type[_Wanted]) -> _Wanted:
-    """
-    Return the arguments of a tool of ours.
-
-    Raises:
-        FileError: One is missing or of a wrong type.
-    """
-    try:
-        return msgspec.convert(arguments, kind)
-    except msgspec.ValidationError as error:
-        raise FileError(f"failed to parse function arguments: {error}") from error
 
 
 # -- questions

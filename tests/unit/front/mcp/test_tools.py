@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.agent.unified_exec import Options, UnifiedExec
 from holdfast.front.mcp.mcp_options import ServerOptions
-from holdfast.front.mcp.tool_schemas import NAMES, described_tools
+from holdfast.front.mcp.tools import TOOLS, described_tools
 from holdfast.testing import FakeEnvironment
 
 
@@ -31,7 +31,7 @@ async def test_a_command_is_as_harmless_as_its_sandbox(
         UnifiedExec(environment, options=Options(extras=True, view_image=True)) as tools,
     ):
         described = {tool.name: tool for tool in described_tools(options, tools, ruled=ruled)}
-    assert tuple(described) == NAMES
+    assert tuple(described) == tuple(TOOLS)
     for name in ("exec_command", "write_stdin"):
         hints = described[name].annotations
         assert hints is not None
