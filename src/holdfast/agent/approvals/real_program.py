@@ -16,7 +16,7 @@ from holdfast.agent.approvals.write_access import writable_roots
 from holdfast.base.errors import HoldfastError
 from holdfast.engine.linux.mounts import MountTable, Place, mount_table
 from holdfast.engine.linux.search_path import candidates
-from holdfast.engine.sandbox.policy.build import PLATFORM_DIRECTORIES
+from holdfast.engine.sandbox.policy.known_paths import PLATFORM_DIRECTORIES
 from holdfast.engine.sandbox.policy.policy import covers
 from holdfast.wire.protocol.sandbox import SandboxContext
 

@@ -20,7 +20,7 @@ from holdfast.engine.sandbox.policy.policy import Policy, Rule
 from holdfast.engine.sandbox.profile.globs import compile_glob
 from holdfast.wire.protocol.fs import WalkError, WalkOptions
 from holdfast.wire.protocol.paths import PathUri
-from tests.unit.filesystem import by_path
+from tests.unit.engine.files import by_path
 
 OPTIONS = WalkOptions(
     max_depth=8, max_directories=100, max_entries=1000, follow_directory_symlinks=False

@@ -32,7 +32,7 @@ from holdfast.wire.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from tests.unit.filesystem import by_path
+from tests.unit.engine.files import by_path
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from holdfast.base.errors import InvalidRequest
 from holdfast.engine.files.sandboxed.sandboxed_trees import SandboxedFiles
 from holdfast.engine.sandbox.policy.policy import Policy, Rule
 from tests.depth import times
-from tests.unit.filesystem import by_path
+from tests.unit.engine.files import by_path
 
 NAMES = ("a", "b", "c")
 FOLDERS = [(), *((x,) for x in NAMES), *((x, y) for x in NAMES for y in NAMES)]

@@ -23,7 +23,7 @@ from holdfast.engine.files.sandboxed.sandboxed_trees import SandboxedFiles
 from holdfast.engine.sandbox.policy.policy import Policy, Rule
 from holdfast.wire.protocol.fs import WalkOptions
 from tests.depth import times
-from tests.unit.filesystem import by_path
+from tests.unit.engine.files import by_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.requirement("fs.sandbox.races")]
 

@@ -23,6 +23,11 @@ from holdfast.base.local_servers import Reachable
 from holdfast.engine.linux.mounts import NO_MOUNTS, MountTable
 from holdfast.engine.sandbox.policy.aliases import at_all_paths, repeat_at_aliases
 from holdfast.engine.sandbox.policy.disk import HOST, Disk, RememberedDisk, Seen, Traced, trace
+from holdfast.engine.sandbox.policy.known_paths import (
+    ENGINE_SOCKETS,
+    PLATFORM_DIRECTORIES,
+    ROOT_SOCKETS,
+)
 from holdfast.engine.sandbox.policy.own_paths import OwnPath
 from holdfast.engine.sandbox.policy.own_rules import keep_own, keep_own_links
 from holdfast.engine.sandbox.policy.policy import (
@@ -51,45 +56,7 @@ from holdfast.wire.protocol.sandbox import (
 )
 from holdfast.wire.protocol.sandbox_folders import check_folders
 
-__all__ = ["PLATFORM_DIRECTORIES", "PolicyInputs", "resolve"]
-
-PLATFORM_DIRECTORIES: Final = (
-    "/bin",
-    "/sbin",
-    "/usr",
-    "/etc",
-    "/lib",
-    "/lib64",
-    "/nix/store",
-    "/run/current-system/sw",
-)
-"""Directories that `minimal` makes readable if they exist: programs and their libraries."""
-
-# A client of one of these sockets can start programs outside of the sandbox. Without a network
-# nobody can connect to a socket; with one, these are hidden unless an entry names them.
-_ENGINE_SOCKETS: Final = (
-    "/run/docker.sock",
-    "/run/podman/podman.sock",
-    "/run/containerd/containerd.sock",
-    "/run/crio/crio.sock",
-    "/run/libvirt/libvirt-sock",
-    "/run/snapd.socket",
-    "/run/user/{uid}/bus",
-    "/run/user/{uid}/docker.sock",
-    "/run/user/{uid}/podman/podman.sock",
-    "/run/user/{uid}/systemd/private",
-    "/run/user/{uid}/systemd/io.systemd.Manager",
-    "/run/systemd/private",
-    "/run/systemd/io.systemd.Manager",
-    "/tmp/codex-daemon-{uid}",  # noqa: S108 (not ours)
-    # Terminals of this user: a client opens a window and types a command.
-    "/tmp/tmux-{uid}",  # noqa: S108
-    "/run/tmux/{uid}",
-    "/run/screen",
-)
-
-# To others than root, its services say no to what would run programs.
-_ROOT_SOCKETS: Final = ("/run/dbus/system_bus_socket",)
+__all__ = ["PolicyInputs", "resolve"]
 
 # Of two entries for one path, the one with the higher number wins.
 _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
@@ -333,7 +300,7 @@ class _PolicyBuilder:
                 self._deny_match(path)
         if sockets:
             uid = self._facts.uid
-            for path in (*_ENGINE_SOCKETS, *(() if uid else _ROOT_SOCKETS)):
+            for path in (*ENGINE_SOCKETS, *(() if uid else ROOT_SOCKETS)):
                 self._hide_socket(path.format(uid=uid))
             for path in self._facts.reachable.sockets:
                 self._hide_from_all(path)
