@@ -2,10 +2,11 @@
 Formatting of values as Rust does it (`{:?}` of a text, floats in decoder errors).
 
 Models and clients read these texts in error messages. Which letters are printable depends on the
-interpreter's Unicode version; letters that combine with the one before them are printable.
+interpreter's Unicode version.
 """
 
 import re
+import unicodedata
 
 __all__ = ["debug_text", "float_text"]
 
@@ -32,7 +33,9 @@ def _escape(match: "re.Match[str]") -> str:
     short = _SHORT.get(letter)
     if short is not None:
         return short
-    return letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}"
+    # A letter that combines with the one before it would change that one.
+    shown = letter.isprintable() and unicodedata.category(letter) not in ("Mn", "Me")
+    return letter if shown else f"\\u{{{ord(letter):x}}}"
 
 
 def float_text(value: float) -> str:
