@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from bench.errors import BenchError
 from bench.figures import Benchmark, Context, Figure, Limit, Subject
 from holdfast.backends import ExecProcess
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.events import WaitingFor
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import StartParams

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.client.target import MemoryTarget
     from holdfast.engine.files.local_files import LocalFileSystem
     from holdfast.engine.http.local_http import LocalHttpClient
-    from holdfast.engine.process.local_backend import LocalBackend
+    from holdfast.engine.process.registry import LocalBackend
     from holdfast.environments.collect.head_tail import Captured
     from holdfast.environments.commands.chunks import Chunk
     from holdfast.environments.commands.completed import Completed
@@ -208,7 +208,7 @@ _HOMES = {
     ),
     "holdfast.engine.files.local_files": ("LocalFileSystem",),
     "holdfast.engine.http.local_http": ("LocalHttpClient",),
-    "holdfast.engine.process.local_backend": ("LocalBackend",),
+    "holdfast.engine.process.registry": ("LocalBackend",),
     "holdfast.wire.protocol.wire_types": ("Base64",),
     "holdfast.wire.protocol.fs": ("DirectoryEntry", "FileMetadata", "WalkOptions"),
     "holdfast.wire.protocol.http": ("HttpHeader", "HttpRequestParams", "HttpResponse"),

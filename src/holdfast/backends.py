@@ -3,10 +3,14 @@ The protocols that separate callers from implementations: processes, files and H
 
 Local and remote implementations pass the same contract tests, so a caller need not know which
 one it has. Times are in seconds and types are native; units of the wire stay below.
+
+An implementation may write any `async def` method as a plain one with `at_once`. It then answers
+at once if it can, and a server takes that answer without a task.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, Self, TypeVar, runtime_checkable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 
 from holdfast.events import ProcessEvent, Verdict, WaitingFor
 from holdfast.wire.protocol.fs import (
@@ -46,13 +50,103 @@ __all__ = [
     "FileSystem",
     "HttpBody",
     "HttpClient",
+    "Later",
     "MissingWatch",
+    "Ready",
     "ReportsCapabilities",
     "ResolvesNames",
     "RunInThread",
+    "at_once",
 ]
 
+P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ready(Coroutine[Any, Any, T_co]):
+    """
+    An answer that needs no wait: `value` has it, and so has whoever awaits it.
+
+    It is a coroutine in all respects, so that a task can be made of it.
+    """
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: T_co, error: Exception | None = None) -> None:
+        self.value = value
+        """The answer, unless there is an error."""
+        self.error = error
+        """The error of a call that failed; whoever awaits the answer gets it."""
+
+    @classmethod
+    def failed(cls, error: Exception) -> "Ready[Any]":
+        """Return the answer of a call that failed."""
+        return Ready[Any](None, error)
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        yield from ()
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def send(self, value: object) -> Any:
+        if self.error is not None:
+            raise self.error
+        raise StopIteration(self.value)
+
+    def throw(self, error: Any, value: object = None, traceback: object = None) -> Any:
+        raise error
+
+    def close(self) -> None:
+        """Do nothing: the call has been made."""
+
+
+class Later(Coroutine[Any, Any, T_co]):
+    """An answer that a future will have; cancelled at once, although nothing awaits it yet."""
+
+    __slots__ = ("_future", "_steps", "cancel")
+
+    def __init__(self, future: Any) -> None:
+        """`future` is one of asyncio, which this module does not import."""
+        self._future = future
+        self._steps = future.__await__()
+        self.cancel: Callable[[], bool] = future.cancel
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        waiting: Generator[Any, Any, T_co] = self._future.__await__()
+        return waiting
+
+    def send(self, value: object) -> Any:
+        return self._steps.send(value)
+
+    def throw(self, error: Any, value: object = None, traceback: object = None) -> Any:
+        self.cancel()
+        return self._steps.throw(error)
+
+    def close(self) -> None:
+        self.cancel()
+
+
+def at_once(
+    method: Callable[P, T | Coroutine[Any, Any, T]],
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """
+    Make a method of a seam from one that returns its answer, or a coroutine if it has to wait.
+
+    The call acts at once. Its error is raised where the answer is awaited.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        try:
+            found: Any = method(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
+            return Ready.failed(error)
+        # Not `isinstance`: with an abstract class it takes three times as long.
+        return found if hasattr(found, "__await__") else Ready(found)
+
+    return call
 
 
 # Protocols and not base classes: an implementation need not import this module.

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import holdfast
 from holdfast.base.token_file import make_token_file, read_tokens
 from holdfast.client import ExecServerClient
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.server.app import Server
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import StartParams

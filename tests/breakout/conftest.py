@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from tests.breakout.ground import Prepared, prepare
 from tests.breakout.harness import Outsider, beside
 from tests.breakout.shared_runs import SharedRuns

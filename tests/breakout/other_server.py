@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from tests.breakout.ground import PROFILES, Prepared
 from tests.breakout.harness import params
 

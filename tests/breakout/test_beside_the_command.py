@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import Refused
 from holdfast.engine.linux.device_nodes import DEVICES
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.wire.protocol.process import (
     OutputChunk,
     ShellSnapshotParams,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from tests.breakout.ground import PROFILES, PYTHON, Prepared, prepare
 from tests.breakout.harness import THROUGH, Outsider, make_attempt, outcome, params, settled
 from tests.breakout.shared_runs import SharedRuns

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.base.local_servers import Reachable, hide
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from tests.breakout.ground import PROFILES, Prepared
 from tests.breakout.harness import LIMIT, params, printed
 from tests.breakout.project import USERS, Project, projects

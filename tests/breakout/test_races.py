@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.wire.protocol.process import OutputChunk
 from tests.breakout.ground import PROFILES, PYTHON, Prepared
 from tests.breakout.harness import LIMIT, THROUGH, outcome, params, settled

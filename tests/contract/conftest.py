@@ -14,7 +14,7 @@ from holdfast.agent.unified_exec import Options, UnifiedExec
 from holdfast.backends import ExecBackend
 from holdfast.client.client import ExecServerClient
 from holdfast.client.target import Target
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.environments.environment import Environment, Status
 from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import InvalidParams
-from holdfast.engine.process.local_backend import LocalBackend, LocalExecProcess
-from holdfast.engine.process.registry import ProcessRegistry
+from holdfast.base.errors import CannotEnforce, InvalidParams
+from holdfast.engine.process.process import LocalProcess
+from holdfast.engine.process.registry import LocalBackend, ProcessRegistry
 from holdfast.engine.sandbox.bubblewrap.bubblewrap_enforcer import BubblewrapEnforcer
 from holdfast.engine.sandbox.bubblewrap.landlock import landlock_abi
 from holdfast.engine.sandbox.enforcer import Enforcer
@@ -82,7 +82,7 @@ async def run(
     tty: bool = False,
     limits: ProcessLimits | None = None,
     **env: str,
-) -> tuple[Verdict, bytes, LocalExecProcess]:
+) -> tuple[Verdict, bytes, LocalProcess]:
     async with asyncio.timeout(LIMIT):
         process = await backend.start(
             StartParams(
@@ -154,10 +154,9 @@ async def test_a_command_can_be_ended(backend: LocalBackend, folder: Path) -> No
 
 @pytest.mark.requirement("security.sandbox.whole")
 async def test_what_an_enforcer_cannot_do_is_refused_before_anything_runs(folder: Path) -> None:
-    found = await Sandboxes(LandlockEnforcer()).get(
-        reading(folder, network="restricted"), cwd="/", env={}
-    )
-    assert str(found) == "Landlock cannot keep a command from the network"
+    profile = reading(folder, network="restricted")
+    with pytest.raises(CannotEnforce, match=r"^Landlock cannot keep a command from the network$"):
+        await Sandboxes(LandlockEnforcer()).get(profile, cwd="/", env={})
 
 
 @pytest.mark.requirement("security.sandbox.whole")

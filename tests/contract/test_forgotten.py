@@ -9,10 +9,9 @@ import pytest
 from holdfast.backends import ExecBackend, ExecProcess
 from holdfast.base.errors import InvalidRequest
 from holdfast.client.client import ExecServerClient
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver
-from holdfast.engine.process.registry import ProcessRegistry
-from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.registry import LocalBackend, ProcessRegistry
 from holdfast.events import WaitingFor
 from holdfast.server.app import Server
 from holdfast.wire.protocol.process import StartParams, WriteStatus
@@ -28,7 +27,7 @@ class Forgetful(ProcessObserver):
         self.backend: ExecBackend
         self._forgotten = asyncio.Event()
 
-    def forgotten(self, process: ServedProcess) -> None:
+    def forgotten(self, process: LoggedProcess) -> None:
         self._forgotten.set()
 
     async def ended(self, params: StartParams) -> ExecProcess:

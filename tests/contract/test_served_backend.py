@@ -23,8 +23,8 @@ from holdfast.base.errors import (
     Unsupported,
 )
 from holdfast.client.client import ExecServerClient
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Closed, Exited, ProcessEvent, Reason, StreamEnded
 from holdfast.server.app import Server
 from holdfast.testing import CODEX, FakeBackend, FakeFileSystem, FakeProcess, FileRequest
@@ -230,7 +230,7 @@ async def test_the_end_of_a_session_kills_its_processes_and_of_no_other(served: 
     reasons: list[Reason] = []
 
     class Ends(ProcessObserver):
-        def exited(self, process: ServedProcess, verdict: object) -> None:
+        def exited(self, process: LoggedProcess, verdict: object) -> None:
             assert process.log.verdict is not None
             reasons.append(process.log.verdict.reason)
 

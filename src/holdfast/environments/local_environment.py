@@ -17,7 +17,7 @@ from holdfast.wire.protocol.handshake import EnvironmentInfo
 if TYPE_CHECKING:
     from holdfast.engine.files.local_files import LocalFileSystem
     from holdfast.engine.http.local_http import LocalHttpClient
-    from holdfast.engine.process.local_backend import LocalBackend
+    from holdfast.engine.process.registry import LocalBackend
 
 __all__ = ["LocalEnvironment"]
 

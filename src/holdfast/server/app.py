@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
@@ -18,6 +19,7 @@ from holdfast.base.local_servers import Reachable, hide
 from holdfast.base.tasks import OwnedTasks
 from holdfast.engine.files.threads import FileThreads
 from holdfast.engine.process.closed_processes import RETENTION
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.process_table import (
     MakeLog,
@@ -26,7 +28,6 @@ from holdfast.engine.process.process_table import (
     TableSettings,
     plain_log,
 )
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Reason
 from holdfast.server.handlers.discovery_handlers import add_discovery_methods
 from holdfast.server.handlers.environment_handlers import add_environment_methods
@@ -144,7 +145,7 @@ class Server:
         self.state: ServerState
 
     async def __aenter__(self) -> Self:
-        self._backend = self._served_processes()
+        self._open_session = self._served_processes()
         sessions = Sessions(self._make_processes, expiry=self._session_expiry, audit=self._audit)
         self.state = ServerState(
             sessions=sessions,
@@ -168,14 +169,15 @@ class Server:
     # What is made here is pushed to the stack before the tasks, and so closed after them: they
     # use it to their end.
 
-    def _served_processes(self) -> OpensSessions:
+    def _served_processes(self) -> Callable[[TableSettings], ProcessTable]:
         if self._processes is None:
-            return LocalSessions(login_shell())
+            return LocalSessions(login_shell()).open_session
         if isinstance(self._processes, OpensSessions):
-            return self._processes
-        shared = backend_processes.BackendSessions(self._processes)
-        self._stack.push_async_callback(shared.aclose)
-        return shared
+            return self._processes.open_session
+        # They stop following the processes; the backend is the caller's.
+        followers = OwnedTasks()
+        self._stack.push_async_callback(followers.aclose)
+        return partial(backend_processes.BackendProcesses, self._processes, followers)
 
     def _threads(self) -> FileThreads:
         threads = FileThreads()
@@ -377,9 +379,9 @@ class Server:
         finally:
             await tasks.aclose()
 
-    def _make_processes(self) -> ProcessTable[ServedProcess]:
+    def _make_processes(self) -> ProcessTable:
         settings = TableSettings(self._observers, self._make_log, self._process_retention)
-        return self._backend.open_session(settings)
+        return self._open_session(settings)
 
 
 class _EndingObserver(ProcessObserver):
@@ -388,21 +390,19 @@ class _EndingObserver(ProcessObserver):
     def __init__(self, tasks: OwnedTasks) -> None:
         self._tasks = tasks
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         self.ask(process)
 
-    def ask(self, process: ServedProcess) -> None:
+    def ask(self, process: LoggedProcess) -> None:
         """Send SIGTERM, and wait for the end in a task."""
         self._tasks.start(_end(process))
 
 
-async def _end(process: ServedProcess) -> None:
+async def _end(process: LoggedProcess) -> None:
     # A process of another user cannot be asked, as of `sudo`; and a backend may fail in any way.
     with suppress(Exception):
-        asked = process.ask_to_end(Reason.SERVER_STOPPING)
-        if asked is not None:
-            await asked
-    await process.wait_closed()
+        await process.ask_to_end(Reason.SERVER_STOPPING)
+    await process.wait()
 
 
 def _all_methods() -> Router[ServerConnection]:

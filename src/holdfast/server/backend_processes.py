@@ -9,26 +9,23 @@ The backend then makes the process wait.
 import asyncio
 import logging
 import os
-import signal as signals
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.base.errors import DuplicateProcess, HoldfastError, OutputLost, StdinClosed
+from holdfast.base.errors import DuplicateProcess, HoldfastError, OutputLost
 from holdfast.base.tasks import OwnedTasks, was_cancelled
-from holdfast.engine.process.checked_arguments import check_streams
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.io.output_reader import CHUNK
-from holdfast.engine.process.observers import Observers, ProcessStart
-from holdfast.engine.process.pending_start import PendingStart
-from holdfast.engine.process.process_table import ProcessTable, TableSettings
-from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.logged import LoggedProcess
+from holdfast.engine.process.observers import ProcessStart
+from holdfast.engine.process.process_table import PendingStart, ProcessTable, TableSettings
 from holdfast.events import Exited, Gap, ProcessEvent, Reason, Verdict, WaitingFor
 from holdfast.server.backend_errors import backend_errors
 from holdfast.wire.protocol.process import OutputChunk, StartParams, StreamsAtEnd, WriteStatus
 
-__all__ = ["BackendProcess", "BackendProcesses", "BackendSessions"]
+__all__ = ["BackendProcesses", "FollowedProcess"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,29 +36,8 @@ _END_GRACE = 2.0
 _KILLED = (Reason.EXITED, Reason.SIGNALED, Reason.TERMINATED)
 
 
-class BackendSessions:
-    """
-    An `ExecBackend` that all sessions of a server share.
-
-    Clients choose the ids of their processes without knowing of each other. So an id that the
-    backend has already gets a suffix there, which no client sees.
-    """
-
-    def __init__(self, backend: ExecBackend) -> None:
-        self._backend = backend
-        self._tasks = OwnedTasks()
-
-    def open_session(self, settings: TableSettings) -> "BackendProcesses":
-        """Return the empty table of a new session."""
-        return BackendProcesses(self._backend, settings, self._tasks)
-
-    async def aclose(self) -> None:
-        """Stop following the processes that are not closed; the backend is the caller's."""
-        await self._tasks.aclose()
-
-
-class BackendProcess(ServedProcess):
-    """A process behind the seam, its log here, and the ways to act on it."""
+class FollowedProcess(LoggedProcess):
+    """A process of a backend, and the log that its events are followed into."""
 
     def __init__(
         self,
@@ -69,30 +45,21 @@ class BackendProcess(ServedProcess):
         params: StartParams,
         process: ExecProcess,
         log: OutputLog,
-        observers: Observers,
+        exited: Callable[[LoggedProcess, Verdict], None],
+        tasks: OwnedTasks,
     ) -> None:
         super().__init__(loop, params, log)
         self.pid = process.pid
         self.enforcement = process.enforcement
         self.sandbox_type = process.sandbox_type
         self._process = process
-        self._observers = observers
+        self._exited = exited
+        self._tasks = tasks
         self._has_input = params.tty or params.pipe_stdin
         # Writes and the end of the input, in the order of their requests.
         self._input_order = asyncio.Lock()
-        self._terminated = False
-        # The reason of our kill, if there was one; it becomes the reason of the verdict.
-        self._killed: Reason | None = None
-        # Readers that cannot keep up. The events are not read until it is empty.
-        self._holders: set[object] = set()
         self._released = asyncio.Event()
-        # True if the owner is gone, so that no reader is waited for.
-        self._abandoned = False
-
-    @property
-    def left_something(self) -> bool:
-        """True, since the seam does not say; a client then asks for a kill that may find none."""
-        return True
+        log.when_held(self._hold_events)
 
     # -- output
 
@@ -113,7 +80,7 @@ class BackendProcess(ServedProcess):
             # Without gaps: a client would wait for ever for a number that is not sent.
             async with self._process.events(stream_ends=True) as stream:
                 async for event in stream:
-                    if self._holders:
+                    if self.log.is_held:
                         await self._wait_released()
                     self._record(event)
         except OutputLost as error:
@@ -148,12 +115,12 @@ class BackendProcess(ServedProcess):
     def _exit(self, verdict: Verdict) -> None:
         if self._killed is not None and verdict.reason in _KILLED:
             verdict = msgspec.structs.replace(verdict, reason=self._killed)
-        self.log.record(Exited(self.log.next_seq, verdict))
-        self._observers.exited(self, verdict)
+        self.log.exit(verdict)
+        self._exited(self, verdict)
 
     async def _wait_released(self) -> None:
         """Wait until nobody holds the output, or the process has exited."""
-        while self._holders and not self._abandoned:
+        while self.log.is_held and not self._abandoned:
             if not self.running:
                 await self._released.wait()
                 continue
@@ -171,35 +138,17 @@ class BackendProcess(ServedProcess):
                 # The next event raises it, too.
                 return
 
-    def hold_output(self, holder: object) -> None:
-        self._holders.add(holder)
-        self._released.clear()
-
-    def release_output(self, holder: object) -> None:
-        self._holders.discard(holder)
-        if not self._holders:
-            self._released.set()
+    def _hold_events(self, held: bool) -> None:
+        self._released.clear() if held else self._released.set()
 
     # -- input
 
-    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[WriteStatus]:
-        if not self._has_input:
+    async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
+        if not self._has_input or self.input_refused:
             return WriteStatus.STDIN_CLOSED
-        self._check_not_terminated()
-        return self._loop.create_task(self._write(data, write_id))
-
-    async def _write(self, data: bytes, write_id: str) -> WriteStatus:
         async with self._input_order:
             with backend_errors():
-                status = await self._process.write(data, write_id)
-        if status is WriteStatus.STDIN_CLOSED:
-            self._check_not_terminated()
-        return status
-
-    def _check_not_terminated(self) -> None:
-        # On the wire that is an error; on the seam it is a status.
-        if self._terminated:
-            raise StdinClosed("failed to write to process stdin")
+                return await self._process.write(data, write_id)
 
     async def close_stdin(self) -> None:
         async with self._input_order:
@@ -216,92 +165,70 @@ class BackendProcess(ServedProcess):
 
     # -- ending
 
-    async def signal(self, number: int) -> None:
-        # By the protocol's own name where it has one, which every server knows.
-        name = "interrupt" if number == signals.SIGINT else signals.Signals(number).name
+    async def signal(self, name: str) -> None:
         with backend_errors():
-            await self._process.signal(name)
+            # By the protocol's own name where it has one, which every server knows.
+            await self._process.signal("interrupt" if name == "SIGINT" else name)
 
-    async def ask_to_end(self, reason: Reason) -> None:
-        if self.running and self._killed is None:
-            self._killed = reason
-        await self.signal(signals.SIGTERM)
-        # A stopped process takes the signal only when it goes on.
-        await self.signal(signals.SIGCONT)
-
-    async def terminate(self, *, tree: bool, left: bool, streams: StreamsAtEnd) -> bool:
-        """Kill it; see `ExecProcess.terminate`."""
-        # At once: a write behind this request is refused, as on this machine.
-        self._terminated = self._terminated or self.running
+    async def terminate(
+        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
+        # First: a write behind this request is refused, as on this machine.
+        self.input_refused = self.input_refused or (self._has_input and self.running)
         with backend_errors():
             return await self._process.terminate(tree=tree, left=left, streams=streams)
 
-    async def kill(self, reason: Reason) -> None:
-        """Kill it with all it left in its group; for an owner that goes away."""
+    def kill_group(self, reason: Reason) -> None:
+        if self.log.closed:
+            return
         self._abandoned = True
         self._released.set()
-        if self._killed is None:
-            self._killed = reason
-        try:
-            with backend_errors():
-                await self._process.terminate(left=True)
-        except Exception as error:  # noqa: BLE001 - nobody waits for the answer
-            _log_survivor(self._process, error)
+        self._killed = self._killed or reason
+        self._tasks.start(_end(self._process))
 
 
-class BackendProcesses(ProcessTable[BackendProcess]):
-    """The processes of one session, started on a backend."""
+class BackendProcesses(ProcessTable):
+    """
+    The processes of one session, started on a backend.
 
-    def __init__(self, backend: ExecBackend, settings: TableSettings, tasks: OwnedTasks) -> None:
+    Clients choose the ids of their processes without knowing of each other. So an id that the
+    backend has already gets a suffix there, which no client sees.
+    """
+
+    def __init__(self, backend: ExecBackend, tasks: OwnedTasks, settings: TableSettings) -> None:
         """
         Args:
-            backend: Starts the processes.
-            settings: Those of the server.
+            backend: Starts the processes of all sessions.
             tasks: Own the followers of the processes, which outlive the session.
+            settings: Those of the server.
         """
         super().__init__(settings)
         self._backend = backend
         self._tasks = tasks
 
-    def launch(self, params: StartParams) -> Awaitable[BackendProcess]:
-        start = ProcessStart(params)
-        self._observers.preparing(start)
-        process_id = params.process_id
-        if process_id in self._processes or process_id in self._starting:
-            error = DuplicateProcess(process_id)
-            self._observers.failed(start, error)
-            raise error
-        pending: PendingStart[BackendProcess] = PendingStart(
-            process_id, lambda pending: self._launch(start, pending), is_plain=True
-        )
-        self._starting[process_id] = pending
-        return pending
+    def launch(self, params: StartParams) -> Awaitable[FollowedProcess]:
+        return self._begin(params, self._launch)
 
-    async def _launch(
-        self, start: ProcessStart, pending: PendingStart[BackendProcess]
-    ) -> BackendProcess:
+    def _launch(self, start: ProcessStart) -> Awaitable[FollowedProcess]:
+        self._check_free(start.params.process_id)
+        return self._start_later(start, self._complete, is_plain=True)
+
+    async def _complete(
+        self, start: ProcessStart, pending: PendingStart[FollowedProcess]
+    ) -> FollowedProcess:
         params = start.params
-        try:
-            pending.check()
-            log = self._make_log(params)
-            self._observers.prepared(start)
-            with backend_errors():
-                started = await self._start(params)
-            if pending.called_off:
-                await _end(started)
-            pending.check()
-            process = BackendProcess(self._loop, params, started, log, self._observers)
-            # Registered before the observers are called: they may look it up by its id.
-            self._processes[params.process_id] = process
-            self._observers.started(start, process)
-        except BaseException as error:
-            self._observers.failed(start, error)
-            raise
-        finally:
-            del self._starting[params.process_id]
-            # Last: requests that waited for this start find the process, or no start any more.
-            for call in pending.afterwards or ():
-                call()
+        pending.check()
+        log = self._make_log(params)
+        self._observers.prepared(start)
+        with backend_errors():
+            started = await self._start(params)
+        if pending.called_off:
+            await _end(started)
+        pending.check()
+        process = FollowedProcess(
+            self._loop, params, started, log, self._observers.exited, self._tasks
+        )
+        self._add(start, process)
         # Its first step comes after the answer to the start.
         self._tasks.start(self._follow(process))
         return process
@@ -314,34 +241,9 @@ class BackendProcesses(ProcessTable[BackendProcess]):
             process_id = f"{params.process_id}~{os.urandom(4).hex()}"
             return await self._backend.start(msgspec.structs.replace(params, process_id=process_id))
 
-    async def _follow(self, process: BackendProcess) -> None:
+    async def _follow(self, process: FollowedProcess) -> None:
         await process.follow()
         self._process_closed(process)
-
-    def terminate(
-        self,
-        process_id: str,
-        *,
-        tree: bool = False,
-        left: bool = False,
-        streams: StreamsAtEnd = "close",
-    ) -> bool | Awaitable[bool]:
-        check_streams(streams)
-        starting = self._starting.get(process_id)
-        if starting is not None:
-            starting.call_off()
-            return True
-        process = self._processes.get(process_id)
-        if process is None:
-            return False
-        return process.terminate(tree=tree, left=left, streams=streams)
-
-    def end(self, reason: Reason) -> None:
-        self._closed.keep_no_more()
-        self._call_off_starts()
-        for process in list(self._processes.values()):
-            if not process.log.closed:
-                self._tasks.start(process.kill(reason))
 
 
 async def _end(process: ExecProcess) -> None:
@@ -352,8 +254,4 @@ async def _end(process: ExecProcess) -> None:
                 await process.terminate(left=True)
                 await process.wait()
     except Exception as error:  # noqa: BLE001 - the caller has to report the end all the same
-        _log_survivor(process, error)
-
-
-def _log_survivor(process: ExecProcess, error: Exception) -> None:
-    logger.info("process %s cannot be killed: %r", process.process_id, error)
+        logger.info("process %s cannot be killed: %r", process.process_id, error)

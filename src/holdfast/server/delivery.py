@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import UNSET
 
 from holdfast.engine.process.io.log import MAX_RETAINED_BYTES, LogListener
-from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.events import Gap, Reason, StreamEnded, Verdict
 from holdfast.server.principals import Usage
 from holdfast.wire.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_STREAM_ENDED
@@ -86,7 +86,7 @@ class Owner(Protocol):
 class Delivery(LogListener):
     """Sender of one process's events to its client."""
 
-    def __init__(self, process: ServedProcess, owner: Owner | None, *, acknowledged: bool) -> None:
+    def __init__(self, process: LoggedProcess, owner: Owner | None, *, acknowledged: bool) -> None:
         """
         Args:
             process: Must not have any event yet.
@@ -149,16 +149,16 @@ class Delivery(LogListener):
     def owner_paused(self, paused: bool) -> None:
         """Stop reading the output of a process whose client does not read, or read again."""
         if paused:
-            self._process.hold_output("connection")
+            self._process.log.hold("connection")
         else:
-            self._process.release_output("connection")
+            self._process.log.release("connection")
 
     def hold(self, held: bool) -> None:
         """Stop reading the output of a process at its client's request, or read again."""
         if held:
-            self._process.hold_output("client")
+            self._process.log.hold("client")
         else:
-            self._process.release_output("client")
+            self._process.log.release("client")
 
     # -- acknowledgements
 
@@ -173,14 +173,14 @@ class Delivery(LogListener):
         # At half of the limit, not just below it: to stop and resume the reading has its cost.
         if self._holding and self._limit.half_free(self._unacknowledged_bytes, len(waiting)):
             self._holding = False
-            self._process.release_output("delivery")
+            self._process.log.release("delivery")
 
     def _hold_if_needed(self) -> None:
         if not self._holding and self._limit.exceeded(
             self._unacknowledged_bytes, len(self._unacknowledged)
         ):
             self._holding = True
-            self._process.hold_output("delivery")
+            self._process.log.hold("delivery")
 
     def _stop_acknowledging(self) -> None:
         """Drop all acknowledgement state: a Codex client has resumed the session."""
@@ -190,8 +190,8 @@ class Delivery(LogListener):
         self._holding = False
         # A Codex client never asks to hold or release, so all holds end here.
         self._process.log.pin(None)
-        self._process.release_output("delivery")
-        self._process.release_output("client")
+        self._process.log.release("delivery")
+        self._process.log.release("client")
 
     # -- LogListener
 

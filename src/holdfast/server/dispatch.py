@@ -17,6 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+from holdfast.backends import Later
 from holdfast.base.errors import MalformedMessage, OperationFailed
 from holdfast.base.tasks import was_cancelled
 from holdfast.server.principals import Usage
@@ -67,8 +68,8 @@ class AnswerAfter(Awaitable[R], Generic[V, R]):
         return self._answer((yield from self._work.__await__()))
 
     def cancel(self) -> None:
-        """Cancel a future; harmless if it is done."""
-        if isinstance(self._work, asyncio.Future):
+        """Cancel what can be cancelled before it begins; harmless if it is done."""
+        if isinstance(self._work, Later):
             self._work.cancel()
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from weakref import WeakSet, WeakValueDictionary
 import msgspec
 
 from holdfast.base.errors import Overloaded
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Verdict
 
 __all__ = ["Counted", "PrincipalLimits", "Principals", "Totals", "Usage"]
@@ -103,7 +103,7 @@ class Usage(ProcessObserver):
     def preparing(self, start: ProcessStart) -> None:
         self._starting.add(start)
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         self._starting.discard(start)
         self._running += 1
         self.totals.processes += 1
@@ -111,10 +111,10 @@ class Usage(ProcessObserver):
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         self._starting.discard(start)
 
-    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
+    def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
         """Keep counting the process until its close: a descendant may hold its output open."""
 
-    def closed(self, process: ServedProcess) -> None:
+    def closed(self, process: LoggedProcess) -> None:
         self._running -= 1
 
 

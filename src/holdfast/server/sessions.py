@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.errors import InvalidRequest, SessionAttached
 from holdfast.base.tasks import OwnedTasks
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.process_table import ProcessTable
-from holdfast.engine.process.served import ServedProcess
 from holdfast.engine.process.variable_marks import (
     MARK_VARIABLE,
     FirstCommand,
@@ -58,9 +58,7 @@ _MOST_MARKS = 64
 class Session(ProcessObserver):
     """One client's processes, with or without a connection."""
 
-    def __init__(
-        self, session_id: str, processes: ProcessTable[ServedProcess], owner: Owner
-    ) -> None:
+    def __init__(self, session_id: str, processes: ProcessTable, owner: Owner) -> None:
         self.id = session_id
         self.processes = processes
         self.usage = owner.usage
@@ -125,7 +123,7 @@ class Session(ProcessObserver):
         for delivery in self._deliveries.values():
             delivery.owner_paused(paused)
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         """Send the events of a new process to the client, and remember its mark."""
         mark = start.params.env.get(MARK_VARIABLE)
         if (
@@ -143,7 +141,7 @@ class Session(ProcessObserver):
             process, self.owner, acknowledged=self._acknowledges
         )
 
-    def forgotten(self, process: ServedProcess) -> None:
+    def forgotten(self, process: LoggedProcess) -> None:
         """Drop the delivery of a process that can neither be read nor acknowledged any more."""
         self._deliveries.pop(process.process_id).end()
 
@@ -192,7 +190,7 @@ class Sessions:
 
     def __init__(
         self,
-        make_processes: Callable[[], ProcessTable[ServedProcess]],
+        make_processes: Callable[[], ProcessTable],
         *,
         expiry: float = EXPIRY,
         audit: "AuditLog | None" = None,

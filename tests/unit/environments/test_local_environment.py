@@ -11,7 +11,7 @@ import pytest
 from holdfast.base.errors import EnvironmentClosed, SpawnFailed
 from holdfast.engine.files.local_files import LocalFileSystem
 from holdfast.engine.http.local_http import LocalHttpClient
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.engine.process.variable_marks import MARK_VARIABLE
 from holdfast.environments.environment import Status
 from holdfast.environments.local_environment import LocalEnvironment

@@ -12,7 +12,6 @@ from holdfast.base.errors import ConnectionLost, HoldfastError, InvalidParams
 from holdfast.engine.process.event_stream import LogEventStream
 from holdfast.engine.process.process_table import ProcessTable, TableSettings
 from holdfast.engine.process.registry import ProcessRegistry
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Reason
 from holdfast.server.app import Server
 from holdfast.testing import FakeBackend, FakeFileSystem, FakeProcess
@@ -438,9 +437,9 @@ class OwnTables:
     """A backend that makes the table of each session itself."""
 
     def __init__(self) -> None:
-        self.tables: list[ProcessTable[ServedProcess]] = []
+        self.tables: list[ProcessTable] = []
 
-    def open_session(self, settings: TableSettings) -> ProcessTable[ServedProcess]:
+    def open_session(self, settings: TableSettings) -> ProcessTable:
         table = ProcessRegistry(make_log=settings.make_log, observers=settings.observers)
         self.tables.append(table)
         return table

@@ -123,12 +123,12 @@ async def test_what_happens_without_a_connection_is_kept_and_not_told(
     script = "read x; echo $x; read x; echo $x; read x"
     process = launch(session.processes, shell(script, pipe_stdin=True))
     sessions.detach(session)
-    process.write(b"one\n", "1")
+    await process.write(b"one\n", "1")
     await written(process, b"one\n")
     assert owner.messages == []
     successor = Owner()
     assert sessions.resume(session.id, successor) is session
-    process.write(b"two\n", "2")
+    await process.write(b"two\n", "2")
     await written(process, b"two\n")
     assert [message["params"]["seq"] for message in successor.messages] == [2]
     assert len(process.log.read().chunks) == 2
@@ -142,7 +142,7 @@ async def test_a_client_that_does_not_read_holds_its_processes(
     owner.paused = True
     session.owner_paused(True)
     second = launch(session.processes, shell("echo out", process_id="q"))
-    first.write(b"\n", "1")
+    await first.write(b"\n", "1")
     for process in (first, second):
         assert not process.log.closed
     assert owner.methods.count("process/output") == 0
@@ -168,7 +168,7 @@ async def test_a_client_that_does_not_read_when_it_resumes_holds_its_processes(
     sessions.detach(session)
     slow = Owner(paused=True)
     sessions.resume(session.id, slow)
-    process.write(b"\n", "1")
+    await process.write(b"\n", "1")
     await asyncio.sleep(0)
     assert slow.messages == []
     session.owner_paused(False)
@@ -219,15 +219,15 @@ async def test_what_is_not_acknowledged_is_kept_and_holds_the_process(sessions: 
     owner = Owner(acknowledges=True)
     session = sessions.open(owner)
     process = launch(session.processes, shell(FLOOD))
-    await eventually(lambda: bool(process._holders))
+    await eventually(lambda: process.log.is_held)
     kept = process.log.read()
     assert kept.chunks[0].seq == 1
     size = sum(len(chunk.chunk) for chunk in kept.chunks)
     assert UNDER_WAY.max_bytes < size <= UNDER_WAY.max_bytes + (1 << 16)
     session.acknowledge("p", kept.next_seq - 1)
-    assert not process._holders
+    assert not process.log.is_held
     assert process.log.retained_bytes <= MAX_RETAINED_BYTES
-    process.terminate()
+    await process.terminate()
     await closed(process)
 
 
@@ -238,8 +238,8 @@ async def test_a_detached_session_holds_what_fills_its_log_until_it_is_resumed(
     session = sessions.open(Owner(acknowledges=True))
     process = launch(session.processes, shell(f"read x; {FLOOD}", pipe_stdin=True))
     sessions.detach(session)
-    process.write(b"\n", "1")
-    await eventually(lambda: bool(process._holders))
+    await process.write(b"\n", "1")
+    await eventually(lambda: process.log.is_held)
     size = process.log.retained_bytes
     assert DETACHED.max_bytes < size <= DETACHED.max_bytes + (1 << 16)
     successor = Owner(acknowledges=True)
@@ -252,7 +252,7 @@ async def test_a_detached_session_holds_what_fills_its_log_until_it_is_resumed(
     session.acknowledge("p", missed.next_seq - 1)
     await eventually(lambda: bool(successor.messages))
     assert successor.messages[0]["params"]["seq"] == missed.next_seq
-    process.terminate()
+    await process.terminate()
     await closed(process)
 
 
@@ -292,8 +292,8 @@ async def test_a_codex_client_that_resumes_the_session_is_sent_everything_at_onc
     sessions.detach(session)
     plain = Owner()
     sessions.resume(session.id, plain)
-    assert not process._holders
-    process.write(b"\n", "1")
+    assert not process.log.is_held
+    await process.write(b"\n", "1")
     await closed(process)
     assert plain.methods == ["process/output", "process/exited", "process/closed"]
 
@@ -305,7 +305,7 @@ async def test_a_client_holds_one_process_and_no_other(sessions: Sessions) -> No
     held = launch(session.processes, shell("read x; yes held", process_id="held", pipe_stdin=True))
     session.hold("held", True)
     session.hold("held", True)  # twice is no more than once
-    held.write(b"\n", "1")
+    await held.write(b"\n", "1")
     other = launch(session.processes, shell("echo other", process_id="other"))
     await closed(other)
     assert {message["params"]["processId"] for message in owner.messages} == {"other"}
@@ -313,7 +313,7 @@ async def test_a_client_holds_one_process_and_no_other(sessions: Sessions) -> No
     await eventually(lambda: owner.messages[-1]["params"]["processId"] == "held")
     with pytest.raises(UnknownProcess, match="unknown process id nobody"):
         session.hold("nobody", True)
-    held.terminate()
+    await held.terminate()
     await closed(held)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.backends import ExecBackend
 from holdfast.base.errors import ConnectionLost, InvalidParams, SpawnFailed
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.events import Closed, Exited, Reason
 from holdfast.testing import (

@@ -49,7 +49,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.engine.linux.syscall_numbers import MACHINES
@@ -60,9 +60,9 @@ __all__ = [
     "ENVIRONMENT",
     "RESULT",
     "At",
-    "Beginning",
     "CallProgram",
     "Label",
+    "Template",
 ]
 
 # Address of the ELF header in memory.
@@ -244,13 +244,34 @@ class _Call(NamedTuple):
     """Address of a continuation to go on with after this call, which always fails."""
 
 
-class Beginning(NamedTuple):
-    """Assembled calls that several programs begin with."""
+class Template(NamedTuple):
+    """An assembled program with words that are filled in for each use."""
 
+    machine: str
     content: bytes
     """Content of the file after the code."""
-    leaves_at: int
-    """Offset in `content` of the address of the call that follows them."""
+    blanks: Mapping[str, Sequence[int]]
+    """Offsets in the content of the words to fill in, by their names."""
+
+    @property
+    def end(self) -> int:
+        """Address of what is put behind the program."""
+        return RESULT + len(self.content)
+
+    def image(self, words: Mapping[str, int], behind: bytes) -> bytes:
+        """
+        Return the executable file.
+
+        Args:
+            words: The words that are filled in, by their names.
+            behind: Bytes to put behind the program, at the address `end`.
+        """
+        # A copy, since programs share the template.
+        content = bytearray(self.content)
+        for name, offsets in self.blanks.items():
+            for offset in offsets:
+                _WORD.pack_into(content, offset, words[name])
+        return _executable(self.machine, b"".join((content, behind)))
 
 
 class CallProgram:
@@ -261,13 +282,10 @@ class CallProgram:
     next one, unless it has a label for its error or for `ANY`. The last call must not return.
     """
 
-    def __init__(
-        self, machine: str, beginning: Beginning | None = None, *, at: int | None = None
-    ) -> None:
+    def __init__(self, machine: str, *, at: int | None = None) -> None:
         """
         Args:
             machine: Architecture, as `uname -m` prints it.
-            beginning: Calls before those that are added.
             at: Address of a `continuation` in the memory of another program.
 
         Raises:
@@ -275,14 +293,11 @@ class CallProgram:
         """
         self._machine = machine
         self._numbers = MACHINES[machine].numbers
-        self._beginning = beginning
         self._at = at
         # A continuation begins with the rule that leads to it; see `continuation`.
-        if at is not None:
-            self._start = at + _RULE.size
-        else:
-            self._start = RESULT + (_FIRST.size if beginning is None else len(beginning.content))
+        self._start = RESULT + _FIRST.size if at is None else at + _RULE.size
         self._data = bytearray()
+        self._blanks: dict[str, list[int]] = {}
         self._constants: dict[int, int] = {}
         self._calls: list[_Call] = []
         self._zero = self._constant(0)
@@ -298,6 +313,12 @@ class CallProgram:
     def text(self, text: str) -> int:
         """Add a NUL-terminated text to the program's memory; return its address."""
         return self.data(text.encode("utf-8", "surrogateescape") + b"\0")
+
+    def blank(self, name: str) -> int:
+        """Add a word that a `Template` fills in; return its address."""
+        address = self.data(bytes(_WORD.size))
+        self._blanks.setdefault(name, []).append(address - RESULT)
+        return address
 
     def bind(self, label: Label) -> None:
         """Set a label to the next call."""
@@ -362,13 +383,9 @@ class CallProgram:
             address = self._constants[value] = self.data(_WORD.pack(value))
         return address
 
-    def as_beginning(self) -> Beginning:
-        """Return the added calls, for other programs to begin with."""
-        # This call always fails, and the target of its rule is filled in later.
-        self.call("close", _NO_DESCRIPTOR)
-        content = self._table()
-        # Rules are in the order of the calls, so the last one belongs to this call.
-        return Beginning(content, len(content) - _WORD.size)
+    def template(self) -> Template:
+        """Return the program, whose blanks are filled in for each use."""
+        return Template(self._machine, self._table(), self._blanks)
 
     def image(self, *, memory_end: int = 0) -> bytes:
         """
@@ -377,22 +394,7 @@ class CallProgram:
         Args:
             memory_end: Address at which its memory ends; the part after the file is zeros.
         """
-        table = self._table()
-        code = _WALKS[self._machine]
-        segments = (
-            (_LOADED, _R | _X, 0, _BASE, _CODE_AT + len(code), 0),
-            (_LOADED, _R | _W, _TABLE_AT, RESULT, len(table), memory_end - RESULT),
-            (_STACK, _R | _W, 0, 0, 0, 0),
-        )
-        head = _ELF_HEADER.pack(
-            *(_IDENTITY, _EXECUTABLE, _ELF_MACHINES[self._machine], 1, _BASE + _CODE_AT),
-            *(_ELF_HEADER.size, 0, 0, _ELF_HEADER.size, _ELF_SEGMENT.size, len(segments), 0, 0, 0),
-        )
-        for kind, access, offset, address, size, memory in segments:
-            head += _ELF_SEGMENT.pack(
-                *(kind, access, offset, address, address, size, max(size, memory), _ALIGNMENT)
-            )
-        return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table
+        return _executable(self._machine, self._table(), memory_end)
 
     def _table(self) -> bytes:
         """Return the content after the code: data, then records, then rules."""
@@ -413,12 +415,27 @@ class CallProgram:
                 else:
                     rules += _RULE.pack(error, records_at + _RECORD.size * label.at)
             rules += _RULE.pack(ANY, records_at + _RECORD.size * otherwise)
-        if self._at is not None:
-            before = bytearray(_RULE.pack(ANY, records_at))
-        elif self._beginning is None:
-            before = bytearray(_FIRST.pack(0, 1, records_at, 0, 0))
+        if self._at is None:
+            before = _FIRST.pack(0, 1, records_at, 0, 0)
         else:
-            # A copy, since programs share the beginning: only one address in it differs.
-            before = bytearray(self._beginning.content)
-            _WORD.pack_into(before, self._beginning.leaves_at, records_at)
+            before = _RULE.pack(ANY, records_at)
         return b"".join((before, self._data, records, rules))
+
+
+def _executable(machine: str, table: bytes, memory_end: int = 0) -> bytes:
+    """Return the file of a program whose content after the code is `table`."""
+    code = _WALKS[machine]
+    segments = (
+        (_LOADED, _R | _X, 0, _BASE, _CODE_AT + len(code), 0),
+        (_LOADED, _R | _W, _TABLE_AT, RESULT, len(table), memory_end - RESULT),
+        (_STACK, _R | _W, 0, 0, 0, 0),
+    )
+    head = _ELF_HEADER.pack(
+        *(_IDENTITY, _EXECUTABLE, _ELF_MACHINES[machine], 1, _BASE + _CODE_AT),
+        *(_ELF_HEADER.size, 0, 0, _ELF_HEADER.size, _ELF_SEGMENT.size, len(segments), 0, 0, 0),
+    )
+    for kind, access, offset, address, size, memory in segments:
+        head += _ELF_SEGMENT.pack(
+            *(kind, access, offset, address, address, size, max(size, memory), _ALIGNMENT)
+        )
+    return b"".join([head.ljust(_CODE_AT, b"\0"), code]).ljust(_TABLE_AT, b"\0") + table

@@ -11,6 +11,7 @@ once in a directory that only root can enter.
 import fcntl
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 
 __all__ = [
@@ -88,10 +89,10 @@ class OwnDevices:
         os.close(self._lock)
 
 
-def hidden_by_own_devices(path: str) -> bool:
-    """Return True for a path of `/dev` that is missing where our directory is `/dev`."""
-    parts = path.split("/", 3)
-    return parts[1:2] == ["dev"] and parts[2:3] != ["shm"]
+def hidden_by_own_devices(paths: Iterable[str]) -> bool:
+    """Return True if one of the paths is missing where our directory is `/dev`."""
+    split = (path.split("/", 3) for path in paths)
+    return any(parts[1:2] == ["dev"] and parts[2:3] != ["shm"] for parts in split)
 
 
 def may_make_devices(dev: str = "/dev") -> bool:

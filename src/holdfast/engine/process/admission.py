@@ -1,34 +1,38 @@
 """
-Checks that refuse start requests this server cannot serve.
+Checks of start requests, each made once, in the order of the protocol [start.check-order].
 
-Most are answered with an error. A sandbox that cannot be enforced becomes a process that fails
-instead: the real server starts its launcher, which fails [sandbox.launcher-fails].
+What this server cannot serve is refused with an error. A sandbox that cannot be enforced becomes
+a process that fails instead: the real server starts its launcher, which fails
+[sandbox.launcher-fails].
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.base.errors import CannotEnforce, InvalidParams
+import msgspec
+
+from holdfast.base.errors import InvalidParams
+from holdfast.base.late_import import late_module
+from holdfast.engine.process.reachable import can_start_without_waiting
 from holdfast.wire.protocol.codes import NO_MXC
 from holdfast.wire.protocol.paths import ForeignPathUri
-from holdfast.wire.protocol.process import StartParams
-from holdfast.wire.protocol.sandbox import DisabledProfile
+from holdfast.wire.protocol.process import ShellSnapshotParams, StartParams
+from holdfast.wire.protocol.sandbox import DisabledProfile, SandboxContext
 from holdfast.wire.protocol.sandbox_folders import check_folders
 
-__all__ = [
-    "NO_PROXY",
-    "failing_command",
-    "is_sandboxed",
-    "manages_network",
-    "native_cwd",
-    "refuse_managed_network",
-    "refuse_unsupported",
-]
+if TYPE_CHECKING:
+    from holdfast.engine.process.snapshots import script
+else:
+    # Few starts come with a snapshot of a shell.
+    script = late_module("holdfast.engine.process.snapshots.script")
+
+__all__ = ["CannotConfine", "CheckedStart", "admit", "is_sandboxed", "refuse_unsupported"]
 
 _NO_MANAGED_NETWORK = "managed networking is not supported by this exec-server"
 
 # Exit status of the real server's launcher if a required proxy is not configured.
-NO_PROXY = 101
+_NO_PROXY = 101
 
 # Matches the value of a `*_PROXY` variable whose proxy runs on this machine. Scheme and
 # credentials are optional there; what follows the host must not make it another host's name.
@@ -37,35 +41,109 @@ _LOCAL_PROXY = re.compile(
 )
 
 
-def native_cwd(params: StartParams) -> str:
+class CannotConfine(NamedTuple):
+    """The reason why a command cannot be confined, and the exit status that stands for it."""
+
+    why: str
+    exit_code: int = 1
+
+
+class CheckedStart(NamedTuple):
+    """A start whose request has passed all checks, and what they have found."""
+
+    params: StartParams
+    argv: Sequence[str]
+    """The arguments, those of the captured shell around them once it is there."""
+    cwd: str
+    """The working directory, as a path of this machine."""
+    env: Mapping[str, str]
+    """The whole environment."""
+    snapshot: ShellSnapshotParams | None
+    """The shell whose profile is captured for the command, if there is one."""
+    confinement: SandboxContext | CannotConfine | None
+    """The profile to enforce, or the reason why none can be; None without one."""
+    is_cached: bool
+    """True if no file that the start needs has to be waited for."""
+
+    @property
+    def has_to_wait(self) -> bool:
+        """True if something has to be made, or waited for, before the process is spawned."""
+        return not (
+            self.is_cached
+            and self.snapshot is None
+            and self.confinement is None
+            and self.params.limits is None
+        )
+
+    @property
+    def executed(self) -> Sequence[str]:
+        """The arguments with the file to execute first: on a terminal, `arg0` names it."""
+        return _executed(self.params)
+
+    def failing(self, cause: CannotConfine) -> "CheckedStart":
+        """Return the start of a command that prints the reason and exits with the status."""
+        # Arguments, not part of the script: the text may hold quotes and `$`.
+        line = 'printf "%s\\n" "$2" >&2; exit "$1"'
+        argv = ["/bin/sh", "-c", line, "sh", str(cause.exit_code), cause.why]
+        # `arg0` and limits were meant for the command, not for this shell. It is in no sandbox,
+        # and a variable such as `LD_PRELOAD` could make it run code of the client.
+        params = msgspec.structs.replace(self.params, arg0=None, limits=None)
+        return self._replace(params=params, argv=argv, env={})
+
+
+def admit(
+    params: StartParams,
+    check_free: Callable[[str], None],
+    make_environment: Callable[[StartParams], Mapping[str, str]],
+) -> CheckedStart:
     """
-    Return the working directory of a start as a path of this machine.
+    Make all checks of a request.
+
+    Args:
+        params: The request.
+        check_free: Raises `DuplicateProcess` if its id is taken.
+        make_environment: Returns the environment of the process.
 
     Raises:
-        InvalidParams: It is a path of another operating system.
+        InvalidParams: The request cannot be served.
+        DuplicateProcess: Its id is taken.
     """
-    try:
-        return params.cwd.native
-    except ForeignPathUri as error:
-        raise InvalidParams(
-            f"cwd URI `{params.cwd}` is not valid on this exec-server host: {error}"
-        ) from None
+    cwd = refuse_unsupported(params)
+    snapshot = params.shell_snapshot
+    if snapshot is not None:
+        script.check_scope(snapshot)
+    if not params.argv:
+        raise InvalidParams("argv must not be empty")
+    check_free(params.process_id)
+    if snapshot is not None and not script.applies(params.argv, snapshot):
+        snapshot = None
+    env = make_environment(params)
+    is_cached = can_start_without_waiting(_executed(params), cwd, env, tty=params.tty)
+    confinement = _confinement(params, env)
+    return CheckedStart(params, params.argv, cwd, env, snapshot, confinement, is_cached)
 
 
-def refuse_unsupported(params: StartParams) -> None:
+def refuse_unsupported(params: StartParams) -> str:
     """
     Refuse a start that asks for a protection this server does not have.
 
     Ignoring such a request is never an option: the client would believe that the command is
     protected.
 
+    Returns:
+        The working directory as a path of this machine.
+
     Raises:
-        InvalidParams: The message names the missing protection.
+        InvalidParams: It is a path of another system, or the named protection is missing.
     """
     if params.network_proxy is not None:
         raise InvalidParams("network proxies are not supported by this exec-server")
-    # Only for its error, whose position among the checks is part of the protocol.
-    native_cwd(params)
+    try:
+        cwd = params.cwd.native
+    except ForeignPathUri as error:
+        raise InvalidParams(
+            f"cwd URI `{params.cwd}` is not valid on this exec-server host: {error}"
+        ) from None
     if params.sandbox is not None:
         if params.sandbox.windows_sandbox_level == "mxc":
             raise InvalidParams(NO_MXC)
@@ -74,6 +152,7 @@ def refuse_unsupported(params: StartParams) -> None:
             check_folders(params.sandbox)
     if params.managed_network is not None:
         raise InvalidParams(_NO_MANAGED_NETWORK)
+    return cwd
 
 
 def is_sandboxed(params: StartParams) -> bool:
@@ -82,15 +161,24 @@ def is_sandboxed(params: StartParams) -> bool:
     return sandbox is not None and not isinstance(sandbox.permissions, DisabledProfile)
 
 
-def manages_network(params: StartParams) -> bool:
-    """Return True if a sandboxed start may reach the network through a proxy only."""
+def _executed(params: StartParams) -> Sequence[str]:
+    if not params.tty or params.arg0 is None:
+        return params.argv
+    return [params.arg0, *params.argv[1:]]
+
+
+def _confinement(
+    params: StartParams, env: Mapping[str, str]
+) -> SandboxContext | CannotConfine | None:
     # Without a sandbox the flag has no effect in the real server either.
-    return params.enforce_managed_network and params.sandbox is not None
+    if params.enforce_managed_network and params.sandbox is not None:
+        return _refuse_managed_network(env)
+    return params.sandbox if is_sandboxed(params) else None
 
 
-def refuse_managed_network(env: Mapping[str, str]) -> CannotEnforce:
+def _refuse_managed_network(env: Mapping[str, str]) -> CannotConfine:
     """
-    Return the error of a command that may reach the network through a proxy only.
+    Return the reason not to start a command that may reach the network through a proxy only.
 
     Without a local proxy in its variables, the command fails as it does on the real server,
     which starts no proxy of its own [sandbox.program-missing].
@@ -102,13 +190,8 @@ def refuse_managed_network(env: Mapping[str, str]) -> CannotEnforce:
         # Programs read these variables in upper and in lower case.
         if name.upper().endswith("_PROXY") and _LOCAL_PROXY.match(value):
             raise InvalidParams(_NO_MANAGED_NETWORK)
-    return CannotEnforce(
+    return CannotConfine(
         "failed to prepare host proxy routing bridge:"
-        " managed proxy mode requires proxy environment variables"
+        " managed proxy mode requires proxy environment variables",
+        _NO_PROXY,
     )
-
-
-def failing_command(text: str, code: int = 1) -> list[str]:
-    """Return the argv of a command that prints a text on stderr and exits with a status."""
-    # Arguments, not part of the script: the text may hold quotes and `$`.
-    return ["/bin/sh", "-c", 'printf "%s\\n" "$2" >&2; exit "$1"', "sh", str(code), text]

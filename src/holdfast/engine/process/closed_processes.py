@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.logged import LoggedProcess
 
 __all__ = ["MAX_OUTPUT", "RESUMED_TIME", "RETENTION", "ClosedProcesses"]
 
@@ -29,7 +29,7 @@ class ClosedProcesses:
         self,
         loop: asyncio.AbstractEventLoop,
         retention: float,
-        forget: Callable[[ServedProcess], None],
+        forget: Callable[[LoggedProcess], None],
     ) -> None:
         """
         Args:
@@ -41,7 +41,7 @@ class ClosedProcesses:
         self._retention = retention
         self._forget = forget
         # With the time at which to forget each.
-        self._closed: deque[tuple[float, ServedProcess]] = deque()
+        self._closed: deque[tuple[float, LoggedProcess]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         # Times at which the forgetting was paused, and at which it last went on.
         self._paused_at: float | None = None
@@ -52,7 +52,7 @@ class ClosedProcesses:
         # Where to count it again: not at each close, if nothing can be dropped.
         self._recount_at = MAX_OUTPUT
 
-    def add(self, process: ServedProcess) -> None:
+    def add(self, process: LoggedProcess) -> None:
         """Keep a process that was closed just now."""
         self._closed.append((self._loop.time() + self._retention, process))
         # A timer that runs is for an older process, and is set again after it.

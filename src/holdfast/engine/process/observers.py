@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import Literal
 
-from holdfast.engine.process.served import ServedProcess, sandbox_type
+from holdfast.engine.process.logged import LoggedProcess, sandbox_type
 from holdfast.events import Verdict
 from holdfast.wire.protocol.process import StartParams
 
@@ -71,7 +71,7 @@ class ProcessObserver:
     def prepared(self, start: ProcessStart) -> None:
         """Handle the moment before the spawn; see `ProcessStart.preparation`."""
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         """Handle a process that runs; its log has no entry yet."""
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
@@ -82,13 +82,13 @@ class ProcessObserver:
         refused, and `CancelledError` if the caller gave up.
         """
 
-    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
+    def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
         """Handle the exit of a process, which is in its log already; output may follow."""
 
-    def closed(self, process: ServedProcess) -> None:
+    def closed(self, process: LoggedProcess) -> None:
         """Handle the close of a process, after which its log gets no more entries."""
 
-    def forgotten(self, process: ServedProcess) -> None:
+    def forgotten(self, process: LoggedProcess) -> None:
         """Handle the removal of a closed process; drop all references to it."""
 
 
@@ -120,7 +120,7 @@ class Observers(ProcessObserver):
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         for observer in self._observers:
             try:
                 observer.started(start, process)
@@ -134,21 +134,21 @@ class Observers(ProcessObserver):
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
+    def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
         for observer in self._observers:
             try:
                 observer.exited(process, verdict)
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def closed(self, process: ServedProcess) -> None:
+    def closed(self, process: LoggedProcess) -> None:
         for observer in self._observers:
             try:
                 observer.closed(process)
             except Exception:
                 logger.exception(_FAILED, observer)
 
-    def forgotten(self, process: ServedProcess) -> None:
+    def forgotten(self, process: LoggedProcess) -> None:
         for observer in self._observers:
             try:
                 observer.forgotten(process)

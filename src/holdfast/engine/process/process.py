@@ -8,12 +8,14 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
-from holdfast.base.errors import InvalidRequest, OperationFailed
+from holdfast.backends import Later, Ready, at_once
+from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
-from holdfast.engine.process.checked_arguments import check_streams
+from holdfast.engine.process.checked_arguments import check_input, check_streams, signal_number
 from holdfast.engine.process.child import Child
 from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
@@ -22,14 +24,15 @@ from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.io.output_reader import OutputReader
 from holdfast.engine.process.io.stdin import StdinQueue
 from holdfast.engine.process.limits.watchdog import Watchdog
+from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
 from holdfast.engine.process.pty import set_size
-from holdfast.engine.process.served import ServedProcess
 from holdfast.engine.process.start_threads import call_in_daemon
 from holdfast.events import Reason, Verdict, WaitingFor
 from holdfast.wire.protocol.process import (
     Enforcement,
     StartParams,
     StreamsAtEnd,
+    TerminalSize,
     WriteStatus,
 )
 
@@ -38,7 +41,7 @@ __all__ = ["LocalProcess"]
 logger = logging.getLogger(__name__)
 
 
-class LocalProcess(ServedProcess):
+class LocalProcess(LoggedProcess):
     """A running or exited child, its log, and the ways to act on it."""
 
     def __init__(
@@ -67,22 +70,16 @@ class LocalProcess(ServedProcess):
         super().__init__(loop, params, log)
         self.pid: int = child.pid
         self.enforcement = enforcement
-        self._readers = readers_of(loop)
+        self._descriptors = readers_of(loop)
         self._exited = exited
         self._closed = closed
         self._child = child
         self._terminal = child.terminal
-        # The reason of our kill, if there was one; it becomes the reason of the verdict.
-        self._killed: Reason | None = None
         # The `streams` of the kill; "close" is final.
         self._streams_at_end: StreamsAtEnd | None = None
         # Made before the readers: its sink stands in front of the log.
         limits = params.limits
         self._limits = None if limits is None else Watchdog(self, loop, limits, child)
-        # True if the owner is gone, so that nobody will read further output.
-        self._abandoned = False
-        # Readers that cannot keep up. Output is not read from the pipes until it is empty.
-        self._holders: set[object] = set()
         self._stdin: StdinQueue | None = None
         if child.stdin is not None:
             self._stdin = StdinQueue(loop, child.stdin, shared=params.tty, budget=input_budget)
@@ -90,39 +87,35 @@ class LocalProcess(ServedProcess):
         self._outputs = [
             OutputReader(loop, fd, stream, sink, self._stream_ended) for stream, fd in child.outputs
         ]
+        log.when_held(self._hold_outputs)
         # Last: from here on the exit may be handled, which needs all of the above.
-        self._readers.add(child.pidfd, self._child_exited)
+        self._descriptors.add(child.pidfd, self._child_exited)
 
     @property
-    def left_something(self) -> bool:
+    def left_something(self) -> bool:  # type: ignore[override]  # known late
         return self._child.left_something
 
-    # -- output
-
-    def hold_output(self, holder: object) -> None:
-        """
-        Stop reading its pipes, so that the process blocks; for a reader that cannot keep up.
-
-        Output that is in the pipes at the exit is read all the same. Descendants that outlive
-        the process stay blocked.
-        """
-        self._holders.add(holder)
+    def _hold_outputs(self, held: bool) -> None:
+        """Stop reading the pipes, so that the process blocks, or read again."""
+        # Descendants that outlive the process stay blocked.
         for output in self._outputs:
-            output.hold()
-
-    def release_output(self, holder: object) -> None:
-        self._holders.discard(holder)
-        if not self._holders:
-            for output in self._outputs:
-                output.release()
+            output.hold() if held else output.release()
 
     # -- input
 
-    def write(self, data: bytes, write_id: str) -> WriteStatus | asyncio.Future[WriteStatus]:
-        if self._stdin is None:
-            return WriteStatus.STDIN_CLOSED
-        return self._stdin.write(data, write_id)
+    def write(self, data: bytes, write_id: str | None = None) -> Coroutine[Any, Any, WriteStatus]:
+        try:
+            data = check_input(data, write_id)
+            if self._stdin is None:
+                return Ready(WriteStatus.STDIN_CLOSED)
+            status = self._stdin.write(data, write_id or self._stdin.unused_id())
+        except (TypeError, InvalidParams, InvalidRequest) as error:
+            return Ready.failed(error)
+        if status is WriteStatus.ACCEPTED:
+            return ACCEPTED
+        return Ready(status) if isinstance(status, WriteStatus) else Later(status)
 
+    @at_once
     def close_stdin(self) -> None:
         if self._terminal is not None:
             raise InvalidRequest(
@@ -131,15 +124,22 @@ class LocalProcess(ServedProcess):
         if self._stdin is not None:
             self._stdin.end()
 
+    @at_once
     def resize(self, rows: int, cols: int) -> None:
+        # The wire's type checks the range, so a local process refuses the same sizes.
+        try:
+            TerminalSize(rows=rows, cols=cols)
+        except ValueError as error:
+            raise InvalidParams(str(error)) from None
         if not self.tty:
             raise InvalidRequest(f"process {self.process_id} has no terminal to resize")
         if self._terminal is not None:
             set_size(self._terminal, rows, cols)
 
-    def waiting_for(self) -> WaitingFor | Awaitable[WaitingFor]:
+    @at_once
+    def waiting_for(self) -> WaitingFor | Coroutine[Any, Any, WaitingFor]:
         """
-        Find out whether the process waits for input; return an awaitable for a terminal.
+        Find out whether the process waits for input; this has to wait for a terminal.
 
         One look at `/proc` usually takes less than a millisecond. If it finds a thread in
         `poll`, a second look follows after 80 ms.
@@ -170,16 +170,11 @@ class LocalProcess(ServedProcess):
 
     # -- ending
 
-    def signal(self, number: int) -> None:
+    @at_once
+    def signal(self, name: str) -> None:
+        number = signal_number(name)
         if self.running:
             self._send(lambda: self._child.signal(number))
-
-    def ask_to_end(self, reason: Reason) -> None:
-        if self.running and self._killed is None:
-            self._killed = reason
-        self.signal(signal.SIGTERM)
-        # A stopped process takes the signal only when it goes on.
-        self.signal(signal.SIGCONT)
 
     def _send(self, send: Callable[[], bool | None]) -> bool:
         try:
@@ -192,9 +187,15 @@ class LocalProcess(ServedProcess):
                 f"failed to signal process: {system_text(error)}", errno=error.errno
             ) from error
 
+    @at_once
     def terminate(
+        self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
+    ) -> bool:
+        return self.kill(Reason.TERMINATED, tree=tree, left=left, streams=streams)
+
+    def kill(
         self,
-        reason: Reason = Reason.TERMINATED,
+        reason: Reason,
         *,
         tree: bool = False,
         left: bool = False,
@@ -232,6 +233,7 @@ class LocalProcess(ServedProcess):
             if self._killed is None:
                 self._killed = reason
             if self._stdin is not None:
+                self.input_refused = True
                 self._stdin.refuse()
             # A later `keep` does not take back an earlier `close`.
             if self._streams_at_end != "close":
@@ -257,10 +259,9 @@ class LocalProcess(ServedProcess):
             output.close()
 
     def kill_group(self, reason: Reason) -> None:
-        """Kill its process group, whether it has exited or not; for an owner that goes away."""
         self._abandoned = True
         try:
-            if self.terminate(reason) or self.log.closed:
+            if self.kill(reason) or self.log.closed:
                 return
             self._child.kill_group()
         except (OperationFailed, PermissionError):
@@ -282,7 +283,7 @@ class LocalProcess(ServedProcess):
             if status is None:
                 return
             verdict = self._verdict(status)
-        self._readers.remove(self._child.pidfd)
+        self._descriptors.remove(self._child.pidfd)
         if self._stdin is not None:
             self._stdin.discard()
         # All that the process wrote is in its pipes by now. Logged before the exit, it is in the

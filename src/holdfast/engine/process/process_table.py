@@ -7,23 +7,31 @@ them on this machine, `server.backend_processes` on any `ExecBackend`.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import WeakValueDictionary
 
-from holdfast.base.errors import InvalidRequest, Overloaded, UnknownProcess
+from holdfast.backends import at_once
+from holdfast.base.errors import DuplicateProcess, InvalidRequest, Overloaded, UnknownProcess
+from holdfast.engine.process.checked_arguments import check_streams
 from holdfast.engine.process.closed_processes import MAX_OUTPUT, RETENTION, ClosedProcesses
 from holdfast.engine.process.io.log import OutputLog
-from holdfast.engine.process.observers import Observers, ProcessObserver
-from holdfast.engine.process.pending_start import PendingStart
-from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.logged import LoggedProcess
+from holdfast.engine.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.events import Reason
 from holdfast.wire.protocol.process import StartParams, StreamsAtEnd
 
-__all__ = ["MakeLog", "OpensSessions", "ProcessTable", "TableSettings", "plain_log"]
+__all__ = [
+    "MakeLog",
+    "OpensSessions",
+    "PendingStart",
+    "ProcessTable",
+    "TableSettings",
+    "plain_log",
+]
 
-# Covariant: a registry of this machine's processes is a table of any processes.
-P_co = TypeVar("P_co", bound=ServedProcess, covariant=True)
+P = TypeVar("P", bound=LoggedProcess)
+R = TypeVar("R")
 
 MakeLog = Callable[[StartParams], OutputLog]
 """Makes the log of a process that is about to be started."""
@@ -45,7 +53,63 @@ class TableSettings(NamedTuple):
     """Seconds a closed process is kept."""
 
 
-class ProcessTable(ABC, Generic[P_co]):
+class PendingStart(Generic[P]):
+    """
+    A start that has to wait for files, a sandbox, limits or another machine.
+
+    Nothing of it runs before it is awaited.
+    """
+
+    def __init__(
+        self,
+        process_id: str,
+        run: Callable[["PendingStart[P]"], Coroutine[object, None, P]],
+        *,
+        is_plain: bool = False,
+    ) -> None:
+        """
+        Args:
+            process_id: The client's id of the process, for the error.
+            run: Makes the start; called once, with this object.
+            is_plain: True if callers are to see no difference to a start that is made at once,
+                as when only files are waited for (see `ProcessTable.call_after_start`).
+        """
+        self._process_id = process_id
+        self._run = run
+        self.called_off = False
+        """True after `call_off`; `check` reports it at the next step."""
+        self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
+        """Callbacks for its end, called in order; None unless it is plain."""
+        self.task: asyncio.Task[None] | None = None
+        """The task that makes it, once its connection is lost; `call_off` cancels it."""
+
+    def call_off(self) -> None:
+        """Cancel the start; it notices at its next step, and cleans up what it has made."""
+        self.called_off = True
+        # Nobody waits for the answer of this one, so it need not come to its next step.
+        if self.task is not None:
+            self.task.cancel()
+
+    def check(self) -> None:
+        """
+        Raise if the start was called off; call this after each wait.
+
+        Raises:
+            InvalidRequest: The start was called off.
+        """
+        if self.called_off:
+            raise InvalidRequest(f"process {self._process_id} start was cancelled")
+
+    # Not a task: a start that its caller drops must not run, and its id must be free again.
+    def __await__(self) -> Generator[object, None, P]:
+        return self._run(self).__await__()
+
+
+Complete = Callable[[ProcessStart, PendingStart[P]], Coroutine[Any, Any, P]]
+"""Makes a start that has to wait."""
+
+
+class ProcessTable(ABC):
     """
     The processes of one owner, by the owner's ids.
 
@@ -60,23 +124,23 @@ class ProcessTable(ABC, Generic[P_co]):
         self._observers = Observers(settings.observers)
         self._make_log = settings.make_log
         # By the client's ids, from the start until the process is forgotten.
-        self._processes: dict[str, P_co] = {}
+        self._processes: dict[str, LoggedProcess] = {}
         self._closed = ClosedProcesses(self._loop, settings.retention, self._forget)
         # Starts that wait before their process is spawned. Weak references: a start that its
         # caller drops without awaiting it frees its id.
-        self._starting: WeakValueDictionary[str, PendingStart[P_co]] = WeakValueDictionary()
+        self._starting: WeakValueDictionary[str, PendingStart[Any]] = WeakValueDictionary()
 
-    def __iter__(self) -> Iterator[P_co]:
+    def __iter__(self) -> Iterator[LoggedProcess]:
         return iter(self._processes.values())
 
     def __len__(self) -> int:
         return len(self._processes)
 
-    def find(self, process_id: str) -> P_co | None:
+    def find(self, process_id: str) -> LoggedProcess | None:
         """Return the process with that id, or None."""
         return self._processes.get(process_id)
 
-    def get(self, process_id: str) -> P_co:
+    def get(self, process_id: str) -> LoggedProcess:
         """
         Return the process with that id.
 
@@ -145,7 +209,7 @@ class ProcessTable(ABC, Generic[P_co]):
             )
 
     @abstractmethod
-    def launch(self, params: StartParams) -> P_co | Awaitable[P_co]:
+    def launch(self, params: StartParams) -> LoggedProcess | Awaitable[LoggedProcess]:
         """
         Start a process. Return an awaitable only if the start has to wait.
 
@@ -157,7 +221,7 @@ class ProcessTable(ABC, Generic[P_co]):
             SpawnFailed: The system refused.
         """
 
-    @abstractmethod
+    @at_once
     def terminate(
         self,
         process_id: str,
@@ -165,21 +229,29 @@ class ProcessTable(ABC, Generic[P_co]):
         tree: bool = False,
         left: bool = False,
         streams: StreamsAtEnd = "close",
-    ) -> bool | Awaitable[bool]:
+    ) -> bool | Coroutine[Any, Any, bool]:
         """
-        Kill a process, or cancel its start; see `ExecProcess.terminate`.
+        Kill a process as `ExecProcess.terminate` does, or cancel its start.
 
-        Returns:
-            True if there was a process or a start to end; False also for an unknown id.
-
-        Raises:
-            InvalidParams: `streams` is not a known value.
-            OperationFailed: The system refused.
+        An unknown id is no error: there is nothing to kill.
         """
+        check_streams(streams)
+        starting = self._starting.get(process_id)
+        if starting is not None:
+            starting.call_off()
+            return True
+        process = self._processes.get(process_id)
+        return process is not None and process.terminate(tree=tree, left=left, streams=streams)
 
-    @abstractmethod
     def end(self, reason: Reason) -> None:
         """Kill every process and its group, cancel all starts, and keep no closed process."""
+        # Nobody will read them: without this, their output would stay for 80 seconds.
+        self._closed.keep_no_more()
+        # Each notices at its next step, and cleans up what it has made.
+        for starting in list(self._starting.values()):
+            starting.call_off()
+        for process in list(self._processes.values()):
+            process.kill_group(reason)
 
     async def wait_all_closed(self, limit: float) -> bool:
         """Wait until all processes are closed; return False after `limit` seconds."""
@@ -187,7 +259,7 @@ class ProcessTable(ABC, Generic[P_co]):
             async with asyncio.timeout(limit):
                 # A copy: closed processes may be forgotten meanwhile.
                 for process in list(self._processes.values()):
-                    await process.wait_closed()
+                    await process.wait()
         except TimeoutError:
             return False
         return True
@@ -202,17 +274,55 @@ class ProcessTable(ABC, Generic[P_co]):
 
     # -- for subclasses
 
-    def _call_off_starts(self) -> None:
-        """Cancel all starts; each notices at its next step, and cleans up what it has made."""
-        for starting in list(self._starting.values()):
-            starting.call_off()
+    def _begin(self, params: StartParams, launch: Callable[[ProcessStart], R]) -> R:
+        """Begin a start with `launch`, and report it to the observers."""
+        start = ProcessStart(params)
+        self._observers.preparing(start)
+        try:
+            return launch(start)
+        except BaseException as error:
+            # Observers that counted the start have to hear of its end, whatever it was.
+            self._observers.failed(start, error)
+            raise
 
-    def _process_closed(self, process: ServedProcess) -> None:
+    def _check_free(self, process_id: str) -> None:
+        """Raise `DuplicateProcess` if an id is taken."""
+        if process_id in self._processes or process_id in self._starting:
+            raise DuplicateProcess(process_id)
+
+    def _start_later(
+        self, start: ProcessStart, complete: Complete[P], *, is_plain: bool
+    ) -> PendingStart[P]:
+        """Return a start that has to wait, and is made by `complete` when it is awaited."""
+        process_id = start.params.process_id
+
+        async def run(pending: PendingStart[P]) -> P:
+            try:
+                return await complete(start, pending)
+            except BaseException as error:
+                self._observers.failed(start, error)
+                raise
+            finally:
+                del self._starting[process_id]
+                # Last: requests that waited for it find the process, or no start any more.
+                for call in pending.afterwards or ():
+                    call()
+
+        pending = self._starting[process_id] = PendingStart(process_id, run, is_plain=is_plain)
+        return pending
+
+    def _add(self, start: ProcessStart, process: LoggedProcess) -> None:
+        """Report a process that was started."""
+        # Registered before the observers are called: they may look it up by its id.
+        self._processes[process.process_id] = process
+        self._observers.started(start, process)
+
+    def _process_closed(self, process: LoggedProcess) -> None:
         """Report a close, and forget the process later."""
         self._observers.closed(process)
         self._closed.add(process)
 
-    def _forget(self, process: ServedProcess) -> None:
+    def _forget(self, process: LoggedProcess) -> None:
         # Another process may have the id by now, if this one was closed long ago.
         if self._processes.get(process.process_id) is process:
             del self._processes[process.process_id]
@@ -229,5 +339,5 @@ class OpensSessions(Protocol):
     that can answer requests without a task saves that detour.
     """
 
-    def open_session(self, settings: TableSettings) -> ProcessTable[ServedProcess]:
+    def open_session(self, settings: TableSettings) -> ProcessTable:
         """Return the empty table of a new session."""

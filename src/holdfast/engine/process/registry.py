@@ -1,44 +1,18 @@
-"""
-Registry of the processes of one owner, by the owner's ids: starts, finds and forgets them.
-
-The order of the checks of a start is part of the protocol [start.check-order].
-"""
+"""Processes of this machine: the registry of one owner, and an `ExecBackend` on top of it."""
 
 import errno
 import logging
 import os
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
-from holdfast.base.errors import (
-    CannotEnforce,
-    DuplicateProcess,
-    InvalidParams,
-    InvalidRequest,
-    SpawnFailed,
-)
+from holdfast.base.errors import CannotEnforce, InvalidRequest, SpawnFailed
 from holdfast.base.late_import import late_module
 from holdfast.base.system_text import system_text
 from holdfast.engine.process import limits
-from holdfast.engine.process.admission import (
-    NO_PROXY,
-    failing_command,
-    is_sandboxed,
-    manages_network,
-    native_cwd,
-    refuse_managed_network,
-    refuse_unsupported,
-)
-from holdfast.engine.process.checked_arguments import check_streams
+from holdfast.engine.process.admission import CannotConfine, CheckedStart, admit
 from holdfast.engine.process.child import Child
 from holdfast.engine.process.closed_processes import RETENTION
 from holdfast.engine.process.executable_lookup import (
@@ -51,15 +25,16 @@ from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
-from holdfast.engine.process.pending_start import PendingStart
 from holdfast.engine.process.process import LocalProcess
-from holdfast.engine.process.process_table import MakeLog, ProcessTable, TableSettings, plain_log
-from holdfast.engine.process.pty import DEFAULT_SIZE
-from holdfast.engine.process.reachable import (
-    call_after_stat,
-    can_start_without_waiting,
-    paths_to_check,
+from holdfast.engine.process.process_table import (
+    MakeLog,
+    PendingStart,
+    ProcessTable,
+    TableSettings,
+    plain_log,
 )
+from holdfast.engine.process.pty import DEFAULT_SIZE
+from holdfast.engine.process.reachable import call_after_stat, paths_to_check
 from holdfast.engine.process.sandbox_source import (
     CommandSandbox,
     SandboxOutdated,
@@ -68,15 +43,9 @@ from holdfast.engine.process.sandbox_source import (
 )
 from holdfast.engine.process.spawn import needs_descriptor_limit
 from holdfast.engine.process.start_threads import StartThreads
-from holdfast.engine.process.variables import child_environment, without_tokens
+from holdfast.engine.process.variables import child_environment, login_shell, without_tokens
 from holdfast.events import Reason, Verdict
-from holdfast.wire.protocol.process import (
-    Enforcement,
-    ProcessLimits,
-    ShellSnapshotParams,
-    StartParams,
-    StreamsAtEnd,
-)
+from holdfast.wire.protocol.process import Enforcement, ProcessLimits, StartParams
 
 if TYPE_CHECKING:
     from holdfast.engine.process.snapshots import script
@@ -86,15 +55,17 @@ else:
     cache = late_module("holdfast.engine.process.snapshots.snapshot_cache")
     script = late_module("holdfast.engine.process.snapshots.script")
 
-__all__ = ["ProcessRegistry"]
+__all__ = ["LocalBackend", "ProcessRegistry"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Plans after the first one for a sandbox whose files changed while it was built.
 _SANDBOX_RETRIES = 3
 
 
-class ProcessRegistry(ProcessTable[LocalProcess]):
+class ProcessRegistry(ProcessTable):
     """
     The processes of one owner, by the owner's ids.
 
@@ -138,22 +109,6 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         self._snapshots: cache.Snapshots | None = None
         self._threads = StartThreads()
 
-    def terminate(
-        self,
-        process_id: str,
-        *,
-        tree: bool = False,
-        left: bool = False,
-        streams: StreamsAtEnd = "close",
-    ) -> bool:
-        check_streams(streams)
-        starting = self._starting.get(process_id)
-        if starting is not None:
-            starting.call_off()
-            return True
-        process = self._processes.get(process_id)
-        return process is not None and process.terminate(tree=tree, left=left, streams=streams)
-
     def launch(self, params: StartParams) -> LocalProcess | Awaitable[LocalProcess]:
         """
         Start a process. Return an awaitable only if the start has to wait.
@@ -161,68 +116,28 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
         A start waits for the capture of a shell's profile, for a sandbox, for limits, or for
         files that the kernel has not cached: their mount may be dead.
 
-        The order of the checks is part of the protocol [start.check-order].
+        The checks of the request come first, see `admission`.
         """
-        start = ProcessStart(params)
-        self._observers.preparing(start)
-        try:
-            return self._checked_launch(start)
-        except BaseException as error:
-            # Observers that counted the start have to hear of its end, whatever it was.
-            self._observers.failed(start, error)
-            raise
+        return self._begin(params, self._launch_checked)
 
-    def _checked_launch(self, start: ProcessStart) -> LocalProcess | Awaitable[LocalProcess]:
-        params = start.params
-        refuse_unsupported(params)
-        snapshot = params.shell_snapshot
-        if snapshot is not None:
-            script.check_scope(snapshot)
-        if not params.argv:
-            raise InvalidParams("argv must not be empty")
-        if params.process_id in self._processes or params.process_id in self._starting:
-            raise DuplicateProcess(params.process_id)
-        snapshot = (
-            snapshot if snapshot is not None and script.applies(params.argv, snapshot) else None
-        )
-        env = self._environment(params)
+    def _launch_checked(self, start: ProcessStart) -> LocalProcess | Awaitable[LocalProcess]:
+        request = admit(start.params, self._check_free, self._environment)
         # Most programs and directories are cached. Such a start is made in the loop, without a
         # switch to a thread and back.
-        no_wait = can_start_without_waiting(
-            _executed(params), native_cwd(params), env, tty=params.tty
-        )
-        if (
-            not no_wait
-            or snapshot is not None
-            or is_sandboxed(params)
-            or manages_network(params)
-            or params.limits is not None
-        ):
-            pending: PendingStart[LocalProcess] = PendingStart(
-                params.process_id,
-                lambda pending: self._launch_slowly(start, snapshot, env, pending, no_wait=no_wait),
-                is_plain=snapshot is None and params.sandbox is None,
-            )
-            self._starting[params.process_id] = pending
-            return pending
-        return self._launch(start, params.argv, env)
+        if not request.has_to_wait:
+            return self._spawn_here(start, request)
+        is_plain = request.snapshot is None and request.params.sandbox is None
+        return self._start_later(start, partial(self._prepare, request), is_plain=is_plain)
 
-    def _launch(
-        self,
-        start: ProcessStart,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        instead: StartParams | None = None,
-    ) -> LocalProcess:
-        """Spawn the requested process in the event loop, or `instead` under its id."""
-        params = start.params
+    def _spawn_here(self, start: ProcessStart, request: CheckedStart) -> LocalProcess:
+        """Spawn a child in the event loop."""
         # Before the spawn: if the log cannot be made, no process may run.
-        log = self._make_log(params)
+        log = self._make_log(start.params)
         self._observers.prepared(start)
         try:
-            child = self._spawn(params if instead is None else instead, argv, env)
+            child = self._spawn(request)
         except SpawnFailed as error:
-            self._log_failure(params, error)
+            self._log_failure(start.params, error)
             raise
         return self._adopt(start, child, log)
 
@@ -243,72 +158,46 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
             enforcement=enforcement,
             input_budget=self._input_budget,
         )
-        # Registered before the observers are called: they may look it up by its id.
-        self._processes[process.process_id] = process
-        self._observers.started(start, process)
+        self._add(start, process)
         return process
 
     def _log_failure(self, params: StartParams, error: SpawnFailed) -> None:
         verdict = Verdict(reason=Reason.SPAWN_FAILED, detail=str(error))
         logger.debug("process %s was not started: %s", params.process_id, verdict)
 
-    async def _launch_slowly(
-        self,
-        start: ProcessStart,
-        request: ShellSnapshotParams | None,
-        env: Mapping[str, str],
-        pending: PendingStart[LocalProcess],
-        *,
-        no_wait: bool,
+    async def _prepare(
+        self, request: CheckedStart, start: ProcessStart, pending: PendingStart[LocalProcess]
     ) -> LocalProcess:
-        params = start.params
-        sandbox = None
-        try:
-            if params.limits is not None:
-                await self._check_limits(params)
-            # The capture of a profile and the sandbox look at the same files in the loop.
-            if not no_wait and (request is not None or is_sandboxed(params)):
-                await self._wait_reachable(params, env)
-            pending.check()
-            sandbox = await self._sandbox(params, env)
-            if sandbox is not None:
-                # Whatever enforces it: with a token, a command could use its server to get out.
-                env = without_tokens(env)
-            argv: Sequence[str] = params.argv
-            if request is not None and not isinstance(sandbox, CannotEnforce):
-                if self._snapshots is None:
-                    self._snapshots = cache.Snapshots(self._loop)
-                snapshot = await self._snapshots.get(params, request, env, sandbox)
-                if snapshot is not None:
-                    given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
-                    given.update(params.unset or ())
-                    argv, env = script.wrap(argv, snapshot, env=env, given=given)
-            pending.check()
-            if isinstance(sandbox, CannotEnforce):
-                # The real server starts its launcher, which fails [sandbox.launcher-fails].
-                # `arg0` and limits were meant for the command, not for this shell.
-                failing_params = msgspec.structs.replace(params, arg0=None, limits=None)
-                # Without the request's variables: this shell is in no sandbox, and a variable
-                # such as `LD_PRELOAD` could make it run code of the client.
-                argv = failing_command(str(sandbox), NO_PROXY if manages_network(params) else 1)
-                return self._launch(start, argv, {}, failing_params)
-            if sandbox is not None:
-                return await self._launch_sandboxed(start, argv, env, sandbox, pending)
-            # Not in the loop with limits: the child sets them itself, and is waited for.
-            if no_wait and params.limits is None:
-                return self._launch(start, argv, env)
-            return await self._launch_in_thread(start, argv, env, pending)
-        except BaseException as error:
-            self._observers.failed(start, error)
-            raise
-        finally:
-            del self._starting[params.process_id]
-            # The command has a reservation of its own by now.
-            if sandbox is not None and not isinstance(sandbox, CannotEnforce):
-                sandbox.close()
-            # Last: requests that waited for this start find the process, or no start any more.
-            for call in pending.afterwards or ():
-                call()
+        """Make everything that a start needs, then start it."""
+        is_limited = request.params.limits is not None
+        if is_limited:
+            await self._check_limits(request.params)
+        # The capture of a profile and the sandbox look at the same files in the loop.
+        if not request.is_cached and (request.snapshot or request.confinement):
+            await self._call_in_thread(request, lambda: None)
+        pending.check()
+        sandbox = await self._confine(request)
+        match sandbox:
+            case CannotConfine():
+                pending.check()
+                return self._spawn_here(start, request.failing(sandbox))
+            case None:
+                request = await self._with_snapshot(request)
+                pending.check()
+                # Not in the loop with limits: the child sets them itself, and is waited for.
+                if request.is_cached and not is_limited:
+                    return self._spawn_here(start, request)
+                return await self._spawn_in_thread(start, request, pending)
+            case _:
+                # With a token, a command could use its server to get out of any sandbox.
+                request = request._replace(env=without_tokens(request.env))
+                try:
+                    request = await self._with_snapshot(request, sandbox)
+                    pending.check()
+                    return await self._start_inside(sandbox, start, request, pending)
+                finally:
+                    # The command has a reservation of its own by now.
+                    sandbox.close()
 
     async def _check_limits(self, params: StartParams) -> None:
         """Refuse limits that cannot be enforced; this may have to ask systemd about cgroups."""
@@ -321,146 +210,112 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
             return
         await call_after_stat(self._threads, (), check, program=params.argv[0])
 
-    async def _wait_reachable(self, params: StartParams, env: Mapping[str, str]) -> None:
-        """Wait until `stat` of the start's directory and program has returned, well or not."""
-        looked_at = paths_to_check(_executed(params), native_cwd(params), env, tty=params.tty)
-        await call_after_stat(self._threads, looked_at, lambda: None, program=params.argv[0])
-
-    async def _launch_in_thread(
+    async def _call_in_thread(
         self,
-        start: ProcessStart,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        pending: PendingStart[LocalProcess],
-    ) -> LocalProcess:
-        """Spawn a child in a thread, so that the event loop does not wait for its files."""
-        params = start.params
-        log = self._make_log(params)
-        self._observers.prepared(start)
-        try:
-            child = await call_after_stat(
-                self._threads,
-                paths_to_check(_executed(params), native_cwd(params), env, tty=params.tty),
-                partial(self._spawn, params, argv, env),
-                Child.discard,
-                program=argv[0],
-            )
-        except SpawnFailed as error:
-            self._log_failure(params, error)
-            raise
-        await _check_pending(pending, child)
-        return self._adopt(start, child, log)
+        request: CheckedStart,
+        work: Callable[[], T],
+        undo: Callable[[T], None] | None = None,
+    ) -> T:
+        """Call `work` once `stat` of the start's directory and program has returned."""
+        params = request.params
+        looked_at = paths_to_check(request.executed, request.cwd, request.env, tty=params.tty)
+        return await call_after_stat(self._threads, looked_at, work, undo, program=request.argv[0])
 
-    async def _sandbox(
-        self, params: StartParams, env: Mapping[str, str]
-    ) -> CommandSandbox | CannotEnforce | None:
+    async def _confine(self, request: CheckedStart) -> CommandSandbox | CannotConfine | None:
         """Return the sandbox of a start, None for no sandbox, or the reason it cannot be built."""
-        if manages_network(params):
-            return refuse_managed_network(env)
-        if params.sandbox is None or not is_sandboxed(params):
-            return None
+        profile = request.confinement
+        if profile is None or isinstance(profile, CannotConfine):
+            return profile
+        program = request.params.argv[0]
         try:
             source = default_source() if self._sandboxes is None else self._sandboxes
             return await source.get(
-                params.sandbox, cwd=native_cwd(params), env=env, threads=self._threads
+                profile, cwd=request.cwd, env=request.env, threads=self._threads
             )
+        except CannotEnforce as error:
+            return CannotConfine(str(error))
         except TimeoutError:
             fault = errno.ETIMEDOUT
             text = f"the paths of the sandbox's profile do not answer: {system_text(fault)}"
-            raise SpawnFailed(text, errno=fault, program=params.argv[0]) from None
+            raise SpawnFailed(text, errno=fault, program=program) from None
         except SpawnFailed:
             # It names the path at fault, which is not the program.
             raise
         except OSError as error:
             # No descriptor is left to look with.
-            raise SpawnFailed(
-                f"the sandbox cannot be made: {system_text(error)}",
-                errno=error.errno or None,
-                program=params.argv[0],
-            ) from error
+            text = f"the sandbox cannot be made: {system_text(error)}"
+            raise SpawnFailed(text, errno=error.errno or None, program=program) from error
 
-    async def _launch_sandboxed(
+    async def _with_snapshot(
+        self, request: CheckedStart, sandbox: CommandSandbox | None = None
+    ) -> CheckedStart:
+        """Return a start with the captured profile of its shell, if it has one."""
+        if request.snapshot is None:
+            return request
+        if self._snapshots is None:
+            self._snapshots = cache.Snapshots(self._loop)
+        params, env = request.params, request.env
+        snapshot = await self._snapshots.get(params, request.snapshot, env, sandbox)
+        if snapshot is None:
+            return request
+        given = {*params.env, *(params.env_policy.set if params.env_policy else ())}
+        given.update(params.unset or ())
+        argv, env = script.wrap(request.argv, snapshot, env=env, given=given)
+        return request._replace(argv=argv, env=env)
+
+    async def _spawn_in_thread(
+        self, start: ProcessStart, request: CheckedStart, pending: PendingStart[LocalProcess]
+    ) -> LocalProcess:
+        """Spawn a child in a thread, so that the event loop does not wait for its files."""
+        log = self._make_log(start.params)
+        self._observers.prepared(start)
+        try:
+            child = await self._call_in_thread(
+                request, partial(self._spawn, request), Child.discard
+            )
+        except SpawnFailed as error:
+            self._log_failure(start.params, error)
+            raise
+        await _check_pending(pending, child)
+        return self._adopt(start, child, log)
+
+    async def _start_inside(
         self,
-        start: ProcessStart,
-        argv: Sequence[str],
-        env: Mapping[str, str],
         sandbox: CommandSandbox,
+        start: ProcessStart,
+        request: CheckedStart,
         pending: PendingStart[LocalProcess],
     ) -> LocalProcess:
-        params = start.params
-        cwd = native_cwd(params)
-        terminal = None
-        if params.tty:
-            terminal = _terminal_size(params)
-            # On the host, as without a sandbox; the profile then decides about that directory.
-            cwd = terminal_folder(cwd, env)
-        name = argv[0] if params.arg0 is None else params.arg0
-        log = self._make_log(params)
+        """Start a command in a sandbox."""
+        log = self._make_log(start.params)
         start.preparation = "sandbox"
         self._observers.prepared(start)
-
-        def begin(inside: CommandSandbox) -> Awaitable[Child]:
-            return inside.start(
-                Launch(argv[0], [name, *argv[1:]], cwd),
-                env,
-                terminal=terminal,
-                pipe_stdin=params.pipe_stdin,
-                limits=params.limits,
-            )
-
-        held = sandbox.enforcement
         try:
-            try:
-                child = await begin(sandbox)
-            except SandboxOutdated as error:
-                child, held = await self._begin_again(params, env, begin, error)
+            child, held = await self._begin_inside(sandbox, request)
         except SpawnFailed as error:
-            if error.path == cwd:
-                # The cwd is at fault, so the error is about the command, not the launcher.
-                error.program = argv[0]
-            self._log_failure(params, error)
+            self._log_failure(start.params, error)
             raise
-        except OSError as error:
-            raise SpawnFailed(
-                system_text(error), errno=error.errno or None, program=argv[0]
-            ) from error
         await _check_pending(pending, child)
-        logger.debug("process %s is in a sandbox, isolation %s", params.process_id, held.isolation)
+        process_id = start.params.process_id
+        logger.debug("process %s is in a sandbox, isolation %s", process_id, held.isolation)
         return self._adopt(start, child, log, held)
 
-    async def _begin_again(
-        self,
-        params: StartParams,
-        env: Mapping[str, str],
-        begin: Callable[[CommandSandbox], Awaitable[Child]],
-        error: SandboxOutdated,
+    async def _begin_inside(
+        self, sandbox: CommandSandbox, request: CheckedStart
     ) -> tuple[Child, Enforcement]:
-        """
-        Start a command in a sandbox that is planned anew.
-
-        Files that a sandbox hides or keeps come and go with other servers of the user.
-
-        Raises:
-            SpawnFailed: It cannot be built again and again.
-        """
-        for _ in range(_SANDBOX_RETRIES):
-            sandbox = await self._sandbox(params, env)
-            if sandbox is None or isinstance(sandbox, CannotEnforce):
-                break
-            try:
-                return await begin(sandbox), sandbox.enforcement
-            except SandboxOutdated as again:
-                error = again
-            finally:
-                sandbox.close()
-        raise error
-
-    def end(self, reason: Reason) -> None:
-        # Nobody will read them: without this, their output would stay for 80 seconds.
-        self._closed.keep_no_more()
-        self._call_off_starts()
-        for process in list(self._processes.values()):
-            process.kill_group(reason)
+        """Start a command in a sandbox, or in another for the same profile if it is outdated."""
+        # Files that a sandbox hides or keeps come and go with other servers of the user.
+        with ExitStack() as planned:
+            for _ in range(_SANDBOX_RETRIES):
+                try:
+                    return await _start_in(sandbox, request), sandbox.enforcement
+                except SandboxOutdated:
+                    again = await self._confine(request)
+                    if again is None or isinstance(again, CannotConfine):
+                        raise
+                    sandbox = again
+                    planned.callback(sandbox.close)
+            return await _start_in(sandbox, request), sandbox.enforcement
 
     def _environment(self, params: StartParams) -> dict[str, str]:
         env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
@@ -472,9 +327,10 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
             env.pop(name, None)
         return env
 
-    def _spawn(self, params: StartParams, argv: Sequence[str], env: Mapping[str, str]) -> Child:
+    def _spawn(self, request: CheckedStart) -> Child:
+        params, env = request.params, request.env
         find = terminal_launch if params.tty else pipe_launch
-        launch = find(argv, params.arg0, native_cwd(params), env)
+        launch = find(request.argv, params.arg0, request.cwd, env)
 
         def start(launch: Launch, pass_fds: Sequence[int] = ()) -> Child:
             if params.tty:
@@ -496,16 +352,70 @@ class ProcessRegistry(ProcessTable[LocalProcess]):
             ) from error
 
 
+class LocalBackend:
+    """
+    Starts processes on this machine.
+
+    Use it as a context manager: at its end everything it started is killed.
+    """
+
+    def __init__(self, processes: ProcessRegistry | None = None) -> None:
+        self._processes = ProcessRegistry() if processes is None else processes
+
+    @classmethod
+    def for_callers(cls) -> "LocalBackend":
+        """Return a backend whose callers hold their processes: none stays findable by its id."""
+        return cls(ProcessRegistry(shell=login_shell(), retention=0.0))
+
+    async def __aenter__(self) -> "LocalBackend":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._processes.end(Reason.SERVER_STOPPING)
+        # Bounded: a process that waits for a dead mount cannot be killed.
+        await self._processes.wait_all_closed(2.0)
+
+    async def start(self, params: StartParams) -> LocalProcess:
+        process = self._processes.launch(params)
+        # Most starts are complete already, and need no further turn of the event loop.
+        if isinstance(process, Awaitable):
+            process = await process
+        # Before the process writes anything, so that a first reader misses nothing.
+        process.open_events()
+        return process
+
+
 def _terminal_size(params: StartParams) -> tuple[int, int]:
     size = params.terminal_size
     return DEFAULT_SIZE if size is None else (size.rows, size.cols)
 
 
-def _executed(params: StartParams) -> Sequence[str]:
-    """Return argv with the file to execute first: on a terminal, `arg0` names that file."""
-    if not params.tty or params.arg0 is None:
-        return params.argv
-    return [params.arg0, *params.argv[1:]]
+async def _start_in(sandbox: CommandSandbox, request: CheckedStart) -> Child:
+    """
+    Start a command in a sandbox.
+
+    Raises:
+        SpawnFailed: As `CommandSandbox.start`, or no descriptor is left.
+    """
+    params, argv, env = request.params, request.argv, request.env
+    # On the host, as without a sandbox; the profile then decides about that directory.
+    cwd = terminal_folder(request.cwd, env) if params.tty else request.cwd
+    name = argv[0] if params.arg0 is None else params.arg0
+    try:
+        return await sandbox.start(
+            Launch(argv[0], [name, *argv[1:]], cwd),
+            env,
+            terminal=_terminal_size(params) if params.tty else None,
+            pipe_stdin=params.pipe_stdin,
+            limits=params.limits,
+        )
+    except SpawnFailed as error:
+        if error.path == cwd:
+            # The cwd is at fault, so the error is about the command, not the launcher.
+            error.program = argv[0]
+        raise
+    except OSError as error:
+        raise SpawnFailed(system_text(error), errno=error.errno or None, program=argv[0]) from error
 
 
 async def _check_pending(pending: PendingStart[LocalProcess], child: Child) -> None:

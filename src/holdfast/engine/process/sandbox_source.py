@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Protocol
 
-from holdfast.base.errors import CannotEnforce, SpawnFailed
+from holdfast.base.errors import SpawnFailed
 from holdfast.engine.process.child import Child
 from holdfast.engine.process.executable_lookup import Launch
 from holdfast.engine.process.start_threads import StartThreads
@@ -77,7 +77,7 @@ class SandboxSource(Protocol):
         cwd: str,
         env: Mapping[str, str],
         threads: StartThreads | None = None,
-    ) -> CommandSandbox | CannotEnforce | None:
+    ) -> CommandSandbox | None:
         """
         Return the sandbox for a profile.
 
@@ -88,10 +88,10 @@ class SandboxSource(Protocol):
             threads: Threads for look-ups on the disk; shared ones by default.
 
         Returns:
-            None if the profile isolates nothing; an error if it cannot be enforced with the
-            files that are on the disk now.
+            None if the profile isolates nothing.
 
         Raises:
+            CannotEnforce: It cannot be enforced with the files that are on the disk now.
             InvalidParams: The profile is invalid, or this machine can enforce none.
             TimeoutError: The disk does not answer.
             OSError: No descriptor is left for the look-ups.

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from functools import cache, partial
 
-from holdfast.base.errors import CannotEnforce, InvalidParams
+from holdfast.base.errors import InvalidParams
 from holdfast.base.late_import import distrust
 from holdfast.base.local_servers import make_runtime_folders, reachable, runtime_folder
 from holdfast.base.own_files import OwnFiles
@@ -73,7 +73,7 @@ class Sandboxes:
         env: Mapping[str, str],
         threads: StartThreads | None = None,
         settings: OwnFiles | None = None,
-    ) -> CommandSandbox | CannotEnforce | None:
+    ) -> CommandSandbox | None:
         """
         Return the sandbox for a profile; see `process.sandbox.SandboxSource`.
 
@@ -85,24 +85,21 @@ class Sandboxes:
             settings: Settings of the caller, to keep read-only in addition to our own.
         """
         with self._enforcer.planning():
-            try:
-                # In a thread: the client chooses the paths. Many files may match a pattern, and
-                # a mount may be dead.
-                ask = call_in_daemon if threads is None else threads.call
+            # In a thread: the client chooses the paths. Many files may match a pattern, and
+            # a mount may be dead.
+            ask = call_in_daemon if threads is None else threads.call
+            policy, gaps = await ask(partial(self._resolve, context, cwd, env, settings))
+            if not policy.isolates:
+                return None
+            support = self._support
+            if support is None:
+                support = await self.support()
+                # Again: the probe has found the program that builds sandboxes, and made the
+                # directories of tokens.
                 policy, gaps = await ask(partial(self._resolve, context, cwd, env, settings))
-                if not policy.isolates:
-                    return None
-                support = self._support
-                if support is None:
-                    support = await self.support()
-                    # Again: the probe has found the program that builds sandboxes, and made the
-                    # directories of tokens.
-                    policy, gaps = await ask(partial(self._resolve, context, cwd, env, settings))
-                if support.isolation is IsolationLevel.NONE:
-                    raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
-                return self._enforcer.open(policy, gaps=gaps)
-            except CannotEnforce as error:
-                return error
+            if support.isolation is IsolationLevel.NONE:
+                raise InvalidParams(f"this host cannot enforce a sandbox: {support.problem}")
+            return self._enforcer.open(policy, gaps=gaps)
 
     def _resolve(
         self,

@@ -483,10 +483,10 @@ async def _build(
         found = await shared_sandboxes().get(
             context, cwd=caller.cwd, env=caller.environ, settings=own
         )
+    except CannotEnforce as error:
+        raise _LineNotRun(f"the sandbox cannot be kept: {error}") from error
     except HoldfastError as error:
         raise _LineNotRun(f"{error}; HOLDFAST_SH_SANDBOX=none runs without one") from error
-    if isinstance(found, CannotEnforce):
-        raise _LineNotRun(f"the sandbox cannot be kept: {found}")
     # The factory of this process: only that one starts commands for another process.
     assert found is None or isinstance(found, BubblewrapSandbox)
     return found

@@ -1,17 +1,17 @@
 """Handlers of `process/*`: they translate between the wire and a session's processes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from holdfast.base.errors import InvalidParams
+from holdfast.backends import Ready
+from holdfast.base.errors import InvalidParams, StdinClosed
 from holdfast.engine.process.checked_arguments import signal_number
-from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
 from holdfast.engine.process.variable_marks import is_mark
-from holdfast.events import WaitingFor
 from holdfast.server.delivery import exited_event
 from holdfast.server.dispatch import AnswerAfter, Outlasting
 from holdfast.server.server_connection import ServerConnection
@@ -81,6 +81,7 @@ class _OfProcess(Protocol):
 
 P = TypeVar("P", bound=_OfProcess)
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 def _after_start(
@@ -119,6 +120,19 @@ async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
     return await result if isinstance(result, Awaitable) else result
 
 
+def _answer(work: Coroutine[Any, Any, V], make: Callable[[V], R]) -> R | Awaitable[R]:
+    """Return the answer made of a result, at once unless that has to be waited for."""
+    if type(work) is not Ready:
+        return AnswerAfter(work, make)
+    if work.error is not None:
+        raise work.error
+    return make(work.value)
+
+
+def _empty(nothing: None) -> Empty:
+    return _EMPTY
+
+
 def _start(
     client: ServerConnection, params: StartParams
 ) -> StartResponse | Awaitable[StartResponse]:
@@ -128,7 +142,7 @@ def _start(
     processes = client.session.processes
     processes.check_output()
     process = processes.launch(params)
-    if isinstance(process, ServedProcess):
+    if isinstance(process, LoggedProcess):
         return _started(client, process)
     # Not cancelled with its connection: the process may run already, and a client that resumes
     # its session must not have to start it a second time.
@@ -139,12 +153,12 @@ def _start(
 
 
 async def _started_later(
-    client: ServerConnection, starting: Awaitable[ServedProcess]
+    client: ServerConnection, starting: Awaitable[LoggedProcess]
 ) -> StartResponse:
     return _started(client, await starting)
 
 
-def _started(client: ServerConnection, process: ServedProcess) -> StartResponse:
+def _started(client: ServerConnection, process: LoggedProcess) -> StartResponse:
     return StartResponse(
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
@@ -157,22 +171,20 @@ def _started(client: ServerConnection, process: ServedProcess) -> StartResponse:
 def _read(client: ServerConnection, params: ReadParams) -> ReadResponse | Awaitable[ReadResponse]:
     process = client.session.processes.get(params.process_id)
     after_seq = params.after_seq or 0
-    found = process.read(after_seq, params.max_bytes, (params.wait_ms or 0) / 1000)
-    if not client.acknowledges:
-        return found
-    if isinstance(found, ReadResponse):
-        return _complete(client, process, after_seq, found)
-    return AnswerAfter(found, lambda found: _complete(client, process, after_seq, found))
+    work = process.read(after_seq, params.max_bytes, (params.wait_ms or 0) / 1000)
+    return _answer(work, lambda found: _complete(client, process, after_seq, found))
 
 
 def _complete(
-    client: ServerConnection, process: ServedProcess, after_seq: int, found: ReadResponse
+    client: ServerConnection, process: LoggedProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
     Add the exit event, for which Codex's answer has no field.
 
     If the answer reaches the end of the log, later events are sent as notifications again.
     """
+    if not client.acknowledges:
+        return found
     if found.next_seq == process.log.next_seq:
         client.session.caught_up(process.process_id, after_seq)
     verdict = process.log.verdict
@@ -199,56 +211,51 @@ def _write(
         if processes.is_starting(params.process_id):
             return WriteResponse(status=WriteStatus.STARTING)
         return WriteResponse(status=WriteStatus.UNKNOWN_PROCESS)
-    status = process.write(params.chunk.data, params.write_id)
-    if status is WriteStatus.ACCEPTED:
+    work = process.write(params.chunk.data, params.write_id)
+    # Nearly every write, and on the path of every key that is typed.
+    if work is ACCEPTED:
         return _ACCEPTED
-    if isinstance(status, WriteStatus):
-        return WriteResponse(status=status)
-    # A cancelled write must give up its position before the writes behind it are looked at.
-    return AnswerAfter(status, lambda status: WriteResponse(status=status))
+    return _answer(work, lambda status: _written(process, status))
+
+
+def _written(process: LoggedProcess, status: WriteStatus) -> WriteResponse:
+    if status is WriteStatus.STDIN_CLOSED and process.input_refused:
+        # On the wire that is an error [write.terminated]; on the seam it is a status.
+        raise StdinClosed("failed to write to process stdin")
+    return WriteResponse(status=status)
 
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty | Awaitable[Empty]:
-    number = signal_number(params.signal)
+    # Refused whether the process is known or not.
+    signal_number(params.signal)
     # An unknown process is not an error [signal.gone]: it may have been forgotten just now.
     process = client.session.processes.find(params.process_id)
-    if process is None:
-        return _EMPTY
-    return _empty_after(process.signal(number))
-
-
-def _empty_after(work: Awaitable[None] | None) -> Empty | Awaitable[Empty]:
-    """Return the empty answer, at once unless there is something to wait for."""
-    return _EMPTY if work is None else AnswerAfter(work, lambda nothing: _EMPTY)
+    return _EMPTY if process is None else _answer(process.signal(params.signal), _empty)
 
 
 def _terminate(
     client: ServerConnection, params: TerminateParams
 ) -> TerminateResponse | Awaitable[TerminateResponse]:
-    running = client.session.processes.terminate(
+    work = client.session.processes.terminate(
         params.process_id, tree=params.tree, left=params.left, streams=params.streams
     )
-    if isinstance(running, bool):
-        return TerminateResponse(running=running)
-    return AnswerAfter(running, lambda running: TerminateResponse(running=running))
+    return _answer(work, lambda running: TerminateResponse(running=running))
 
 
 def _resize(client: ServerConnection, params: ResizeParams) -> Empty | Awaitable[Empty]:
     process = client.session.processes.get(params.process_id)
-    return _empty_after(process.resize(params.rows, params.cols))
+    return _answer(process.resize(params.rows, params.cols), _empty)
 
 
 def _close_stdin(client: ServerConnection, params: CloseStdinParams) -> Empty | Awaitable[Empty]:
-    return _empty_after(client.session.processes.get(params.process_id).close_stdin())
+    return _answer(client.session.processes.get(params.process_id).close_stdin(), _empty)
 
 
 def _waiting_for(
     client: ServerConnection, params: WaitingForParams
 ) -> WaitingForResponse | Awaitable[WaitingForResponse]:
-    found = client.session.processes.get(params.process_id).waiting_for()
-    if isinstance(found, WaitingFor):
-        return WaitingForResponse(waiting_for=found.value)
-    return AnswerAfter(found, lambda found: WaitingForResponse(waiting_for=found.value))
+    work = client.session.processes.get(params.process_id).waiting_for()
+    return _answer(work, lambda found: WaitingForResponse(waiting_for=found.value))
 
 
 def _list(client: ServerConnection, params: Empty) -> ListResponse:

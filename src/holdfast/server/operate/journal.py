@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import HoldfastError
 from holdfast.engine.process.admission import is_sandboxed
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Verdict
 from holdfast.server.operate.audit_lines import CommandLine, DenialLine, ExitLine, bounded
 from holdfast.server.sessions import Session, short_session
@@ -40,7 +40,7 @@ class SessionJournal(ProcessObserver):
         # Records to make in the next round of the event loop, each with its arguments.
         self._noted: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         if self._is_wanted():
             self._note(self._record_start, time(), start.params, process)
 
@@ -48,7 +48,7 @@ class SessionJournal(ProcessObserver):
         reason = clip(str(error)) if isinstance(error, HoldfastError) else type(error).__name__
         self._note(self._record_failure, time(), start.params, reason)
 
-    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
+    def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
         if self._is_wanted():
             seconds = monotonic() - process.started
             self._note(
@@ -78,7 +78,7 @@ class SessionJournal(ProcessObserver):
                 # One odd record must not cost those behind it.
                 logger.exception("a command could not be recorded")
 
-    def _record_start(self, at: float, params: StartParams, process: ServedProcess) -> None:
+    def _record_start(self, at: float, params: StartParams, process: LoggedProcess) -> None:
         here = self._session.processes.on_this_machine
         line, size = self._command_line(
             params, pid=process.pid, sandbox=_sandbox(params, process, on_this_machine=here)
@@ -105,7 +105,7 @@ class SessionJournal(ProcessObserver):
             self._audit.write(*self._command_line(params, error=reason), at=at)
 
     def _record_exit(
-        self, at: float, process: ServedProcess, verdict: Verdict, seconds: float, output: int
+        self, at: float, process: LoggedProcess, verdict: Verdict, seconds: float, output: int
     ) -> None:
         name = clip(process.process_id)
         line = ExitLine(
@@ -223,7 +223,7 @@ class _ExitEvent(LogEvent):
         }
 
 
-def _sandbox(params: StartParams, process: ServedProcess, *, on_this_machine: bool) -> str:
+def _sandbox(params: StartParams, process: LoggedProcess, *, on_this_machine: bool) -> str:
     """Return the isolation of a process: `none`, its level, `refused` or `unknown`."""
     if not is_sandboxed(params):
         return "none"

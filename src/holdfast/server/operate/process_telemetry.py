@@ -3,8 +3,8 @@
 from weakref import WeakKeyDictionary
 
 from holdfast.base.errors import SpawnFailed
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Reason, Verdict
 from holdfast.telemetry import ProcessRecord, StartRecord, Telemetry
 
@@ -18,7 +18,7 @@ class ProcessRecorder(ProcessObserver):
         self._telemetry = telemetry
         # Weak keys: a start that is dropped before it runs takes its record along.
         self._starts: WeakKeyDictionary[ProcessStart, StartRecord] = WeakKeyDictionary()
-        self._running: dict[ServedProcess, ProcessRecord] = {}
+        self._running: dict[LoggedProcess, ProcessRecord] = {}
 
     def preparing(self, start: ProcessStart) -> None:
         self._starts[start] = self._telemetry.start(start.params)
@@ -26,7 +26,7 @@ class ProcessRecorder(ProcessObserver):
     def prepared(self, start: ProcessStart) -> None:
         self._starts[start].prepared(start.preparation)
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         record = self._starts.pop(start)
         self._running[process] = record.started(process.sandbox_type)
 
@@ -36,7 +36,7 @@ class ProcessRecorder(ProcessObserver):
         if isinstance(error, SpawnFailed):
             record.failed(start.sandbox_type)
 
-    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
+    def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
         self._running.pop(process).finish(_result(verdict), verdict.exit_code)
 
 

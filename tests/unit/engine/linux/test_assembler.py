@@ -37,8 +37,13 @@ def machine(request: pytest.FixtureRequest) -> str:
 def run(
     made: CallProgram, folder: Path, *arguments: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
+    return run_image(made.image(), folder, *arguments, env=env)
+
+
+def run_image(
+    image: bytes, folder: Path, *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
     file = folder / "program"
-    image = made.image()
     file.write_bytes(image)
     file.chmod(0o700)
     # The processor it is for is written in its head.
@@ -146,18 +151,20 @@ def test_it_can_go_on_elsewhere(machine: str, tmp_path: Path) -> None:
     assert run(made, tmp_path).stdout == b"middle last"
 
 
-def test_a_beginning_serves_many_programs(machine: str, tmp_path: Path) -> None:
-    first = CallProgram(machine)
-    say(first, "begun ")
-    beginning = first.as_beginning()
-    for text in ("one", "another"):
-        made = CallProgram(machine, beginning)
-        say(made, text)
-        made.call("exit_group", len(text))
+def test_a_template_serves_many_programs(machine: str, tmp_path: Path) -> None:
+    made = CallProgram(machine)
+    # Two `struct iovec`, with one blank in both of them.
+    parts = made.blank("text")
+    made.blank("size")
+    made.blank("text")
+    made.data(struct.pack("<Q", 1))
+    made.call("writev", 1, parts, 2)
+    made.call("exit_group", At(made.blank("size")))
+    template = made.template()
+    for text in (b"one", b"another"):
+        done = run_image(template.image({"text": template.end, "size": len(text)}, text), tmp_path)
 
-        done = run(made, tmp_path)
-
-        assert (done.stdout, done.returncode) == (f"begun {text}".encode(), len(text))
+        assert (done.stdout, done.returncode) == (text + text[:1], len(text))
 
 
 def test_a_program_that_it_becomes_has_the_environment(machine: str, tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_where_none_can_be_made_nothing_is_left(tmp_path: Path) -> None:
     ],
 )
 def test_only_shared_memory_is_seen_beside_them(path: str, *, hidden: bool) -> None:
-    assert hidden_by_own_devices(path) is hidden
+    assert hidden_by_own_devices([path]) is hidden
+    assert hidden_by_own_devices(["/", path]) is hidden
 
 
 @pytest.mark.requirement("security.sandbox.nodes")

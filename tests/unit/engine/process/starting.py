@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.process import LocalProcess
 from holdfast.engine.process.process_table import ProcessTable
 from holdfast.engine.process.registry import ProcessRegistry
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import ProcessEvent, StreamEnded, Verdict
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import OutputStream, ReadResponse, StartParams
@@ -42,7 +42,7 @@ def shell(script: str, **more: Any) -> StartParams:
     return program("/bin/sh", "-c", script, **more)
 
 
-def launch(processes: ProcessTable[ServedProcess], params: StartParams) -> LocalProcess:
+def launch(processes: ProcessTable, params: StartParams) -> LocalProcess:
     """Start what needs no waiting."""
     for _ in range(10):
         process = processes.launch(params)
@@ -65,14 +65,13 @@ async def read(
     process: LocalProcess, after_seq: int = 0, max_bytes: int | None = None, wait: float = LIMIT
 ) -> ReadResponse:
     async with asyncio.timeout(LIMIT):
-        found = process.read(after_seq, max_bytes, wait)
-        return await found if isinstance(found, Awaitable) else found
+        return await process.read(after_seq, max_bytes, wait)
 
 
 async def closed(process: LocalProcess) -> Verdict:
     """Wait until nothing more comes; how it ended."""
     async with asyncio.timeout(LIMIT):
-        await process.wait_closed()
+        await process.wait()
     assert process.log.verdict is not None
     return process.log.verdict
 
@@ -110,7 +109,7 @@ def numbered(process: LocalProcess) -> list[ProcessEvent]:
     return [entry for entry in process.log.entries() if not isinstance(entry, StreamEnded)]
 
 
-def output(process: ServedProcess, stream: OutputStream | None = None) -> bytes:
+def output(process: LoggedProcess, stream: OutputStream | None = None) -> bytes:
     """Return the retained output, of one stream or of all."""
     chunks = process.log.read().chunks
     return b"".join(c.chunk for c in chunks if stream is None or c.stream == stream)

@@ -156,7 +156,7 @@ async def test_a_profile_that_takes_too_long_is_given_up(
     waiting = processes.launch(home.command("echo never", env=env))
     assert isinstance(waiting, Awaitable)
     process = await waiting
-    process.terminate()  # it sources the profile itself now
+    await process.terminate()  # it sources the profile itself now
     await closed(process)
 
 
@@ -205,12 +205,12 @@ async def test_a_start_that_waits_has_taken_its_id(processes: ProcessRegistry, h
 async def test_a_start_that_waits_can_be_called_off(processes: ProcessRegistry, home: Home) -> None:
     waiting = processes.launch(home.command("echo never"))
     assert isinstance(waiting, Awaitable)
-    assert processes.terminate("p")
-    assert processes.terminate("p")
+    assert await processes.terminate("p")
+    assert await processes.terminate("p")
     with pytest.raises(InvalidRequest, match=r"^process p start was cancelled$"):
         async with asyncio.timeout(LIMIT):
             await waiting
-    assert not processes.terminate("p")
+    assert not await processes.terminate("p")
     assert len(processes) == 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.engine.process.closed_processes import ClosedProcesses
 from holdfast.engine.process.io.log import OutputLog
-from holdfast.engine.process.served import ServedProcess
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.events import Exited, Gap, Reason, Verdict
 
 KIB = 1 << 10
@@ -33,7 +33,7 @@ def close(
         log.append("stdout", bytes(size // chunks))
     log.exit(Verdict(reason=Reason.EXITED, exit_code=0))
     log.close()
-    processes.add(cast("ServedProcess", SimpleNamespace(log=log)))
+    processes.add(cast("LoggedProcess", SimpleNamespace(log=log)))
     return log
 
 

@@ -142,7 +142,7 @@ def held(processes: ProcessRegistry, then: str, **more: Any) -> tuple[LocalProce
     """A process that fills both of its pipes while its reader is behind."""
     process = launch(processes, filling(then, **more))
     story = Story(process)
-    process.hold_output(story)
+    process.log.hold(story)
     return process, story
 
 
@@ -155,7 +155,7 @@ async def test_a_kill_throws_nothing_away_that_is_in_the_pipes(
 ) -> None:
     process, story = held(processes, "time.sleep(60)")
     await until_full(process)
-    assert process.terminate(streams=streams)
+    assert await process.terminate(streams=streams)
     await closed(process)
     assert story.before == {"stdout": FULL, "stderr": FULL}
     assert story.after == {}
@@ -174,9 +174,9 @@ async def test_a_limit_throws_nothing_away_that_it_allows(processes: ProcessRegi
     limits = ProcessLimits(wall_time_ms=60_000, output_bytes=FULL)
     process = await started(processes, filling("time.sleep(60)", limits=limits))
     story = Story(process)
-    process.hold_output(story)
+    process.log.hold(story)
     await until_full(process)
-    process.release_output(story)
+    process.log.release(story)
     assert (await closed(process)).reason is Reason.LIMIT
     assert sum(story.before.values()) == FULL
 
@@ -189,9 +189,9 @@ async def test_a_flood_from_the_background_does_not_hold_up_the_exit(
     process = launch(processes, shell(script, tty=tty))
     story = Story(process)
     assert (await exited(process)).exit_code == 4
-    process.hold_output(story)
+    process.log.hold(story)
     assert not process.log.closed
-    assert process.terminate(left=True)
+    assert await process.terminate(left=True)
     await closed(process)
     assert sum(story.before.values()) <= (2 << 20) + (64 << 10) + (1 << 20)
 
@@ -206,7 +206,7 @@ async def test_kept_streams_are_read_until_their_end(
     script = "setsid sh -c 'echo ready; read x < go; echo late' & wait"
     process = launch(processes, shell(script, cwd=str(tmp_path)))
     await written(process, b"ready\n")
-    assert process.terminate(streams="keep")
+    assert await process.terminate(streams="keep")
     assert (await exited(process)).reason is Reason.TERMINATED
     assert not process.log.closed
     (tmp_path / "go").write_text("\n")
@@ -221,15 +221,15 @@ async def test_kept_streams_can_be_closed_later(
 ) -> None:
     process = launch(processes, shell("setsid sh -c 'echo $$; exec sleep 60' & wait", tty=tty))
     other = await watch(process)
-    assert process.terminate(streams="keep")
+    assert await process.terminate(streams="keep")
     if when == "before the exit" and not tty:
-        assert process.terminate()  # its end was not noticed yet
+        assert await process.terminate()  # its end was not noticed yet
     else:
         await exited(process)
         assert not process.log.closed
-        assert not process.terminate(streams="keep")
+        assert not await process.terminate(streams="keep")
         assert not process.log.closed
-        assert not process.terminate()  # there is nothing left to kill
+        assert not await process.terminate()  # there is nothing left to kill
     assert (await closed(process)).reason is Reason.TERMINATED
     assert other.alive
 
@@ -241,13 +241,13 @@ async def test_what_waits_in_kept_streams_is_read_before_they_are_closed(
     os.mkfifo(tmp_path / "go")
     process = launch(processes, shell(script, cwd=str(tmp_path)))
     await watch(process)
-    process.terminate(streams="keep")
+    await process.terminate(streams="keep")
     await exited(process)
-    process.hold_output(processes)
+    process.log.hold(processes)
     (tmp_path / "go").write_text("\n")
     fd = process._outputs[0]._fd
     await eventually(lambda: fcntl.ioctl(fd, termios.FIONREAD, bytes(4)) != bytes(4))
-    assert not process.terminate()
+    assert not await process.terminate()
     assert process.log.closed
     assert output(process).endswith(b"late\n")
 
@@ -257,8 +257,8 @@ async def test_a_close_that_was_asked_for_is_not_taken_back(
 ) -> None:
     process = launch(processes, shell("setsid sh -c 'echo $$; exec sleep 60' & wait"))
     await watch(process)
-    assert process.terminate()
-    assert process.terminate(streams="keep")
+    assert await process.terminate()
+    assert await process.terminate(streams="keep")
     await closed(process)
 
 
@@ -270,11 +270,11 @@ async def test_another_word_for_the_streams_is_refused_and_kills_nothing(
     text = f"unknown variant `{word}`, expected `close` or `keep`"
     for process_id in ("p", "unknown"):
         with pytest.raises(InvalidParams) as caught:
-            processes.terminate(process_id, streams=word)
+            await processes.terminate(process_id, streams=word)
         assert str(caught.value) == text
     with pytest.raises(InvalidParams):
-        process.terminate(streams=word)
-    process.write(b"alive\n", "1")
+        await process.terminate(streams=word)
+    await process.write(b"alive\n", "1")
     await written(process, b"alive\n")
 
 
@@ -288,9 +288,9 @@ async def test_what_was_left_in_the_group_is_killed_between_exit_and_close(
     process = launch(processes, shell("trap '' HUP; sleep 60 & echo $!", tty=tty))
     other = await watch(process)
     assert (await exited(process)).exit_code == 0
-    assert not process.terminate()
+    assert not await process.terminate()
     assert other.alive
-    assert process.terminate(left=True)
+    assert await process.terminate(left=True)
     await other.ended()
     assert (await closed(process)).reason is Reason.EXITED
 
@@ -303,10 +303,10 @@ async def test_what_was_left_may_be_killed_and_read_to_its_end(
     await written(process, b"apart\n")
     other = await watch(process)
     await exited(process)
-    assert process.terminate(left=True, streams="keep")
+    assert await process.terminate(left=True, streams="keep")
     await other.ended()
     assert not process.log.closed  # the one that is apart still has it open
-    assert not process.terminate()
+    assert not await process.terminate()
     await closed(process)
 
 
@@ -316,19 +316,19 @@ async def test_what_was_left_is_killed_after_the_close_too(
     process = launch(processes, shell("sleep 60 >/dev/null 2>&1 & echo $!"))
     other = await watch(process)
     await closed(process)
-    assert not processes.terminate("p")
+    assert not await processes.terminate("p")
     assert other.alive
-    assert processes.terminate("p", left=True)
+    assert await processes.terminate("p", left=True)
     await other.ended()
-    assert not processes.terminate("p", left=True)
+    assert not await processes.terminate("p", left=True)
 
 
 async def test_nothing_is_left_of_most(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("exit 0"))
     await closed(process)
     assert process._child._left_since is None
-    assert not process.terminate(left=True)
-    assert not processes.terminate("unknown", left=True)
+    assert not await process.terminate(left=True)
+    assert not await processes.terminate("unknown", left=True)
 
 
 async def test_a_zombie_alone_is_nothing_to_kill_and_the_streams_are_closed(
@@ -337,10 +337,10 @@ async def test_a_zombie_alone_is_nothing_to_kill_and_the_streams_are_closed(
     script = "setsid sh -c 'echo $$; exec sleep 60' & read x"
     process = launch(processes, shell(script, pipe_stdin=True))
     other = await watch(process)
-    process.write(b"\n", "1")
+    await process.write(b"\n", "1")
     await exited(process)
     assert not process.log.closed
-    assert not process.terminate(left=True)
+    assert not await process.terminate(left=True)
     await closed(process)
     assert other.alive
 
@@ -348,7 +348,7 @@ async def test_a_zombie_alone_is_nothing_to_kill_and_the_streams_are_closed(
 async def test_left_kills_what_runs_as_well(processes: ProcessRegistry, watch: Watching) -> None:
     process = launch(processes, shell("sleep 60 & echo $!; wait"))
     other = await watch(process)
-    assert process.terminate(left=True)
+    assert await process.terminate(left=True)
     await other.ended()
     assert (await closed(process)).reason is Reason.TERMINATED
 
@@ -358,12 +358,12 @@ async def test_a_group_whose_leader_somebody_else_has_reaped_is_left_alone(
 ) -> None:
     process = launch(processes, shell("sleep 60 & echo $!; read x", pipe_stdin=True))
     other = await watch(process)
-    process.write(b"\n", "1")
+    await process.write(b"\n", "1")
     reap(process.pid)
     assert (await exited(process)).reason is Reason.LOST
-    assert not process.terminate(left=True)
+    assert not await process.terminate(left=True)
     assert other.alive
-    assert not process.terminate(left=True)  # now that it is closed
+    assert not await process.terminate(left=True)  # now that it is closed
 
 
 async def test_a_refusal_of_the_system_is_told(
@@ -378,8 +378,8 @@ async def test_a_refusal_of_the_system_is_told(
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", refuse)
         with pytest.raises(OperationFailed, match="failed to signal process"):
-            process.terminate(left=True)
+            await process.terminate(left=True)
     assert other.alive
-    assert process.terminate(left=True)
+    assert await process.terminate(left=True)
     await closed(process)
     assert isinstance(process.log.entries()[1], Exited)

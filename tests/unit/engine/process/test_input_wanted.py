@@ -187,7 +187,7 @@ async def test_with_too_many_threads_nobody_knows(
 async def test_of_many_threads_the_first_counts(start: Start) -> None:
     terminal = start(sys.executable, "-c", MANY_THREADS)
     await terminal.comes_to(lambda found: found is WaitingFor.LINE)
-    assert terminal.process.write(b"\n", "w") is WriteStatus.ACCEPTED
+    assert await terminal.process.write(b"\n", "w") is WriteStatus.ACCEPTED
     await terminal.comes_to(lambda found: found is WaitingFor.UNKNOWN)
 
 
@@ -283,7 +283,7 @@ async def test_a_look_leaves_no_descriptor_open(start: Start) -> None:
 async def test_a_process_of_pipes_and_one_that_ended_are_not_looked_at() -> None:
     processes = ProcessRegistry()
     piped = launch(processes, shell("sleep 60"))
-    assert piped.waiting_for() is WaitingFor.UNKNOWN
+    assert await piped.waiting_for() is WaitingFor.UNKNOWN
     processes.end(Reason.SERVER_STOPPING)
     await processes.wait_all_closed(LIMIT)
-    assert piped.waiting_for() is WaitingFor.NONE
+    assert await piped.waiting_for() is WaitingFor.NONE

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import DuplicateProcess, InvalidParams, InvalidRequest, SpawnFailed
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.registry import ProcessRegistry
-from holdfast.engine.process.served import ServedProcess
 from holdfast.events import Reason, Verdict
 from holdfast.wire.protocol.process import ShellSnapshotParams, ShellSnapshotShell, StartParams
 from tests.unit.engine.process.starting import LIMIT, PATH, closed, launch, output, program, shell
@@ -38,7 +38,7 @@ class Diary(ProcessObserver):
         assert start in self.starts
         self.told.append(("prepared", start.preparation))
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         assert start in self.starts
         self.told.append(("started", process.process_id, process.log.next_seq))
 
@@ -46,11 +46,11 @@ class Diary(ProcessObserver):
         assert start in self.starts
         self.told.append(("failed", type(error)))
 
-    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
+    def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
         assert process.log.verdict is verdict
         self.told.append(("exited", verdict.reason, process.log.closed))
 
-    def closed(self, process: ServedProcess) -> None:
+    def closed(self, process: LoggedProcess) -> None:
         assert process.log.closed
         self.told.append(("closed", process.process_id))
 
@@ -80,7 +80,7 @@ async def test_who_subscribes_at_the_start_misses_nothing(tmp_path: Path) -> Non
     seen: list[bytes] = []
 
     class Subscriber(ProcessObserver):
-        def started(self, start: ProcessStart, process: ServedProcess) -> None:
+        def started(self, start: ProcessStart, process: LoggedProcess) -> None:
             process.log.wake_once(lambda: seen.append(output(process)))
 
     processes = ProcessRegistry(observers=[Subscriber()])
@@ -120,7 +120,7 @@ async def test_two_attempts_with_one_id_are_told_apart() -> None:
     assert first is not second
     assert first.params is second.params is params
     assert diary.told[-1] == ("failed", DuplicateProcess)
-    process.terminate()
+    await process.terminate()
     await closed(process)
 
 
@@ -140,7 +140,7 @@ async def test_a_start_that_is_called_off_or_given_up_has_failed(tmp_path: Path)
     processes = ProcessRegistry(observers=[diary])
     waiting = processes.launch(login(tmp_path))
     assert isinstance(waiting, Awaitable)
-    processes.terminate("p")
+    await processes.terminate("p")
     with pytest.raises(InvalidRequest, match="start was cancelled"):
         await waiting
     assert diary.words[-1] == "failed"
@@ -180,16 +180,16 @@ class Broken(ProcessObserver):
     def prepared(self, start: ProcessStart) -> None:
         raise RuntimeError("prepared")
 
-    def started(self, start: ProcessStart, process: ServedProcess) -> None:
+    def started(self, start: ProcessStart, process: LoggedProcess) -> None:
         raise RuntimeError("started")
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         raise RuntimeError("failed")
 
-    def exited(self, process: ServedProcess, verdict: Verdict) -> None:
+    def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
         raise RuntimeError("exited")
 
-    def closed(self, process: ServedProcess) -> None:
+    def closed(self, process: LoggedProcess) -> None:
         raise RuntimeError("closed")
 
 
@@ -210,7 +210,7 @@ async def test_an_observer_may_come_later() -> None:
     process = launch(processes, program("/bin/cat", pipe_stdin=True))
     diary = Diary()
     processes.add_observer(diary)
-    process.close_stdin()
+    await process.close_stdin()
     await closed(process)
     assert diary.words == ["exited", "closed"]
 
@@ -219,7 +219,7 @@ async def test_an_observer_may_add_another() -> None:
     diary = Diary()
 
     class Adder(ProcessObserver):
-        def started(self, start: ProcessStart, process: ServedProcess) -> None:
+        def started(self, start: ProcessStart, process: LoggedProcess) -> None:
             processes.add_observer(diary)
 
     processes = ProcessRegistry(observers=[Adder()])

@@ -5,16 +5,16 @@ import errno
 import os
 import select
 import signal
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
 from msgspec import UNSET
 
+from holdfast.backends import Ready
 from holdfast.base.errors import (
     InvalidRequest,
     OperationFailed,
-    StdinClosed,
 )
 from holdfast.engine.process.process import LocalProcess
 from holdfast.engine.process.registry import ProcessRegistry
@@ -118,7 +118,7 @@ async def test_a_process_that_closes_its_streams_is_closed_by_its_exit(
     process = launch(processes, shell(script, pipe_stdin=True))
     await written(process, b"last\n")
     assert process.running
-    process.write(b"\n", "1")
+    await process.write(b"\n", "1")
     assert (await closed(process)).exit_code == 5
     kinds = [type(entry).__name__ for entry in numbered(process)]
     assert kinds == ["OutputChunk", "Exited", "Closed"]
@@ -150,7 +150,7 @@ async def test_an_exit_status_that_was_taken_by_another_part_is_told(
 async def test_a_terminal_has_one_stream_a_size_and_an_input(processes: ProcessRegistry) -> None:
     script = "stty size; read line; echo got $line >&2"
     process = launch(processes, shell(script, tty=True, pipe_stdin=True))
-    assert process.write(b"this\r", "1") is ACCEPTED
+    assert await process.write(b"this\r", "1") is ACCEPTED
     assert (await closed(process)).exit_code == 0
     assert output(process, "pty") == output(process)
     text = output(process)
@@ -163,24 +163,24 @@ async def test_a_terminal_may_be_given_a_size_and_be_resized(processes: ProcessR
     size = TerminalSize(rows=10, cols=20)
     process = launch(processes, shell(script, tty=True, terminal_size=size))
     await written(process, b"10 20\r\n")
-    process.resize(30, 40)
+    await process.resize(30, 40)
     await closed(process)
     assert b"30 40\r\n" in output(process)
-    process.resize(1, 1)  # harmless
+    await process.resize(1, 1)  # harmless
 
 
 async def test_only_a_terminal_can_be_resized(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("read x", pipe_stdin=True))
     with pytest.raises(InvalidRequest, match="process p has no terminal to resize"):
-        process.resize(24, 80)
+        await process.resize(24, 80)
 
 
 @pytest.mark.requirement("pty.interrupt", "pty.controlling")
 async def test_typing_control_c_interrupts_the_foreground_job(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("trap 'echo caught' INT; cat; echo after", tty=True))
-    process.write(b"x\r", "1")
+    await process.write(b"x\r", "1")
     await written(process, b"x\r\nx\r\n")  # the terminal's echo, then cat's: it runs
-    process.write(b"\x03", "2")
+    await process.write(b"\x03", "2")
     await closed(process)
     assert b"caught\r\nafter" in output(process)
 
@@ -188,7 +188,7 @@ async def test_typing_control_c_interrupts_the_foreground_job(processes: Process
 @pytest.mark.requirement("pty.eof")
 async def test_typing_control_d_ends_the_input_of_a_terminal(processes: ProcessRegistry) -> None:
     process = launch(processes, program("/bin/cat", tty=True))
-    process.write(b"\x04", "1")
+    await process.write(b"\x04", "1")
     assert (await closed(process)).exit_code == 0
 
 
@@ -233,11 +233,11 @@ async def test_the_end_of_the_leader_hangs_up_on_its_group(processes: ProcessReg
 async def test_a_read_waits_for_output(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("read x; echo $x", pipe_stdin=True))
     later = process.read(0, None, LIMIT)
-    assert isinstance(later, Awaitable)
+    assert isinstance(later, Coroutine)
     reading = asyncio.ensure_future(later)
     await asyncio.sleep(0)
     assert not reading.done()
-    process.write(b"hi\n", "1")
+    await process.write(b"hi\n", "1")
     async with asyncio.timeout(LIMIT):
         found = await reading
     assert [chunk.chunk for chunk in found.chunks] == [b"hi\n"]
@@ -252,7 +252,7 @@ async def test_a_read_gives_up_after_its_time(processes: ProcessRegistry) -> Non
 
 async def test_a_read_without_time_answers_at_once(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("read x", pipe_stdin=True))
-    assert not isinstance(process.read(0, None, 0), Awaitable)
+    assert isinstance(process.read(0, None, 0), Ready)
 
 
 @pytest.mark.requirement("read.wait.exit", "read.wait.closed")
@@ -261,23 +261,23 @@ async def test_a_read_after_the_exit_waits_for_the_close_and_then_no_more(
 ) -> None:
     process = launch(processes, shell("exec sleep 60 & exec true"))
     await exited(process)
-    assert not isinstance(process.read(0, None, LIMIT), Awaitable)  # the exit is news
+    assert isinstance(process.read(0, None, LIMIT), Ready)  # the exit is news
     later = process.read(1, None, LIMIT)
-    assert isinstance(later, Awaitable)
+    assert isinstance(later, Coroutine)
     os.killpg(process.pid, signal.SIGKILL)
     async with asyncio.timeout(LIMIT):
         assert (await later).closed
-    assert not isinstance(process.read(1000, None, LIMIT), Awaitable)
+    assert isinstance(process.read(1000, None, LIMIT), Ready)
 
 
 @pytest.mark.requirement("read.wait.huge")
 async def test_a_read_may_wait_for_half_a_billion_years(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("read x", pipe_stdin=True))
     later = process.read(0, None, (2**64 - 1) / 1000)
-    assert isinstance(later, Awaitable)
+    assert isinstance(later, Coroutine)
     reading = asyncio.ensure_future(later)
     await asyncio.sleep(0)
-    process.terminate()
+    await process.terminate()
     async with asyncio.timeout(LIMIT):
         assert (await reading).exited
 
@@ -287,7 +287,7 @@ async def test_many_readers_wait_at_once(processes: ProcessRegistry) -> None:
     async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
         readers = [tasks.create_task(read(process)) for _ in range(5)]
         await asyncio.sleep(0)
-        process.write(b"all\n", "1")
+        await process.write(b"all\n", "1")
     assert {reader.result().chunks[0].chunk for reader in readers} == {b"all\n"}
 
 
@@ -295,12 +295,12 @@ async def test_output_is_held_until_nobody_holds_it(processes: ProcessRegistry) 
     process = launch(processes, shell("echo one; read x; echo two; read x", pipe_stdin=True))
     await written(process, b"one")
     first, second = object(), object()
-    process.hold_output(first)
-    process.hold_output(second)
-    process.write(b"\n", "1")
-    process.release_output(first)
+    process.log.hold(first)
+    process.log.hold(second)
+    await process.write(b"\n", "1")
+    process.log.release(first)
     assert (await read(process, after_seq=1, wait=0.001)).chunks == []
-    process.release_output(second)
+    process.log.release(second)
     await written(process, b"two")
 
 
@@ -308,7 +308,7 @@ async def test_a_process_whose_output_is_held_tells_it_before_its_exit(
     processes: ProcessRegistry,
 ) -> None:
     process = launch(processes, shell("echo out"))
-    process.hold_output(processes)
+    process.log.hold(processes)
     await closed(process)  # nobody else had its pipes open, so their end was met too
     assert [type(entry).__name__ for entry in process.log.entries()] == [
         "OutputChunk",
@@ -317,7 +317,7 @@ async def test_a_process_whose_output_is_held_tells_it_before_its_exit(
         "Exited",
         "Closed",
     ]
-    process.release_output(processes)  # harmless
+    process.log.release(processes)  # harmless
 
 
 async def test_a_hold_goes_on_after_the_exit_for_what_others_write(
@@ -326,7 +326,7 @@ async def test_a_hold_goes_on_after_the_exit_for_what_others_write(
     os.mkfifo(tmp_path / "go")
     script = "(read x < go; echo late) & echo early"
     process = launch(processes, shell(script, cwd=str(tmp_path)))
-    process.hold_output(processes)
+    process.log.hold(processes)
     await exited(process)
     assert output(process) == b"early\n"
     child = process._outputs[0]._fd
@@ -336,7 +336,7 @@ async def test_a_hold_goes_on_after_the_exit_for_what_others_write(
     assert ready.poll(LIMIT * 1000)  # it has written
     await asyncio.sleep(0)
     assert output(process) == b"early\n"
-    process.release_output(processes)
+    process.log.release(processes)
     await closed(process)
     assert output(process) == b"early\nlate\n"
 
@@ -344,21 +344,21 @@ async def test_a_hold_goes_on_after_the_exit_for_what_others_write(
 async def test_a_release_by_one_who_never_held_changes_nothing(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("read x; echo two; read x", pipe_stdin=True))
     holder = object()
-    process.hold_output(holder)
-    process.hold_output(holder)  # the same one again
-    process.release_output(object())
-    process.write(b"\n", "1")
+    process.log.hold(holder)
+    process.log.hold(holder)  # the same one again
+    process.log.release(object())
+    await process.write(b"\n", "1")
     assert (await read(process, wait=0.001)).chunks == []
-    process.release_output(holder)
+    process.log.release(holder)
     await written(process, b"two")
-    process.release_output(holder)  # harmless
+    process.log.release(holder)  # harmless
 
 
 async def test_a_hold_after_the_close_is_harmless(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("exit 0"))
     await closed(process)
-    process.hold_output(processes)
-    process.release_output(processes)
+    process.log.hold(processes)
+    process.log.release(processes)
     assert process.log.closed
 
 
@@ -368,19 +368,19 @@ async def test_a_hold_after_the_close_is_harmless(processes: ProcessRegistry) ->
 @pytest.mark.requirement("write.stdin-closed", "start.state.stdin")
 async def test_a_process_without_an_input_reads_nothing(processes: ProcessRegistry) -> None:
     process = launch(processes, program("/bin/cat"))
-    assert process.write(b"x", "1") is WriteStatus.STDIN_CLOSED
+    assert await process.write(b"x", "1") is WriteStatus.STDIN_CLOSED
     assert (await closed(process)).exit_code == 0
-    process.close_stdin()  # harmless
+    await process.close_stdin()  # harmless
 
 
 @pytest.mark.requirement("write.accepted", "start.state.stdin")
 async def test_an_input_stays_open_until_it_is_closed(processes: ProcessRegistry) -> None:
     process = launch(processes, program("/bin/cat", pipe_stdin=True))
-    process.write(b"one", "1")
+    await process.write(b"one", "1")
     await written(process, b"one")
-    process.write(b"two", "2")
-    process.close_stdin()
-    assert process.write(b"three", "3") is WriteStatus.STDIN_CLOSED
+    await process.write(b"two", "2")
+    await process.close_stdin()
+    assert await process.write(b"three", "3") is WriteStatus.STDIN_CLOSED
     await closed(process)
     assert output(process) == b"onetwo"
 
@@ -388,7 +388,7 @@ async def test_an_input_stays_open_until_it_is_closed(processes: ProcessRegistry
 async def test_the_input_of_a_terminal_cannot_be_closed(processes: ProcessRegistry) -> None:
     process = launch(processes, program("/bin/cat", tty=True))
     with pytest.raises(InvalidRequest, match="write the byte 0x04"):
-        process.close_stdin()
+        await process.close_stdin()
 
 
 @pytest.mark.requirement("write.vanishes")
@@ -398,7 +398,7 @@ async def test_writes_after_the_end_are_accepted_and_vanish(
 ) -> None:
     process = launch(processes, shell("exit 0", tty=tty, pipe_stdin=True))
     await closed(process)
-    assert process.write(b"x", "1") is ACCEPTED
+    assert await process.write(b"x", "1") is ACCEPTED
 
 
 @pytest.mark.requirement("write.terminated")
@@ -407,12 +407,11 @@ async def test_writes_after_a_termination_are_refused(
     processes: ProcessRegistry, tty: bool
 ) -> None:
     process = launch(processes, program("/bin/cat", tty=tty, pipe_stdin=True))
-    process.terminate()
-    with pytest.raises(StdinClosed, match="failed to write to process stdin"):
-        process.write(b"x", "1")
+    await process.terminate()
+    assert await process.write(b"x", "1") is WriteStatus.STDIN_CLOSED
     await closed(process)
-    with pytest.raises(StdinClosed):
-        process.write(b"x", "2")
+    assert await process.write(b"x", "2") is WriteStatus.STDIN_CLOSED
+    assert process.input_refused  # on the wire that is an error
 
 
 # Signals and termination.
@@ -425,7 +424,7 @@ async def test_a_signal_ends_what_does_not_catch_it(
 ) -> None:
     process = launch(processes, shell("echo ready; exec sleep 60", tty=tty))
     await written(process, b"ready")
-    process.signal(signal.SIGINT)
+    await process.signal("SIGINT")
     assert await closed(process) == Verdict(reason=Reason.SIGNALED, exit_code=code, signal=2)
 
 
@@ -435,7 +434,7 @@ async def test_a_signal_reaches_the_children_in_the_group_too(processes: Process
     script = "trap : TERM; sh -c 'echo ready; exec sleep 60' & wait; wait; exit 4"
     process = launch(processes, shell(script))
     await written(process, b"ready")
-    process.signal(signal.SIGTERM)
+    await process.signal("SIGTERM")
     assert (await closed(process)).exit_code == 4  # and not in a minute
 
 
@@ -443,7 +442,7 @@ async def test_a_signal_reaches_the_children_in_the_group_too(processes: Process
 async def test_a_signal_to_what_has_exited_does_nothing(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("sleep 60 & echo $!"))
     await exited(process)
-    process.signal(signal.SIGKILL)
+    await process.signal("SIGKILL")
     assert not gone(int(output(process)))
     process.kill_group(Reason.TERMINATED)
 
@@ -453,7 +452,7 @@ async def test_a_signal_to_what_has_exited_unnoticed_does_nothing(
 ) -> None:
     process = launch(processes, shell("exit 0"))
     wait_for_exit(process, os.WNOWAIT)
-    process.signal(signal.SIGTERM)
+    await process.signal("SIGTERM")
     assert (await closed(process)).reason is Reason.EXITED
 
 
@@ -467,7 +466,7 @@ async def test_a_signal_the_system_refuses_is_told(
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", refuse)
         with pytest.raises(OperationFailed) as caught:
-            process.signal(signal.SIGTERM)
+            await process.signal("SIGTERM")
     assert str(caught.value) == "failed to signal process: Operation not permitted (os error 1)"
 
 
@@ -479,7 +478,7 @@ async def test_termination_kills_the_group_without_grace(
     script = "trap 'echo no' TERM INT; sleep 60 & echo ready; wait"
     process = launch(processes, shell(script, tty=tty))
     await written(process, b"ready")
-    assert process.terminate()
+    assert await process.terminate()
     assert await closed(process) == Verdict(reason=Reason.TERMINATED, exit_code=code, signal=9)
     assert b"no" not in output(process)
 
@@ -487,12 +486,12 @@ async def test_termination_kills_the_group_without_grace(
 @pytest.mark.requirement("terminate.twice", "terminate.exited")
 async def test_termination_says_whether_it_was_running(processes: ProcessRegistry) -> None:
     process = launch(processes, shell("read x", pipe_stdin=True))
-    assert process.terminate()
-    assert process.terminate()  # its end was not noticed yet
+    assert await process.terminate()
+    assert await process.terminate()  # its end was not noticed yet
     await exited(process)
-    assert not process.terminate()
+    assert not await process.terminate()
     await closed(process)
-    assert not process.terminate()
+    assert not await process.terminate()
 
 
 @pytest.mark.requirement("terminate.exited")
@@ -501,7 +500,7 @@ async def test_termination_of_what_has_exited_spares_what_it_left(
 ) -> None:
     process = launch(processes, shell("sleep 60 & echo $!"))
     await exited(process)
-    assert not process.terminate()
+    assert not await process.terminate()
     assert not gone(int(output(process)))
     assert not process.log.closed
     process.kill_group(Reason.TERMINATED)
@@ -513,7 +512,7 @@ async def test_termination_closes_the_pipes_that_a_child_elsewhere_holds(
 ) -> None:
     process = launch(processes, shell("setsid sleep 60 & echo $!; wait"))
     pid = int(await written(process, b"\n"))
-    process.terminate()
+    await process.terminate()
     await closed(process)
     assert not gone(pid)
     kill(pid)
@@ -523,8 +522,8 @@ async def test_the_first_reason_for_a_kill_is_the_one_that_counts(
     processes: ProcessRegistry,
 ) -> None:
     process = launch(processes, shell("read x", pipe_stdin=True))
-    process.terminate(Reason.SESSION_EXPIRED)
-    process.terminate(Reason.SERVER_STOPPING)
+    process.kill(Reason.SESSION_EXPIRED)
+    process.kill(Reason.SERVER_STOPPING)
     assert (await closed(process)).reason is Reason.SESSION_EXPIRED
 
 
@@ -568,7 +567,7 @@ async def test_a_summary_tells_how_a_process_stands(processes: ProcessRegistry) 
         enforcement=UNSET,
     )
     assert process.summary() == expected
-    process.terminate()
+    await process.terminate()
     await closed(process)
     ended = process.summary()
     assert (ended.running, ended.closed, ended.exit_code, ended.reason, ended.next_seq) == (

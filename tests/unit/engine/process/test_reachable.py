@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import SpawnFailed
-from holdfast.engine.process import interpreter, reachable, registry, spawn, start_threads
-from holdfast.engine.process.local_backend import LocalBackend
+from holdfast.engine.process import admission, interpreter, reachable, spawn, start_threads
 from holdfast.engine.process.reachable import (
     call_after_stat,
     can_start_without_waiting,
     mounts_may_hang,
     paths_to_check,
 )
+from holdfast.engine.process.registry import LocalBackend
 from holdfast.engine.process.start_threads import MAX_CALLS, StartThreads, call_in_daemon
 from holdfast.wire import connection
 from holdfast.wire.protocol.paths import PathUri
@@ -139,7 +139,7 @@ async def test_a_look_has_a_result_or_an_error() -> None:
 async def test_a_start_in_a_thread_is_as_any_other(
     raised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(registry, "can_start_without_waiting", lambda *start, **more: False)
+    monkeypatch.setattr(admission, "can_start_without_waiting", lambda *start, **more: False)
     soft, hard = 512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if raised:
         monkeypatch.setattr(spawn, "_own_limit", (soft, hard))
@@ -172,7 +172,7 @@ async def test_what_a_thread_starts_outlives_it_and_hears_of_no_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The kernel means the thread, not the process, by the parent whose end a child is told."""
-    monkeypatch.setattr(registry, "can_start_without_waiting", lambda *start, **more: False)
+    monkeypatch.setattr(admission, "can_start_without_waiting", lambda *start, **more: False)
     script = "import ctypes; ctypes.CDLL(None).prctl(1, 9); print('up', flush=True); input()"
     async with LocalBackend() as backend:
         process = await backend.start(

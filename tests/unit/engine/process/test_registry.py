@@ -225,10 +225,8 @@ async def test_a_managed_network_with_a_proxy_is_refused(
 ) -> None:
     params = program("/bin/true", sandbox=DISABLED, enforce_managed_network=True, env=proxy)
 
-    starting = processes.launch(params)
-    assert not isinstance(starting, LocalProcess)
     with pytest.raises(InvalidParams, match="managed networking is not supported"):
-        await starting
+        await started(processes, params)
 
     assert len(processes) == 0
 
@@ -306,7 +304,7 @@ async def test_an_id_is_taken_once(processes: ProcessRegistry) -> None:
         processes.launch(program("/bin/true"))
     assert processes.get("p") is processes.find("p") is process
     assert list(processes) == [process]
-    process.close_stdin()
+    await process.close_stdin()
     await closed(process)
     with pytest.raises(DuplicateProcess):  # it is still kept
         processes.launch(program("/bin/true"))
@@ -326,16 +324,16 @@ async def test_an_unknown_process_is_unknown(processes: ProcessRegistry) -> None
     with pytest.raises(UnknownProcess, match=r"^unknown process id nope$"):
         processes.get("nope")
     assert processes.find("nope") is None
-    assert not processes.terminate("nope")
+    assert not await processes.terminate("nope")
     assert not processes.is_starting("nope")
 
 
 @pytest.mark.requirement("terminate.kills")
 async def test_a_process_can_be_terminated_by_its_id(processes: ProcessRegistry) -> None:
     process = launch(processes, program("/bin/cat", pipe_stdin=True))
-    assert processes.terminate("p")
+    assert await processes.terminate("p")
     await closed(process)
-    assert not processes.terminate("p")
+    assert not await processes.terminate("p")
 
 
 @pytest.mark.requirement("limits.closed-process")

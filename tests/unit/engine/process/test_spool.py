@@ -95,7 +95,7 @@ async def test_a_log_that_fails_does_not_hide_the_end(
     processes = ProcessRegistry(make_log=lambda params: Full())
     process = launch(processes, shell("echo a; echo b; exit 3"))
     if held:
-        process.hold_output("a reader")  # what it wrote is taken at its exit
+        process.log.hold("a reader")  # what it wrote is taken at its exit
     await closed(process)
     assert process.log.verdict == Verdict(reason=Reason.EXITED, exit_code=3)
     assert caplog.text.count("the log of a process failed") == 1

@@ -181,7 +181,7 @@ async def test_a_process_that_was_terminated_did_not_go_over_a_limit(
     process = await started(
         processes, program("/bin/sleep", "60", limits=ProcessLimits(cpu_seconds=1))
     )
-    process.terminate()
+    await process.terminate()
 
     assert (await closed(process)).reason is Reason.TERMINATED
 
@@ -309,7 +309,7 @@ async def test_where_a_cgroup_can_be_had_that_counts_the_processes(
     folder = tree.top / "ours" / name
     told = {name: (folder / name).read_text() for name in ("pids.max", "memory.max")}
 
-    process.terminate()
+    await process.terminate()
     await closed(process)
 
     assert told == {"pids.max": "4321", "memory.max": "max"}

@@ -14,10 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import InvalidParams
-from holdfast.engine.process import registry
+from holdfast.engine.process import admission
 from holdfast.engine.process.io.log import OutputLog, Retention
+from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
-from holdfast.engine.process.served import ServedProcess
 from holdfast.server.app import Server
 from holdfast.wire.protocol.process import StartParams
 from holdfast.wire.rpc.base64 import decode_base64
@@ -224,6 +224,20 @@ async def test_a_write_after_a_termination_fails(client: Client) -> None:
     await client.start("/bin/cat", pipeStdin=True)
     await client.call("process/terminate", processId="p")
     assert await client.write(b"x", "1") == (-32603, "failed to write to process stdin")
+
+
+@pytest.mark.requirement("write.terminated")
+async def test_a_write_after_the_end_by_a_limit_fails_too(client: Client) -> None:
+    await client.start("/bin/cat", pipeStdin=True, limits={"wallTimeMs": 1})
+    await client.hears("process/closed")
+    assert await client.write(b"x", "1") == (-32603, "failed to write to process stdin")
+
+
+@pytest.mark.requirement("write.terminated")
+async def test_a_write_without_an_input_is_no_error(client: Client) -> None:
+    await client.start("/bin/sleep", "60")
+    await client.call("process/terminate", processId="p")
+    assert await client.write(b"x", "1") == {"status": "stdinClosed"}
 
 
 @pytest.mark.requirement("write.back-pressure")
@@ -462,7 +476,7 @@ async def test_a_server_takes_observers_and_logs_of_others() -> None:
     class Starts(ProcessObserver):
         ids: ClassVar[list[str]] = []
 
-        def started(self, start: ProcessStart, process: ServedProcess) -> None:
+        def started(self, start: ProcessStart, process: LoggedProcess) -> None:
             self.ids.append(process.process_id)
 
     def small_log(params: StartParams) -> OutputLog:
@@ -484,7 +498,7 @@ async def test_a_server_takes_observers_and_logs_of_others() -> None:
 async def test_requests_about_a_start_that_waits_for_files_come_after_it(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "can_start_without_waiting", lambda *start, **more: False)
+    monkeypatch.setattr(admission, "can_start_without_waiting", lambda *start, **more: False)
     params = {"cwd": "file:///", "env": {"PATH": PATH}, "tty": False, "pipeStdin": True}
     asked = [
         client.ask("process/start", processId="p", argv=["cat"], **params),

@@ -75,7 +75,7 @@ async def run(*entries: FileEntry, cwd: str = "/") -> list[tuple[object, ...]]:
         process = processes.launch(params)
         assert not isinstance(process, LocalProcess)
         try:
-            await (await process).wait_closed()
+            await (await process).wait()
         except SpawnFailed:
             recorder.told.append(("raised",))
     return recorder.told

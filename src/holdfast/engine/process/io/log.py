@@ -83,6 +83,9 @@ class OutputLog:
         # `append` then skips them with one test.
         self._wakers: list[Callable[[], None]] = []
         self._exit_callbacks: list[Callable[[], None]] = []
+        # Readers that cannot keep up, and what makes the process wait for them.
+        self._holders: set[object] = set()
+        self._hold_writer: Callable[[bool], None] | None = None
 
     # -- writing
 
@@ -138,6 +141,8 @@ class OutputLog:
         # The owner checks `closed` first.
         assert not self.closed
         self.closed = True
+        # Without a cycle the process is freed at once, and not by the garbage collector.
+        self._hold_writer = None
         seq = self.next_seq
         self.next_seq += 1
         for listener in self._listeners:
@@ -190,6 +195,33 @@ class OutputLog:
         if self._first > 64 and self._first * 2 > len(self._chunks):
             del self._chunks[: self._first]
             self._first = 0
+
+    # -- waiting for readers
+
+    def when_held(self, hold_writer: Callable[[bool], None]) -> None:
+        """Call `hold_writer` with True when the writer has to wait, and with False afterwards."""
+        self._hold_writer = hold_writer
+
+    def hold(self, holder: object) -> None:
+        """
+        Make the writer wait, for a reader that cannot keep up.
+
+        What a process has written by its exit is logged all the same.
+        """
+        self._holders.add(holder)
+        if self._hold_writer is not None:
+            self._hold_writer(True)
+
+    def release(self, holder: object) -> None:
+        """Let the writer go on, unless another holder is left; harmless without a hold."""
+        self._holders.discard(holder)
+        if self._hold_writer is not None and not self._holders:
+            self._hold_writer(False)
+
+    @property
+    def is_held(self) -> bool:
+        """True while the writer has to wait."""
+        return bool(self._holders)
 
     # -- reading
 

@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections import deque
 
-from holdfast.base.errors import StdinClosed
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.wire.protocol.process import WriteStatus
 
@@ -38,8 +37,6 @@ MAX_REMEMBERED_IDS = 4096
 
 # Writes to the kernel before other descriptors get their turn.
 _WRITES_PER_WAKEUP = 32
-
-_GONE = "failed to write to process stdin"
 
 
 class StdinQueue:
@@ -75,6 +72,7 @@ class StdinQueue:
         self._queued_bytes = 0
         # A dict for its order: the oldest id is forgotten first.
         self._accepted: dict[str, None] = {}
+        self._last_id = 0
         # Writes that found the queue full, by id, in the order they came. After `end` they
         # belong to the input, and are written even if their callers were cancelled.
         self._waiting: dict[str, tuple[asyncio.Future[WriteStatus], bytes]] = {}
@@ -88,14 +86,13 @@ class StdinQueue:
 
         Returns:
             The status; or, while the queue is full, a future of it that is done once the write
-            is accepted.
+            is accepted, or the process was terminated.
 
         Raises:
-            StdinClosed: The process was terminated.
             InvalidRequest: The queued input exceeds the budget.
         """
         if self._refused:
-            raise StdinClosed(_GONE)
+            return WriteStatus.STDIN_CLOSED
         if write_id in self._accepted:
             return WriteStatus.ACCEPTED
         if self._write_whole(data):
@@ -122,6 +119,14 @@ class StdinQueue:
             self._budget.take(len(data))
         self._accept(write_id, data)
         return WriteStatus.ACCEPTED
+
+    def unused_id(self) -> str:
+        """Return an id for a write without one: a number that no other write has."""
+        while True:
+            self._last_id += 1
+            write_id = str(self._last_id)
+            if write_id not in self._accepted and write_id not in self._waiting:
+                return write_id
 
     def _write_whole(self, data: bytes) -> bool:
         """Write a few bytes past the queue and its limits; return False if they did not fit."""
@@ -171,7 +176,7 @@ class StdinQueue:
         for future, data in self._waiting.values():
             self._budget.give_back(len(data))
             if not future.done():
-                future.set_exception(StdinClosed(_GONE))
+                future.set_result(WriteStatus.STDIN_CLOSED)
         self._waiting.clear()
 
     def _clear_queue(self) -> None:

@@ -45,7 +45,7 @@ class _Watched(Protocol):
     @property
     def running(self) -> bool: ...
 
-    def terminate(self, reason: Reason = ..., *, tree: bool = ...) -> bool: ...
+    def kill(self, reason: Reason, *, tree: bool) -> bool: ...
 
     def end_left(self) -> None: ...
 
@@ -147,7 +147,7 @@ class Watchdog:
             return
         what = ExceededLimit.of(limit, getattr(self._limits, limit.field))
         # The tree, not only the group: a limit holds for all descendants.
-        if self._process.terminate(Reason.LIMIT, tree=True):
+        if self._process.kill(Reason.LIMIT, tree=True):
             self._exceeded = what
         elif not self._process.running:
             self._exceeded = what

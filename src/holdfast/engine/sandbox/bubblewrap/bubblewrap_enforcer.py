@@ -101,7 +101,7 @@ class BubblewrapSandbox:
         if own.namespace is not None:
             call = partial(_call_in, own.namespace, devices=False)
             self._spec = msgspec.structs.replace(self._spec, call=call)
-            if own.devices is not None and not any(map(hidden_by_own_devices, policy.rules)):
+            if own.devices is not None and not hidden_by_own_devices(policy.rules):
                 self._spec_with_devices = msgspec.structs.replace(
                     self._make_spec(_plan(policy, support, devices=None), blanks),
                     call=partial(_call_in, own.namespace, devices=True),
@@ -244,7 +244,7 @@ class BubblewrapSandbox:
     def _spec_for(self, cwd: str) -> SandboxSpec:
         """Return the description for a command with this working directory."""
         # bwrap begins there itself, so the directory has to exist in its namespace.
-        if self._spec_with_devices is None or hidden_by_own_devices(cwd):
+        if self._spec_with_devices is None or hidden_by_own_devices([cwd]):
             return self._spec
         return self._spec_with_devices
 

@@ -27,6 +27,7 @@ import struct
 import termios
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from holdfast.engine.linux.assembler import (
@@ -34,15 +35,14 @@ from holdfast.engine.linux.assembler import (
     ENVIRONMENT,
     RESULT,
     At,
-    Beginning,
     CallProgram,
     Label,
+    Template,
 )
 from holdfast.engine.process.limits.prologue import (
     EXEC_ERROR_SIZE,
     NOT_EXECUTABLE,
     REPORT,
-    pointer_list,
     say_built,
     set_limits,
     wait_for_go,
@@ -175,18 +175,16 @@ def make_init_program(
     Raises:
         KeyError: The architecture is not supported.
     """
-    beginning = _beginning(
+    template = _template(
         *(machine, report, owner, filter_program, listen, landlock, terminal, tuple(limits), wait),
         caller,
         tuple(empty_streams),
     )
-    made = CallProgram(machine, beginning)
-    _execute(made, program, argv)
-    return made.image()
+    return _fill_in(template, program, argv)
 
 
 @lru_cache(maxsize=128)
-def _beginning(
+def _template(
     machine: str,
     report: int,
     owner: int,
@@ -198,8 +196,8 @@ def _beginning(
     wait: bool,
     caller: CallersSession | None,
     empty_streams: tuple[int, ...],
-) -> Beginning:
-    """Return all steps before the exec, which are the same for each command of a sandbox."""
+) -> Template:
+    """Return the program for each command of a sandbox, which is filled in for one of them."""
     # `dup3` refuses to move a descriptor to itself, and closes what has the number.
     assert report != REPORT
     assert owner not in (REPORT, _OWNER)
@@ -244,9 +242,8 @@ def _beginning(
         _hand_over(made, message, failed)
     else:
         made.call("write", REPORT, made.data(READY), len(READY), failed=failed)
-    # Last: the limits would count for the steps above, too.
-    set_limits(made, limits, failed)
-    return made.as_beginning()
+    _execute(made, limits, failed)
+    return made.template()
 
 
 def _close_descriptors(
@@ -408,16 +405,36 @@ def _hand_over(made: CallProgram, message: int, failed: Label) -> None:
     made.bind(sent)
 
 
-def _execute(made: CallProgram, program: str, argv: Sequence[str]) -> None:
+def _execute(made: CallProgram, limits: Sequence[tuple[int, int, int]], failed: Label) -> None:
     """Execute the command; report an error, write it to stderr and exit as a shell does."""
-    words = [made.text(word) for word in argv]
+    # Last: the limits would count for the steps before, too.
+    set_limits(made, limits, failed)
     # One block of calls per error, since the program cannot format a text.
     reasons = {error: Label() for error in (*_TOLD_ERRORS, ANY)}
-    made.call("execve", made.text(program), pointer_list(made, words), ENVIRONMENT, failed=reasons)
+    program, argv = At(made.blank("program")), At(made.blank("argv"))
+    made.call("execve", program, argv, ENVIRONMENT, failed=reasons)
     for error, label in reasons.items():
         made.bind(label)
         why = os.strerror(error) if error != ANY else "it cannot be executed"
-        said = os.fsencode(f"holdfast: {program or argv[0]}: {why}\n")
+        said = os.fsencode(f": {why}\n")
+        rest = made.data(said)
+        # Two `struct iovec`: the name of the program, and what is wrong with it.
+        parts = made.blank("name")
+        made.blank("name_size")
+        made.data(struct.pack("<QQ", rest, len(said)))
         made.call("write", REPORT, RESULT, EXEC_ERROR_SIZE)
-        made.call("write", 2, made.data(said), len(said))
+        made.call("writev", 2, parts, 2)
         made.call("exit_group", _NOT_FOUND if error == errno.ENOENT else NOT_EXECUTABLE)
+
+
+def _fill_in(template: Template, program: str, argv: Sequence[str]) -> bytes:
+    """Return the program of a template that executes a command."""
+    name = os.fsencode(f"holdfast: {program or argv[0]}")
+    texts = [name, *(text.encode("utf-8", "surrogateescape") for text in (program, *argv))]
+    # Each ends with a NUL. The list of pointers comes first, where it is aligned.
+    begin = template.end
+    sizes = (len(text) + 1 for text in texts)
+    at = [*accumulate(sizes, initial=begin + 8 * (len(argv) + 1))]
+    pointers = struct.pack(f"<{len(argv) + 1}Q", *at[2:-1], 0)
+    words = {"program": at[1], "argv": begin, "name": at[0], "name_size": len(name)}
+    return template.image(words, pointers + b"\0".join(texts) + b"\0")

@@ -48,12 +48,15 @@ class _MountPoint:
 
     __slots__ = ("_folder", "_name", "_ours", "fd", "is_local", "users")
 
-    def __init__(self, path: str, kind: Literal["directory", "file"], folder: int) -> None:
+    def __init__(
+        self, path: str, kind: Literal["directory", "file"], folder: int, *, is_local: bool
+    ) -> None:
         """
         Args:
             path: Absolute path of the mount point.
             kind: Kind of file to make if it is missing.
             folder: Descriptor of its directory, which the caller closes.
+            is_local: False if the directory is on a network file system.
 
         Raises:
             OSError: It can neither be created nor locked.
@@ -67,7 +70,7 @@ class _MountPoint:
         # By descriptor, not by path: the directory may be renamed later, or replaced by a link
         # that leads elsewhere.
         self._folder = os.dup(folder)
-        self.is_local = is_on_this_machine(folder)
+        self.is_local = is_local
         """False on a network file system, where any call may hang."""
         try:
             self._make_sure(kind)
@@ -188,22 +191,24 @@ class MountPoints:
         """
         had: list[str] = []
         # Most are in the same directory, which takes one call per component to open.
-        folders: dict[str, int] = {}
+        folders: dict[str, tuple[int, bool]] = {}
         try:
             for path, kind in targets:
                 point = self._points.get(path)
                 if point is None:
                     name = os.path.dirname(path)
                     if name not in folders:
-                        folders[name] = _open_folder(name)
-                    point = self._points[path] = _MountPoint(path, kind, folders[name])
+                        fd = _open_folder(name)
+                        folders[name] = fd, is_on_this_machine(fd)
+                    fd, is_local = folders[name]
+                    point = self._points[path] = _MountPoint(path, kind, fd, is_local=is_local)
                 point.users += 1
                 had.append(path)
         except BaseException:
             self.release(had)
             raise
         finally:
-            for fd in folders.values():
+            for fd, _ in folders.values():
                 os.close(fd)
 
     def release(self, paths: Collection[str]) -> None:

@@ -1,19 +1,24 @@
 """
-A process as a server needs it: its output log, and the ways to act on it.
+A process with its output log: what a server needs beside the seam `ExecProcess`.
 
-`LocalProcess` is one by itself. A process behind the seam `ExecProcess` becomes one through
-`server.backend_processes`. Observers get this type, whichever it is.
+`LocalProcess` is one by itself. A process of another backend becomes one when its events are
+followed into a log (`server.backend_processes`).
 """
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from abc import abstractmethod
+from collections.abc import Coroutine
 from time import monotonic
+from typing import Any
 
 from msgspec import UNSET
 
+from holdfast.backends import ExecProcess, Ready
+from holdfast.base.errors import InvalidParams
+from holdfast.engine.process.checked_arguments import check_read
+from holdfast.engine.process.event_stream import EventReaders, LogEventStream
 from holdfast.engine.process.io.log import OutputLog
-from holdfast.events import Reason, Verdict, WaitingFor
+from holdfast.events import Reason, Verdict
 from holdfast.wire.protocol.process import (
     Enforcement,
     ProcessSummary,
@@ -22,7 +27,10 @@ from holdfast.wire.protocol.process import (
     WriteStatus,
 )
 
-__all__ = ["LONGEST_WAIT", "ServedProcess", "sandbox_type"]
+__all__ = ["ACCEPTED", "LONGEST_WAIT", "LoggedProcess", "sandbox_type"]
+
+ACCEPTED = Ready(WriteStatus.ACCEPTED)
+"""The answer of a write that was accepted at once."""
 
 # Seconds. Clients may ask for 2**64 milliseconds, which overflows the timers of event loops.
 LONGEST_WAIT = 1e6
@@ -34,18 +42,22 @@ def sandbox_type(params: StartParams) -> str:
     return "none" if params.sandbox is None else "linuxSeccomp"
 
 
-class ServedProcess(ABC):
+class LoggedProcess(ExecProcess):
     """
-    A running or exited process, its log, and the ways to act on it.
+    An `ExecProcess` that answers from its log, and what the owner of the process needs beside.
 
-    A method that can answer at once does so without a coroutine, and returns an awaitable only
-    if it has to wait: a task per request would double the cost of a short one.
+    Its methods answer at once where they can; see `backends.Ready`.
     """
 
-    pid: int | None
-    """Its pid where it runs; None if that is not known."""
-    enforcement: Enforcement | None
-    """The layers of its sandbox; None without one, or if they are not known."""
+    remote = False
+    process_id = ""
+    sandbox_type = "none"
+    pid: int | None = None
+    enforcement: Enforcement | None = None
+    input_refused = False
+    """True if it had an input and was terminated: nothing is written any more."""
+    left_something = True
+    """True if processes of its group may have outlived it; known after the close."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, params: StartParams, log: OutputLog
@@ -64,6 +76,11 @@ class ServedProcess(ABC):
         # For the time that the journal reports; not the wall clock, which may be set.
         self.started = monotonic()
         self._loop = loop
+        # The reason of our kill, if there was one; it becomes the reason of the verdict.
+        self._killed: Reason | None = None
+        # True if the owner is gone, so that nobody will read further output.
+        self._abandoned = False
+        self._readers: EventReaders | None = None
 
     # The log alone decides, so that a process never looks exited before its exit is in there.
     @property
@@ -72,22 +89,34 @@ class ServedProcess(ABC):
         return self.log.verdict is None
 
     @property
-    @abstractmethod
-    def left_something(self) -> bool:
-        """True if processes of its group may have outlived it; known after the close."""
+    def verdict(self) -> Verdict | None:
+        return self.log.verdict
 
-    # -- output
+    def open_events(self) -> EventReaders:
+        """Keep all output for the first reader of events; called before there is any."""
+        self._readers = EventReaders(self.log, self.log.hold, self.log.release)
+        return self._readers
+
+    def events(
+        self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
+    ) -> LogEventStream:
+        readers = self._readers or self.open_events()
+        return readers.stream(after_seq, gaps=gaps, stream_ends=stream_ends)
 
     def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
-    ) -> ReadResponse | Awaitable[ReadResponse]:
-        """Return the entries after a number; an awaitable if there are none and `wait` is not 0."""
+    ) -> Coroutine[Any, Any, ReadResponse]:
         # A client that polls asks again and again, so this needs no task.
-        if wait <= 0 or self.log.has_news(after_seq):
-            return self.log.read(after_seq, max_bytes)
-        return self._read_later(after_seq, max_bytes, wait)
+        if wait > 0 and not self.log.has_news(after_seq):
+            return self._read_later(after_seq, max_bytes, wait)
+        try:
+            check_read(after_seq, max_bytes, wait)
+        except InvalidParams as error:
+            return Ready.failed(error)
+        return Ready(self.log.read(after_seq, max_bytes))
 
     async def _read_later(self, after_seq: int, max_bytes: int | None, wait: float) -> ReadResponse:
+        check_read(after_seq, max_bytes, wait)
         deadline = self._loop.time() + min(wait, LONGEST_WAIT)
         try:
             async with asyncio.timeout_at(deadline):
@@ -109,8 +138,7 @@ class ServedProcess(ABC):
             pass
         return self.log.read(after_seq, max_bytes)
 
-    async def wait_exited(self) -> Verdict:
-        """Wait for the exit and return its verdict; output may still follow."""
+    async def exited(self) -> Verdict:
         exited: asyncio.Future[None] = self._loop.create_future()
 
         def done() -> None:
@@ -127,77 +155,25 @@ class ServedProcess(ABC):
         assert self.log.verdict is not None
         return self.log.verdict
 
-    async def wait_closed(self) -> None:
-        """Wait until the process has exited and all its output has ended."""
+    async def wait(self) -> Verdict:
         # A read of 0 bytes at the end of the log returns at the next entry, whatever that is.
         while not self.log.closed:
             await self._read_later(self.log.next_seq, 0, LONGEST_WAIT)
+        # The exit always comes before the close.
+        assert self.log.verdict is not None
+        return self.log.verdict
+
+    async def ask_to_end(self, reason: Reason) -> None:
+        """Send SIGTERM as `signal` does; the verdict will have this reason, however it ends."""
+        if self.running and self._killed is None:
+            self._killed = reason
+        await self.signal("SIGTERM")
+        # A stopped process takes the signal only when it goes on.
+        await self.signal("SIGCONT")
 
     @abstractmethod
-    def hold_output(self, holder: object) -> None:
-        """
-        Stop reading its output, so that the process blocks; for a reader that cannot keep up.
-
-        What it has written by its exit is read all the same.
-        """
-
-    @abstractmethod
-    def release_output(self, holder: object) -> None:
-        """Read again, unless another holder is left; harmless without a hold."""
-
-    # -- input
-
-    @abstractmethod
-    def write(self, data: bytes, write_id: str) -> "WriteStatus | asyncio.Future[WriteStatus]":
-        """
-        Write to its stdin, once per id; return a future while its queue is full.
-
-        Raises:
-            StdinClosed: The process was terminated.
-            InvalidRequest: The queued input exceeds a limit.
-        """
-
-    @abstractmethod
-    def close_stdin(self) -> Awaitable[None] | None:
-        """
-        Close its stdin once the queued input is written, so that it reads end of file.
-
-        Raises:
-            InvalidRequest: The process has a terminal, which cannot be closed in one direction.
-        """
-
-    @abstractmethod
-    def resize(self, rows: int, cols: int) -> Awaitable[None] | None:
-        """
-        Change the size of its terminal.
-
-        Raises:
-            InvalidRequest: The process has no terminal.
-        """
-
-    @abstractmethod
-    def waiting_for(self) -> WaitingFor | Awaitable[WaitingFor]:
-        """Return the input that the process waits for; see `ExecProcess.waiting_for`."""
-
-    # -- ending
-
-    @abstractmethod
-    def signal(self, number: int) -> Awaitable[None] | None:
-        """
-        Send a signal to its process group; do nothing once it has exited.
-
-        Raises:
-            OperationFailed: The system refused.
-        """
-
-    @abstractmethod
-    def ask_to_end(self, reason: Reason) -> Awaitable[None] | None:
-        """
-        Send SIGTERM to its process group; its verdict will have this reason, however it ends.
-
-        Raises:
-            OperationFailed: The system refused.
-        """
+    def kill_group(self, reason: Reason) -> None:
+        """Kill its process group, whether it has exited or not; for an owner that goes away."""
 
     def summary(self) -> ProcessSummary:
         """Return the row of this process in the answer to `process/list`."""

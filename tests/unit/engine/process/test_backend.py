@@ -1,16 +1,18 @@
 """The seam on this machine; what every implementation promises is in the contract tests."""
 
 import asyncio
+import gc
 import os
 import signal
+import weakref
 from pathlib import Path
 
 import pytest
 
 from holdfast.base.errors import InvalidParams
 from holdfast.engine.process.checked_arguments import signal_number
-from holdfast.engine.process.local_backend import LocalBackend, LocalExecProcess
-from holdfast.engine.process.registry import ProcessRegistry
+from holdfast.engine.process.process import LocalProcess
+from holdfast.engine.process.registry import LocalBackend, ProcessRegistry
 from holdfast.events import Closed, Exited, Reason
 from holdfast.wire.protocol.process import (
     OutputChunk,
@@ -18,7 +20,7 @@ from holdfast.wire.protocol.process import (
     ShellSnapshotShell,
     WriteStatus,
 )
-from tests.unit.engine.process.starting import LIMIT, PATH, program, shell
+from tests.unit.engine.process.starting import LIMIT, PATH, eventually, program, shell
 
 
 @pytest.mark.requirement("signal.interrupt", "signal.unknown-name")
@@ -41,7 +43,7 @@ def backend(processes: ProcessRegistry) -> LocalBackend:
     return LocalBackend(processes)
 
 
-async def events(process: LocalExecProcess) -> list[object]:
+async def events(process: LocalProcess) -> list[object]:
     async with asyncio.timeout(LIMIT):
         return [event async for event in process.events()]
 
@@ -157,6 +159,20 @@ async def test_a_write_that_waits_for_room_learns_of_the_termination(
         assert not writing.done()
         await process.terminate()
     assert writing.result() is WriteStatus.STDIN_CLOSED
+
+
+async def test_a_process_that_is_over_is_freed_at_once() -> None:
+    async with LocalBackend.for_callers() as backend:
+        process = await backend.start(shell("echo hi"))
+        await events(process)
+        await process.wait()
+        freed = weakref.ref(process)
+        del process
+        gc.disable()
+        try:
+            await eventually(lambda: freed() is None)
+        finally:
+            gc.enable()
 
 
 async def test_everything_ends_with_the_backend() -> None:
