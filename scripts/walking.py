@@ -56,8 +56,11 @@ class Step(NamedTuple):
 
 
 def room(module: str) -> str:
-    """Return the room of a module: its package right below `holdfast`."""
-    return module.split(".")[1] if "." in module else module
+    """Return the room of a module: its package below `holdfast`, or below `holdfast.engine`."""
+    _, *inside = module.split(".")
+    # Engines are rooms: their crossings are those between processes, sandboxes and files.
+    depth = 2 if inside[:1] == ["engine"] else 1
+    return ".".join(inside[:depth]) or module
 
 
 class Tally(NamedTuple):

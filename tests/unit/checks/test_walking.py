@@ -15,7 +15,7 @@ STEPS = [
 
 
 def test_a_crossing_leads_from_one_room_into_another() -> None:
-    assert crossings(STEPS) == {("server", "process"): 2, ("process", "errors"): 1}
+    assert crossings(STEPS) == {("server", "engine.process"): 2, ("engine.process", "base"): 1}
     assert Tally.of(STEPS) == (5, 4, 4, 3)
 
 
