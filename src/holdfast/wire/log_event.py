@@ -7,13 +7,14 @@ escapes, so that one message stays one line. `LogEvent` is an ordinary message f
 
 import logging
 import re
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar
 
 from holdfast.wire.protocol.paths import PathUri
 
-__all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
+__all__ = ["LogEvent", "Sampled", "clip", "inform", "path_text", "printable"]
 
 # Characters of one field chosen by a client: enough for a program, an id or a path.
 MAX_FIELD = 256
@@ -27,6 +28,12 @@ _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
 # Matches a value that needs no quotes: nothing in it could be its end, or an escape.
 _is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
+
+
+# Refused clients that get a line each, in a period of so many seconds. They have shown no token,
+# and with more of them would push the lines of others out of the files that are kept.
+_MOST_SAMPLED = 100
+_PERIOD = 60.0
 
 
 class LogEvent:
@@ -55,6 +62,28 @@ class LogEvent:
             if value is not None:
                 text += f" {name}={value if type(value) in _NUMBERS else _shown(value)}"
         return text
+
+
+class Sampled:
+    """Selects the first events of each minute, for those that a client can cause at will."""
+
+    def __init__(self) -> None:
+        self._period_ends = 0.0
+        self._count = 0
+        self._skipped = 0
+
+    def skipped(self) -> int | None:
+        """Return the number of events left out since the last line; None to leave out this one."""
+        now = time.monotonic()
+        if now >= self._period_ends:
+            self._period_ends = now + _PERIOD
+            self._count = 0
+        self._count += 1
+        if self._count > _MOST_SAMPLED:
+            self._skipped += 1
+            return None
+        skipped, self._skipped = self._skipped, 0
+        return skipped
 
 
 def inform(logger: logging.Logger, event: LogEvent, at: float) -> None:

@@ -2,12 +2,13 @@
 
 import logging
 import sys
+import time
 
 import msgspec
 import pytest
 
 from holdfast.server.operate.log_lines import JsonLines, TextLines, json_line, time_text
-from holdfast.wire.log_event import LogEvent, clip, path_text, printable
+from holdfast.wire.log_event import LogEvent, Sampled, clip, path_text, printable
 from holdfast.wire.protocol.paths import PathUri
 
 HOSTILE = 'a\n2026-01-01T00:00:00.000Z INFO forged\x1b[2J\x9b1m\u2028\u202e\udcff\x7f"=\\ b'
@@ -92,3 +93,11 @@ def test_times_have_milliseconds() -> None:
     assert time_text(0.0) == "1970-01-01T00:00:00.000Z"
     assert time_text(1.9996) == "1970-01-01T00:00:01.999Z"
     assert printable("a\tb") == r"a\tb"
+
+
+def test_of_many_events_a_hundred_in_a_minute_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = Sampled()
+    assert [sampled.skipped() for _ in range(250)] == [0] * 100 + [None] * 150
+    now = time.monotonic()
+    monkeypatch.setattr("holdfast.wire.log_event.time.monotonic", lambda: now + 61)
+    assert [sampled.skipped() for _ in range(2)] == [150, 0]

@@ -17,7 +17,7 @@ from holdfast.base.system_text import system_text
 from holdfast.server.operate.audit_lines import AuditLine, LostLine, RefusalLine
 from holdfast.server.operate.line_writer import LineWriter, PartlyWritten, write_all
 from holdfast.server.operate.log_lines import json_line, time_text
-from holdfast.wire.log_event import LogEvent, clip
+from holdfast.wire.log_event import LogEvent, Sampled, clip
 
 __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
 
@@ -25,11 +25,6 @@ logger = logging.getLogger(__name__)
 
 # Bytes counted for a line, besides texts that can be long.
 _LINE = 512
-
-# Refused clients that get a line each, in a period of so many seconds. They have shown no token,
-# and with more of them would push the lines of others out of the files that are kept.
-_MOST_REFUSALS = 100
-_PERIOD = 60.0
 
 
 class AuditUnusable(HoldfastError):
@@ -185,9 +180,7 @@ class AuditLog:
         self._writer: LineWriter[tuple[float, AuditLine]] = LineWriter(
             "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
         )
-        self._period_ends = 0.0
-        self._refusals = 0
-        self._skipped = 0
+        self._refusals = Sampled()
 
     @property
     def lost(self) -> int:
@@ -207,16 +200,10 @@ class AuditLog:
 
     def write_refusal(self, line: RefusalLine) -> None:
         """Add a line about a client that was not let in; of a flood of them, only the first."""
-        now = time.monotonic()
-        if now >= self._period_ends:
-            self._period_ends = now + _PERIOD
-            self._refusals = 0
-        self._refusals += 1
-        if self._refusals > _MOST_REFUSALS:
-            self._skipped += 1
-            return
-        line.skipped, self._skipped = self._skipped, 0
-        self.write(line)
+        skipped = self._refusals.skipped()
+        if skipped is not None:
+            line.skipped = skipped
+            self.write(line)
 
     def flush(self) -> None:
         """Have the lines so far written now, without waiting for that."""
