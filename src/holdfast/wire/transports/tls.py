@@ -18,7 +18,8 @@ from functools import partial
 from holdfast.base.errors import HoldfastError
 from holdfast.base.system_text import system_text
 from holdfast.base.tasks import OwnedTasks
-from holdfast.wire.transports.accepting import Acceptor
+from holdfast.wire.log_event import LogEvent, clip
+from holdfast.wire.transports.accepting import Acceptor, Newcomers
 
 __all__ = ["BadCertificate", "ServerTls", "TlsListener"]
 
@@ -135,6 +136,7 @@ class TlsListener:
         listening: socket.socket,
         tls: ssl.SSLContext,
         make_protocol: Callable[[], asyncio.Protocol],
+        newcomers: Newcomers,
         *,
         timeout: float,
     ) -> None:
@@ -145,17 +147,19 @@ class TlsListener:
             listening: A socket that listens; it is closed with the listener.
             tls: What is shown to clients.
             make_protocol: Called for each connection.
+            newcomers: Counts the connections that have not been let in.
             timeout: Seconds that a handshake may take.
         """
         self.sockets = (listening,)
         self._loop = asyncio.get_running_loop()
         self._tls = tls
         self._make_protocol = make_protocol
+        self._newcomers = newcomers
         self._timeout = timeout
         self._handshakes = OwnedTasks()
         # In the order in which they began.
         self._shaking: dict[asyncio.Task[None], None] = {}
-        self._acceptor = Acceptor(listening, self._take)
+        self._acceptor = Acceptor(listening, self._take, newcomers)
 
     def close(self) -> None:
         """Accept no more; what has shaken hands goes on."""
@@ -190,4 +194,8 @@ class TlsListener:
             )
         except OSError as error:
             # `SSLError` and `TimeoutError` are among them.
-            logger.info("a handshake failed: %s", error)
+            skipped = self._newcomers.refused.skipped()
+            if skipped is not None:
+                logger.info(
+                    LogEvent("a handshake failed", reason=clip(str(error)), skipped=skipped or None)
+                )

@@ -24,7 +24,7 @@ from holdfast.wire.transports.transport import Receiver, Transport
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]
 
 # Connections that may wait to be accepted.
-_BACKLOG = 100
+_BACKLOG = 1024
 
 # Seconds for another server to make its socket file; it takes less than a millisecond.
 _LOCK_LIMIT = 2.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.base.late_import import late_module
 from holdfast.wire.log_event import LogEvent, clip
-from holdfast.wire.transports.accepting import PlainListener
+from holdfast.wire.transports.accepting import Newcomers, PlainListener
 from holdfast.wire.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.wire.transports.transport import Credential, Receiver, Transport
 from holdfast.wire.transports.unix import bind_unix
@@ -64,8 +64,10 @@ class _FrontDoor(asyncio.Protocol):
         accept: Callable[[Transport], Receiver],
         ping_interval: float,
         refused: Refused | None,
+        newcomers: Newcomers,
     ) -> None:
         self._loop = loop
+        self._newcomers = newcomers
         self._ping_interval = ping_interval
         self._gate = gate
         self._accept = accept
@@ -77,8 +79,11 @@ class _FrontDoor(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._timer = self._loop.call_later(HEAD_TIMEOUT, self._transport.abort)
+        # Also while an answer is sent, and TLS ends: a client need not take part in that.
+        self._newcomers.add(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._newcomers.discard(self._transport)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -110,15 +115,24 @@ class _FrontDoor(asyncio.Protocol):
             status = response.status
             address = socket_address(self._transport.get_extra_info("peername"))
             reason = clip(response.body.decode(errors="replace")) or status.phrase
-            logger.info(
-                LogEvent("connection refused", status=status.value, address=address, reason=reason)
-            )
+            skipped = self._newcomers.refused.skipped()
+            if skipped is not None:
+                logger.info(
+                    LogEvent(
+                        "connection refused",
+                        status=status.value,
+                        address=address,
+                        reason=reason,
+                        skipped=skipped or None,
+                    )
+                )
             if self._refused is not None:
                 self._refused(status, address, reason)
         self._transport.write(response.encode(head_only=head_only))
         self._transport.close()
 
     def _upgrade(self, request: RequestHead, rest: bytes, credential: Credential) -> None:
+        self._newcomers.discard(self._transport)
         listener = WebSocketTransport(
             self._loop, self._ping_interval, self._accept, is_client=False
         )
@@ -182,13 +196,15 @@ async def listen_websocket(
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((host, port))
 
+        newcomers = Newcomers()
+
         def make_door() -> _FrontDoor:
-            return _FrontDoor(loop, gate, accept, interval, refused)
+            return _FrontDoor(loop, gate, accept, interval, refused, newcomers)
 
         listening.listen(_BACKLOG)
         if tls is None:
-            return PlainListener(listening, make_door)
-        return tls_listener.TlsListener(listening, tls, make_door, timeout=HEAD_TIMEOUT)
+            return PlainListener(listening, make_door, newcomers)
+        return tls_listener.TlsListener(listening, tls, make_door, newcomers, timeout=HEAD_TIMEOUT)
     except BaseException:
         listening.close()
         raise
@@ -210,4 +226,9 @@ async def listen_websocket_unix(
     loop = asyncio.get_running_loop()
     listening = bind_unix(path) if listening is None else listening
     listening.listen(_BACKLOG)
-    return PlainListener(listening, lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL, None))
+    newcomers = Newcomers()
+    return PlainListener(
+        listening,
+        lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL, None, newcomers),
+        newcomers,
+    )
