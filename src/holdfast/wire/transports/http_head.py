@@ -7,10 +7,13 @@ from http import HTTPStatus
 
 import msgspec
 
-__all__ = ["MAX_HEAD", "BadHead", "RequestHead", "Response", "upgrade_fault"]
+__all__ = ["MAX_HEAD", "MAX_HEADERS", "BadHead", "RequestHead", "Response", "upgrade_fault"]
 
 MAX_HEAD = 16 << 10
 """Bytes of a request line and its headers."""
+
+MAX_HEADERS = 128
+"""Headers of a request. Thousands of short ones take milliseconds, before a token is checked."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -38,6 +41,8 @@ class RequestHead(msgspec.Struct, frozen=True):
         first, *lines = head.decode("latin-1").split("\r\n")
         parts = first.split(" ")
         if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1]:
+            raise BadHead
+        if len(lines) > MAX_HEADERS:
             raise BadHead
         headers: list[tuple[str, str]] = []
         for line in lines:

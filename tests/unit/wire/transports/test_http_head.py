@@ -68,6 +68,7 @@ def test_a_list_is_searched_over_all_headers_of_its_name_and_without_case() -> N
         b"GET / HTTP/1.1\r\nbad name: x",
         b"GET / HTTP/1.1\r\nname : x",
         b"GET / HTTP/1.1\r\nA: 1\r\n folded: x",
+        b"GET / HTTP/1.1" + b"\r\nA: 1" * 129,
     ],
 )
 def test_what_is_no_request_is_refused(head: bytes) -> None:
