@@ -247,7 +247,8 @@ class Server:
         # Before the check of the limit: `lost` of a refused connection has to find it.
         self.state.connections.add(client)
         try:
-            client.usage.check("connections")
+            self.state.admit(client.usage)
+            self.state.newcomers[client] = None
         except Overloaded as refusal:
             # A WebSocket listener checks this before the upgrade; other transports cannot.
             client.refuse(refusal)
@@ -289,7 +290,7 @@ class Server:
             self.accept,
             check,
             tls=tls,
-            admit=lambda principal: principals[principal].check("connections"),
+            admit=lambda principal: self.state.admit(principals[principal]),
             refused=self._note_refusal,
             pages=served_pages(self.state, every=self._has_pages),
         )

@@ -134,6 +134,7 @@ class ServerConnection:
             self._session.processes.add_observer(SessionJournal(self._session, self.state.audit))
         else:
             self._session = sessions.resume(params.resume_session_id, self)
+        self.state.newcomers.pop(self, None)
         line = SessionLine(
             principal=self.principal,
             session=short_session(self._session.id),
@@ -233,6 +234,7 @@ class ServerConnection:
         if self.state.telemetry is not None:
             self.state.telemetry.connection_closed(self.connection.transport.kind)
         # A refused connection was counted as well, so each one is subtracted once.
+        self.state.newcomers.pop(self, None)
         if self in self.state.connections:
             self.state.connections.discard(self)
             self.usage.connections -= 1

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from holdfast.backends import FileSystem, HttpClient
 from holdfast.base.errors import Overloaded
 from holdfast.engine.files.threads import FileThreads, Threads
-from holdfast.server.principals import PrincipalLimits, Principals
+from holdfast.server.principals import PrincipalLimits, Principals, Usage
 from holdfast.server.sessions import Session, Sessions
 from holdfast.telemetry import Telemetry
 from holdfast.wire.protocol.fs import FileMetadata, GetMetadataParams, ReadFileParams
@@ -20,6 +20,9 @@ __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "LocalFiles", "ServerState"]
 
 # Requests of one connection that may wait at once; those answered at once do not count.
 DEFAULT_CONCURRENT_REQUESTS = 1024
+
+# Connections of one principal that have not opened a session, at most.
+_MOST_NEWCOMERS = 1_024
 
 
 @runtime_checkable
@@ -66,10 +69,27 @@ class ServerState:
         self.sign_interval = sign_interval
         self.audit = audit
         self.connections: set[ServerConnection] = set()
+        self.newcomers: dict[ServerConnection, None] = {}
+        """Connections that have not opened or resumed a session yet, the oldest first."""
         self.draining = False
         """True once the server is about to end: it refuses commands, HTTP requests and sessions."""
         # On stdio there is only one connection, so no client can resume a session.
         self._resumable = resumable
+
+    def admit(self, usage: Usage) -> None:
+        """
+        Make room for another connection of a principal.
+
+        Connections that have not opened a session make room, the oldest first: a client in earnest
+        opens one at once.
+
+        Raises:
+            Overloaded: The principal has as many connections with a session as its limit allows.
+        """
+        waiting = [one for one in self.newcomers if one.usage is usage]
+        if len(waiting) >= _MOST_NEWCOMERS or (waiting and usage.is_full("connections")):
+            waiting[0].abandon("it opened no session, and another client came")
+        usage.check("connections")
 
     def check_draining(self) -> None:
         """

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -219,3 +219,38 @@ async def test_a_socket_file_has_the_same_limit_and_says_so(
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         assert b"`local` has 1 connections already" in await reader.read()  # and then the end
         writer.close()
+
+
+@pytest.mark.requirement("security.others.strangers")
+@limited(connections=2)
+async def test_a_connection_without_a_session_makes_room_for_another_client(
+    served: LimitedServer,
+) -> None:
+    headers = {"Authorization": "Bearer token-of-ci"}
+    async with (
+        await served.connect(),
+        connect(served.url, headers=headers, initialize=False) as silent,
+    ):
+        async with await served.connect():
+            await silent.ended()
+            # Those that have a session stay.
+            with pytest.raises(ConnectFailed, match="429"):
+                await served.connect()
+        await connections(served, 1)
+
+
+@pytest.mark.requirement("security.others.strangers")
+async def test_connections_without_a_session_are_few(
+    served: LimitedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.server.state._MOST_NEWCOMERS", 2)
+    await served.server.listen(f"unix://{tmp_path}/s")
+    async with asyncio.timeout(10):
+        lines = [await asyncio.open_unix_connection(tmp_path / "s") for _ in range(4)]
+        for reader, _ in lines[:2]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        async with await ExecServerClient.connect(f"unix://{tmp_path}/s") as client:
+            await client.info()
+        for _, writer in lines:
+            writer.close()
