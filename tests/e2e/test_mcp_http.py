@@ -204,7 +204,7 @@ async def test_clients_without_a_token_keep_no_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest of those that send no head is given up, and a refused one is not kept."""
-    monkeypatch.setattr("holdfast.front.mcp.http_protocol._MOST_IDLE", 2)
+    monkeypatch.setattr("holdfast.wire.transports.accepting._MOST_NEWCOMERS", 2)
     async with serving("http", HANDSHAKE, tmp_path, tokens=["one"]) as served, asyncio.timeout(20):
         slow = [await connected(served) for _ in range(4)]
         for reader, _ in slow[:2]:

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import json
+import select
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.front.mcp.http_protocol import BoundedConnection
 from tests.e2e.mcp_clients import HANDSHAKE, ServedMcp, serving
 
 pytestmark = [
@@ -22,6 +25,7 @@ pytestmark = [
 
 BODY = "holdfast.front.mcp.http_body."
 PROTOCOL = "holdfast.front.mcp.http_protocol."
+ACCEPTING = "holdfast.wire.transports.accepting."
 HELLO: dict[str, Any] = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -34,6 +38,27 @@ HELLO: dict[str, Any] = {
 }
 
 
+def head_of(*lines: str, token: str = "one", method: str = "POST") -> bytes:
+    """Return the head of a request."""
+    return "\r\n".join(
+        [
+            f"{method} /mcp HTTP/1.1",
+            "Host: localhost",
+            f"Authorization: Bearer {token}",
+            "Accept: application/json, text/event-stream",
+            "Content-Type: application/json",
+            *lines,
+            "\r\n",
+        ]
+    ).encode()
+
+
+def request_of(body: object, *lines: str, token: str = "one") -> bytes:
+    """Return a whole request."""
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return head_of(f"Content-Length: {len(text)}", *lines, token=token) + text
+
+
 class Connection:
     """A connection that sends what no client library would."""
 
@@ -43,25 +68,11 @@ class Connection:
 
     def head(self, *lines: str, token: str = "one", method: str = "POST") -> None:
         """Send the head of a request."""
-        self.writer.write(
-            "\r\n".join(
-                [
-                    f"{method} /mcp HTTP/1.1",
-                    "Host: localhost",
-                    f"Authorization: Bearer {token}",
-                    "Accept: application/json, text/event-stream",
-                    "Content-Type: application/json",
-                    *lines,
-                    "\r\n",
-                ]
-            ).encode()
-        )
+        self.writer.write(head_of(*lines, token=token, method=method))
 
     def post(self, body: object, *lines: str, token: str = "one") -> None:
         """Send a whole request."""
-        text = body if isinstance(body, bytes) else json.dumps(body).encode()
-        self.head(f"Content-Length: {len(text)}", *lines, token=token)
-        self.writer.write(text)
+        self.writer.write(request_of(body, *lines, token=token))
 
     async def status(self) -> int:
         """Read the head of an answer and return its status."""
@@ -111,6 +122,7 @@ CHUNKED = "Transfer-Encoding: chunked"
         pytest.param(b"5;" + b"x" * 1_000_000, id="extension of a chunk"),
         pytest.param(b"1\r\n{\r\n0\r\nx: " + b"y" * 1_000_000, id="trailer"),
         pytest.param(b"1\r\n{\r\n0\r\n" + b"x: y\r\n" * 200_000, id="trailers"),
+        pytest.param(b"1\r\n \r\n" * 5_000, id="small chunks"),
     ],
 )
 async def test_what_belongs_to_no_request_ends_the_connection(
@@ -133,6 +145,13 @@ async def test_a_body_in_chunks_is_taken_whatever_its_size(tmp_path: Path) -> No
             client.writer.write(b"%x;name=value\r\n%b\r\n" % (len(part), part))
         client.writer.write(b"0\r\nauthorization: Bearer two\r\n\r\n")
         assert await client.status() == 200
+
+
+async def test_a_request_has_few_headers(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (_, client, session):
+        client.head(f"mcp-session-id: {session}", *["x: y"] * 200, method="GET")
+        assert await client.status() == 400
+        assert await client.ended()
 
 
 async def test_few_requests_wait_for_an_answer(tmp_path: Path) -> None:
@@ -220,30 +239,21 @@ async def test_bodies_of_one_client_are_bounded_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{BODY}_BYTES_OF_ONE", 100_000)
-    hello = {**HELLO, "padding": "x" * 60_000}
+    hello = {**HELLO, "padding": "x" * 45_000}
     async with attacked(tmp_path) as (served, client, session):
         client.head(f"mcp-session-id: {session}", "Content-Length: 80000")
         client.writer.write(b"x" * 60_000)
         async with connected(served) as same, connected(served) as other:
-            # Until the first body is there: nothing says when it is.
-            status = 200
-            while status == 200:
-                same.post({**hello, "id": 1})
-                status = await same.status()
-                if status == 200:
-                    await same.reader.readuntil(b"0\r\n\r\n")
-            assert status == 429
             other.post(hello, token="two")
             assert await other.status() == 200
-            await other.reader.readuntil(b"0\r\n\r\n")
-        # What was given up no longer counts.
-        client.writer.close()
-        async with connected(served) as again:
-            while status == 429:
-                async with connected(served) as again:
-                    again.post(hello)
-                    status = await again.status()
-        assert status == 200
+            refused = asyncio.ensure_future(client.status())
+            # Until the first body is there: nothing says when it is.
+            while not refused.done():
+                same.post(hello)
+                assert await same.status() == 200
+                await same.reader.readuntil(b"0\r\n\r\n")
+            # The body that has not come makes room for those that have.
+            assert await refused == 429
 
 
 @pytest.mark.parametrize(
@@ -271,3 +281,78 @@ async def test_an_unknown_event_to_go_on_after_is_ignored(tmp_path: Path) -> Non
     async with attacked(tmp_path) as (_, client, session):
         client.head(f"mcp-session-id: {session}", "Last-Event-ID: 7", method="GET")
         assert await client.status() == 200
+
+
+async def test_a_flood_of_strangers_holds_up_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client is answered while most of a flood still waits to be accepted."""
+    monkeypatch.setattr(f"{ACCEPTING}_ACCEPTED_AT_ONCE", 1)
+    async with attacked(tmp_path) as (served, client, session):
+        address = urlsplit(served.url)
+        flood = [socket.create_connection((address.hostname, address.port)) for _ in range(120)]
+        for stranger in flood:
+            stranger.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        client.post(ping, f"mcp-session-id: {session}")
+        assert await client.status() == 200
+        answered, _, _ = select.select(flood, [], [], 0)
+        assert len(answered) < len(flood) // 2
+        # A client that comes after them gets in.
+        async with connected(served) as late:
+            assert await late.opened("two")
+        for stranger in flood:
+            assert stranger.recv(12) == b"HTTP/1.1 401"
+            stranger.close()
+
+
+async def test_a_flood_of_strangers_ends_no_connection_of_a_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{ACCEPTING}_MOST_NEWCOMERS", 2)
+    async with attacked(tmp_path) as (served, client, session), AsyncExitStack() as stack:
+        flood = [await stack.enter_async_context(connected(served)) for _ in range(6)]
+        for stranger in flood[:4]:
+            assert await stranger.ended()
+        client.post({"jsonrpc": "2.0", "id": 2, "method": "ping"}, f"mcp-session-id: {session}")
+        assert await client.status() == 200
+
+
+async def test_without_tokens_a_body_that_never_comes_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{ACCEPTING}_MOST_NEWCOMERS", 2)
+    async with (
+        serving("http", HANDSHAKE, tmp_path) as served,
+        asyncio.timeout(30),
+        AsyncExitStack() as stack,
+    ):
+        slow = [await stack.enter_async_context(connected(served)) for _ in range(4)]
+        for client in slow:
+            client.head("Content-Length: 9")
+        assert await slow[0].ended()
+        assert await (await stack.enter_async_context(connected(served))).opened()
+
+
+async def test_small_parts_of_an_answer_are_sent_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each call waits 40 ms for an acknowledgement."""
+    at_once: list[int] = []
+
+    class Watched(BoundedConnection):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+            super().connection_made(transport)
+            options = transport.get_extra_info("socket")
+            at_once.append(options.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr("holdfast.front.mcp.streamable_http.BoundedConnection", Watched)
+    async with attacked(tmp_path):
+        assert at_once == [1]
+
+
+async def test_a_request_that_is_too_large_is_refused_before_it_comes(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (_, client, session):
+        client.head(f"mcp-session-id: {session}", f"Content-Length: {(4 << 20) + 1}")
+        assert await client.status() == 413
+        assert b"the request has more than 4 MiB" in await client.reader.read()

@@ -7,13 +7,18 @@ reads.
 """
 
 import asyncio
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.wire.transports.http_head import MAX_HEAD
+from holdfast.wire.transports.accepting import Newcomers
+from holdfast.wire.transports.http_head import MAX_HEAD, MAX_HEADERS
 
-__all__ = ["BoundedConnection"]
+__all__ = ["LET_IN", "BoundedConnection"]
+
+LET_IN: Final = "let_in"
+"""The member of a request's state that is called once its client may come in."""
 
 # Seconds for a head, from the connection or from the first byte of a later request.
 _HEAD_TIME: Final = 10.0
@@ -24,10 +29,14 @@ _READ_TIME: Final = 60.0
 # Requests that may come before the one ahead of them is answered.
 _PIPELINED: Final = 8
 
-# Connections without a request, at most: a quarter of all that the server takes.
+# Chunks of a body: each costs as much as some kilobytes.
+_MOST_CHUNKS: Final = 4_096
+
+# Connections that have had an answer and wait for a request, at most: a quarter of all that the
+# server takes.
 _MOST_IDLE: Final = 1_024
 
-# Those connections, the oldest first. One in earnest sends its head at once.
+# Those connections, the oldest first.
 _idle: "dict[BoundedConnection, None]" = {}
 
 
@@ -45,6 +54,17 @@ class BoundedConnection(HttpToolsProtocol):
     _unread: asyncio.TimerHandle | None = None
     # Bytes since the head began, or since the last part of the body.
     _surplus = 0
+    # Chunks of the body so far.
+    _chunks = 0
+
+    def __init__(self, newcomers: Newcomers, *uvicorn: Any) -> None:
+        """
+        Args:
+            newcomers: Counts connections whose request has not been let in yet.
+            *uvicorn: Its configuration and state.
+        """
+        super().__init__(*uvicorn)
+        self._newcomers = newcomers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -53,6 +73,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._newcomers.discard(self.transport)
         self._stop_waiting()
         self._stop_unread()
         super().connection_lost(exc)
@@ -74,18 +95,26 @@ class BoundedConnection(HttpToolsProtocol):
             # Stops the parser, which has all that came so far; uvicorn answers with 400.
             raise ValueError("too many requests wait for an answer")
         super().on_message_begin()
+        self.scope["state"][LET_IN] = partial(self._newcomers.discard, self.transport)
         if self._waiting is None:
             self._await_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # Not a trailer, which uvicorn would add to the headers.
         if self._waiting is not None:
+            if len(self.headers) >= MAX_HEADERS:
+                raise ValueError("too many headers")
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._stop_waiting()
-        self._surplus = 0
+        self._surplus = self._chunks = 0
         super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > _MOST_CHUNKS:
+            raise ValueError("too many chunks")
 
     def on_body(self, body: bytes) -> None:
         self._surplus = 0
@@ -113,7 +142,10 @@ class BoundedConnection(HttpToolsProtocol):
     def _await_head(self) -> None:
         self._surplus = 0
         self._waiting = self.loop.call_later(_HEAD_TIME, self.transport.abort)
-        self._note_idle()
+        _idle.pop(self, None)
+        # There is no cycle before the first request.
+        if getattr(self.cycle, "response_complete", True):
+            self._newcomers.add(self.transport)
 
     def _note_idle(self) -> None:
         _idle[self] = None

@@ -28,13 +28,14 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.base.errors import Overloaded
-from holdfast.front.mcp.http_body import Bodies, BodyRefused
-from holdfast.front.mcp.http_protocol import BoundedConnection
+from holdfast.front.mcp.http_body import LARGEST, Bodies, BodyRefused
+from holdfast.front.mcp.http_protocol import LET_IN, BoundedConnection
 from holdfast.front.mcp.http_sessions import SESSIONS, SESSIONS_OF_ONE, HttpSessions
 from holdfast.front.mcp.running_requests import Attendance, Revoked
 from holdfast.server.listen import ListenUrl
 from holdfast.server.operate.auth import Check, Unauthorized, log_revoked
-from holdfast.wire.log_event import LogEvent
+from holdfast.wire.log_event import LogEvent, Sampled
+from holdfast.wire.transports.accepting import Newcomers, PlainListener
 from holdfast.wire.transports.transport import Credential
 
 __all__ = ["PATH", "PRINCIPAL", "HttpAccess", "Serving", "serving"]
@@ -53,14 +54,14 @@ ANONYMOUS: Final = "anonymous"
 # The beginning of the key of a principal that is known by its MCP session.
 _SESSION: Final = "session:"
 
-# Bytes of a request.
-_LARGEST: Final = 16 << 20
-
 _SESSION_HEADER: Final = "mcp-session-id"
 _LAST_EVENT_HEADER: Final = b"last-event-id"
 
 # Connections at once; one more is answered with 503.
 _CONNECTIONS: Final = 4_096
+
+# Connections that may wait to be accepted.
+_BACKLOG: Final = 1_024
 
 # Seconds that streams have to end with the server.
 _END: Final = 1
@@ -122,6 +123,7 @@ class _Gate:
             self._end_session, is_used=lambda one: attendance.has_commands(f"{_SESSION}{one}")
         )
         self._bodies = Bodies()
+        self._logged_refusals = Sampled()
         # By the keys of their principals.
         self._credentials: dict[str, Credential] = {}
 
@@ -141,19 +143,21 @@ class _Gate:
             except Unauthorized:
                 refusal = _unauthorized()
         if refusal is not None:
-            logger.info(
-                LogEvent(
-                    "request refused",
-                    status=refusal.status_code,
-                    address=":".join(map(str, scope.get("client") or ())),
+            skipped = self._logged_refusals.skipped()
+            if skipped is not None:
+                address = ":".join(map(str, scope.get("client") or ()))
+                status = refusal.status_code
+                more = skipped or None
+                logger.info(
+                    LogEvent("request refused", status=status, address=address, skipped=more)
                 )
-            )
             # Whoever is not let in must not keep the place of a client that is.
             refusal.headers["Connection"] = "close"
             await refusal(scope, receive, send)
             return
         key = self._key(credential, headers)
         scope[PRINCIPAL] = key
+        let_in = scope["state"][LET_IN]
         # Events have no ids here, and the SDK would not answer a client that names one.
         scope["headers"] = [each for each in scope["headers"] if each[0] != _LAST_EVENT_HEADER]
         if credential is not None:
@@ -162,9 +166,13 @@ class _Gate:
             self._credentials[key] = credential
             # By this the SDK keeps an MCP session to the token that opened it.
             scope["user"] = _user(key)
+            let_in()
         try:
             async with contextlib.nullcontext() if key is None else self._attendance.request(key):
-                with self._bodies.reading(self._owner(key), receive) as receive_body:
+                # Without a token, a client that never sends its body counts as not let in.
+                with self._bodies.reading(
+                    self._owner(key), receive, headers.get("content-length"), let_in
+                ) as receive_body:
                     await self._serve(scope, receive_body, answer, headers)
         except BodyRefused as error:
             await PlainTextResponse(str(error), error.status)(scope, receive, send)
@@ -368,8 +376,8 @@ async def serving(
     """
     manager = StreamableHTTPSessionManager(
         server,
-        max_request_body_size=_LARGEST,
-        # `HttpSessions` bounds them.
+        # `Bodies` bounds requests, and `HttpSessions` sessions.
+        max_request_body_size=LARGEST + 1,
         max_sessions=None,
         session_idle_timeout=keep,
     )
@@ -385,12 +393,19 @@ async def serving(
         server_header=False,
         timeout_graceful_shutdown=_END,
     )
-    with _listening(where) as listener:
-        http = _Uvicorn(config)
+    http = _Uvicorn(config)
+    newcomers = Newcomers()
+
+    def make_protocol() -> BoundedConnection:
+        return BoundedConnection(newcomers, config, http.server_state, {})
+
+    with _listening(where) as listener, contextlib.ExitStack() as accepting:
 
         async def serve() -> None:
             async with manager.run():
-                await http.serve(sockets=[listener])
+                accepting.callback(PlainListener(listener, make_protocol, newcomers).close)
+                # Without a socket: uvicorn would take two thousand connections in one turn.
+                await http.serve(sockets=[])
 
         task = asyncio.get_running_loop().create_task(serve())
         try:
@@ -398,6 +413,7 @@ async def serving(
             url = f"http://{host}:{listener.getsockname()[1]}{PATH}"
             yield Serving(url, gate.revoke)
         finally:
+            accepting.close()
             http.should_exit = True
             await asyncio.wait([task], timeout=_END + 2)
             task.cancel()
@@ -407,9 +423,9 @@ async def serving(
 @contextlib.contextmanager
 def _listening(where: ListenUrl) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-    with socket.socket(family) as listener:
+    # asyncio sends small parts of an answer at once (TCP_NODELAY) only where it sees the protocol.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((where.host, where.port))
-        listener.listen(128)
-        listener.setblocking(False)
+        listener.listen(_BACKLOG)
         yield listener
