@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import json
+import os
 import select
+import shutil
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -349,6 +352,55 @@ async def test_small_parts_of_an_answer_are_sent_at_once(
     monkeypatch.setattr("holdfast.front.mcp.streamable_http.BoundedConnection", Watched)
     async with attacked(tmp_path):
         assert at_once == [1]
+
+
+@pytest.mark.parametrize("step", [7, 100_000])
+async def test_a_request_for_another_protocol_is_answered_in_this_one(
+    step: int, tmp_path: Path
+) -> None:
+    """A server may ignore `Upgrade`, which `curl --http2` sends with each first request."""
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    async with attacked(tmp_path) as (served, _, session), connected(served) as client:
+        lines = (f"mcp-session-id: {session}", *upgrade)
+        pings = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in (2, 3, 4)]
+        chunk = json.dumps(pings[2]).encode()
+        whole = b"".join(
+            [
+                *(request_of(ping, *lines) for ping in pings[:2]),
+                head_of(CHUNKED, *lines),
+                b"%x\r\n%b\r\n0\r\n\r\n" % (len(chunk), chunk),
+                head_of(*lines, method="DELETE"),
+            ]
+        )
+        for begin in range(0, len(whole), step):
+            client.writer.write(whole[begin : begin + step])
+            await client.writer.drain()
+            await asyncio.sleep(0)
+        for number in (2, 3, 4):
+            assert await client.status() == 200
+            assert f'"id":{number}' in (await client.reader.readuntil(b"0\r\n\r\n")).decode()
+        assert await client.status() == 200
+
+
+@pytest.mark.skipif(
+    shutil.which("curl") is None and os.environ.get("HOLDFAST_REQUIRE_REAL") != "1",
+    reason="there is no curl",
+)
+async def test_curl_may_ask_for_http_2(tmp_path: Path) -> None:
+    async with attacked(tmp_path) as (served, _, _):
+        headers = {
+            "Authorization": "Bearer one",
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+        }
+        options = [each for name, value in headers.items() for each in ("-H", f"{name}: {value}")]
+        curl = await asyncio.create_subprocess_exec(
+            *("curl", "--http2", "-sS", "-m", "20", *options),
+            *("-d", json.dumps(HELLO), served.url),
+            stdout=subprocess.PIPE,
+        )
+        answer, _ = await curl.communicate()
+        assert b'"serverInfo"' in answer
 
 
 async def test_a_request_that_is_too_large_is_refused_before_it_comes(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.wire.transports.accepting import Newcomers
@@ -48,6 +49,8 @@ class BoundedConnection(HttpToolsProtocol):
     connections have no request, it ends the one that has waited for longest.
     """
 
+    # True from the end of a head that asks for another protocol to the end of its data.
+    _upgrading = False
     # Runs while the head of a request is not complete.
     _waiting: asyncio.TimerHandle | None = None
     # Runs while the client does not read.
@@ -80,7 +83,12 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._surplus += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._surplus <= MAX_HEAD:
             return
         if self._waiting is None:
@@ -89,6 +97,40 @@ class BoundedConnection(HttpToolsProtocol):
         else:
             self._stop_waiting()
             self.send_400_response("The head of the request is too large.")
+
+    def _parse(self, data: bytes) -> None:
+        """
+        Pass data to the parser, and have it read requests that ask for another protocol as well.
+
+        A server may ignore that header (RFC 9110, 7.8), and `curl --http2` sends it with each first
+        request. But the parser takes the body for a part of the other protocol.
+
+        Raises:
+            HttpParserError: It is not a request.
+        """
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._upgrading:
+                    # The method CONNECT, to which the gate has its answer.
+                    return
+                self._upgrading = False
+                data = data[upgrade.args[0] :]
+                head = self._head_without_upgrade()
+                self.parser = httptools.HttpRequestParser(self)
+                # As uvicorn does: what follows the last request is not an error.
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self.parser.feed_data(head)
+
+    def _head_without_upgrade(self) -> bytes:
+        lines = [
+            b"%b %b HTTP/%b"
+            % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        ]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= _PIPELINED:
@@ -107,6 +149,9 @@ class BoundedConnection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._upgrading = True
+            return
         self._stop_waiting()
         self._surplus = self._chunks = 0
         super().on_headers_complete()
@@ -119,6 +164,10 @@ class BoundedConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._surplus = 0
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._upgrading:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         last = not self.pipeline
