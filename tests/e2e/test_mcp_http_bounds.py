@@ -408,3 +408,20 @@ async def test_a_request_that_is_too_large_is_refused_before_it_comes(tmp_path: 
         client.head(f"mcp-session-id: {session}", f"Content-Length: {(4 << 20) + 1}")
         assert await client.status() == 413
         assert b"the request has more than 4 MiB" in await client.reader.read()
+
+
+async def test_a_text_that_is_too_long_is_refused_with_its_name(tmp_path: Path) -> None:
+    """Errors would quote it: seconds for the event loop."""
+    async with attacked(tmp_path) as (_, client, session):
+        for name, arguments, most in (
+            ("exec_command", {"cmd": "x" * 131_072}, "131,071"),
+            ("view_image", {"path": "é" * 16_385}, "16,384"),
+            ("write_stdin", {"session_id": "x" * 16_385}, "16,384"),
+        ):
+            params = {"name": name, "arguments": arguments}
+            call = {"jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params}
+            client.post(call, f"mcp-session-id: {session}")
+            assert await client.status() == 200
+            answer = (await client.reader.readuntil(b"0\r\n\r\n")).decode()
+            wrong = next(iter(arguments))
+            assert f"`{wrong}` of {name} is too long: it may have {most} characters" in answer

@@ -140,10 +140,10 @@ def _keeps_order(line: str) -> bool:
 
 def shortened(text: str, most: int) -> str:
     """Return a text on one line that says how much of it is missing, if it is too long."""
-    shown = visible(text)
-    if len(shown) <= most:
-        return shown
-    return f"{shown[:most]} … and {len(shown) - most} more characters"
+    # Each character takes one at least, so no more than these are looked at.
+    shown = visible(text[: most + 1])
+    missing = max(len(text), len(shown)) - most
+    return f"{shown[:most]} … and {missing} more characters" if missing > 0 else shown
 
 
 def shown_lines(text: str, *, most: int = SHOWN_CHARACTERS, prose: bool = False) -> list[str]:

@@ -1,9 +1,11 @@
 """All tools of the MCP server, in the order in which they are listed."""
 
+import sys
 from typing import Any, Final
 
 from mcp_types import CallToolResult, ImageContent, Tool, ToolAnnotations
 
+from holdfast.agent.approvals.shown_text import shortened
 from holdfast.agent.unified_exec.result import ExecResult, ImageResult, ToolError
 from holdfast.agent.unified_exec.tools import UnifiedExec
 from holdfast.front.mcp.file_tools import APPLY_PATCH, READ_FILE, WRITE_FILE
@@ -11,6 +13,7 @@ from holdfast.front.mcp.mcp_options import ServerOptions
 from holdfast.front.mcp.mcp_tool import (
     Effect,
     McpTool,
+    ToolFailed,
     ToolRequest,
     failure,
     object_of,
@@ -20,6 +23,20 @@ from holdfast.front.mcp.mcp_tool import (
 from holdfast.front.mcp.session_tools import KILL_SESSION, LIST_SESSIONS
 
 __all__ = ["TOOLS", "call_tool", "described_tools"]
+
+
+# Characters of the texts that a tool takes. A longer one cannot be a path or a number; errors and
+# questions would quote it, and hold up other clients.
+_LONGEST_TEXT: Final = 16_384
+
+# Those that may be longer. A command is one argument of a shell (MAX_ARG_STRLEN), the others are
+# contents, and as long as a request.
+_LONGER: Final = {
+    "cmd": 131_071,
+    "chars": sys.maxsize,
+    "content": sys.maxsize,
+    "input": sys.maxsize,
+}
 
 
 async def _unified_exec(request: ToolRequest) -> CallToolResult:
@@ -80,6 +97,13 @@ async def call_tool(request: ToolRequest) -> CallToolResult:
     Raises:
         ToolFailed: It cannot be done; the model reads the text.
     """
+    for name, value in request.arguments.items():
+        most = _LONGER.get(name, _LONGEST_TEXT)
+        if len(name) > _LONGEST_TEXT or (isinstance(value, str) and len(value) > most):
+            raise ToolFailed(
+                f"`{shortened(name, 64)}` of {shortened(request.name, 64)} is too long: it may have"
+                f" {most:,} characters"
+            )
     tool = TOOLS.get(request.name)
     return await (_unified_exec(request) if tool is None else tool.call(request))
 
