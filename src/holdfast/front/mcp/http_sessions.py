@@ -3,7 +3,9 @@ MCP sessions over HTTP: how many each client may have, and which one ends for an
 
 The SDK has one limit for all clients, beyond which it lets none in, and keeps an idle session for
 half an hour. So one client could lock out all others. Here each token has a limit, and the
-session of that token which has been idle for longest ends for a new one.
+session of that token which has been idle for longest ends for a new one. Without tokens, no client
+can be told from another: of all sessions, the one that has been idle for longest ends, with its
+commands if there is no other.
 """
 
 import asyncio
@@ -22,7 +24,7 @@ SESSIONS_OF_ONE: Final = 64
 SESSIONS: Final = 1_024
 """MCP sessions of all clients."""
 
-_IN_USE: Final = "have a call under way, or commands that would end with them"
+_IN_USE: Final = "have a call under way"
 
 # How a session is ended: by its id and the key of its owner.
 _EndSession = Callable[[str, str], Awaitable[None]]
@@ -45,8 +47,8 @@ class HttpSessions:
         """
         Args:
             end: Ends a session of the SDK; harmless if there is none.
-            is_used: Returns True for a session without a token that has commands, which would
-                end with it.
+            is_used: Returns True for a session without a token that has commands, which end with
+                it.
         """
         self._end_session = end
         self._is_used = is_used
@@ -92,15 +94,16 @@ class HttpSessions:
             # Of the owner that has most: one with few sessions cannot be locked out.
             owners = {one.owner for one in self._sessions.values()}
             owner = max(owners, key=self._count, default=owner)
+        # One with commands goes last, and one whose client holds a stream open goes after those
+        # whose client may be gone.
         idle = [
-            (one.streams > 0, number, session_id)
+            (self._is_used(session_id), one.streams > 0, number, session_id)
             for number, (session_id, one) in enumerate(self._sessions.items())
-            if one.owner == owner and not one.calls and not self._is_used(session_id)
+            if one.owner == owner and not one.calls
         ]
         if not idle:
             return None
-        # One whose client holds a stream open goes after those whose client may be gone.
-        session_id = min(idle)[2]
+        session_id = min(idle)[3]
         self.closed(session_id)
         return session_id, owner
 

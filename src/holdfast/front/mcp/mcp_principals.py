@@ -46,8 +46,9 @@ _INTERRUPT_GRACE: Final = 2.0
 # Seconds after which a command that was started has a number: the grace, and some more.
 _NUMBERED: Final = 0.5
 
-# Principals at once.
-_PRINCIPALS: Final = 1_024
+# Principals at once: one for each MCP session without a token, and one for all other clients
+# without a token.
+_PRINCIPALS: Final = 1_024 + 1
 
 # Calls of one principal under way at once.
 _AT_ONCE: Final = 1_024

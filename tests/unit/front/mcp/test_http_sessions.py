@@ -39,7 +39,7 @@ async def test_a_token_has_sixty_four() -> None:
     assert kept.ended == [("0", "one"), ("1", "one")]
 
 
-async def test_a_session_in_use_is_never_ended() -> None:
+async def test_a_session_in_use_is_ended_last() -> None:
     kept = Kept()
     await kept.open("one", SESSIONS_OF_ONE)
     with kept.sessions.request("0", "one", stream=False):
@@ -51,6 +51,19 @@ async def test_a_session_in_use_is_never_ended() -> None:
     with kept.sessions.request("4", "two", stream=False):
         await kept.open("one")
     assert kept.ended[1:] == [("4", "one")]
+
+
+async def test_without_another_one_a_session_with_commands_is_ended() -> None:
+    kept = Kept()
+    await kept.open("one", SESSIONS_OF_ONE)
+    kept.used.update(map(str, range(SESSIONS_OF_ONE)))
+    with (
+        kept.sessions.request("0", "one", stream=False),
+        kept.sessions.request("1", "one", stream=True),
+    ):
+        await kept.open("one", 2)
+        # Never one with a call, and one with a stream after the others.
+        assert kept.ended == [("2", "one"), (str(SESSIONS_OF_ONE), "one")]
 
 
 async def test_if_all_are_in_use_another_one_is_refused() -> None:
