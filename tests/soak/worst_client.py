@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -186,6 +188,23 @@ async def endless_output(url: str, folder: Path) -> None:
             await client.vanish()
 
 
+async def strangers(url: str, folder: Path) -> None:
+    """Connect as often as possible, with requests that are refused and with none."""
+    address = urlsplit(url)
+    held: deque[asyncio.StreamWriter] = deque()
+    while True:
+        lines = [await asyncio.open_connection(address.hostname, address.port) for _ in range(32)]
+        for _, writer in lines[:30]:
+            writer.write(b"GET / HTTP/1.1\r\nOrigin: http://example.com\r\n\r\n")
+        for reader, writer in lines[:30]:
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+        held += [writer for _, writer in lines[30:]]
+        while len(held) > 1_500:
+            held.popleft().close()
+
+
 async def nothing(url: str, folder: Path) -> None:
     """Do no harm, for comparison."""
     await asyncio.sleep(3600)
@@ -202,6 +221,7 @@ ATTACKS: dict[str, Attack] = {
     "huge profiles": huge_profiles,
     "thousand starts": thousand_starts,
     "endless output": endless_output,
+    "strangers": strangers,
 }
 
 NEEDS_DEAD_MOUNT = frozenset({"stuck starts", "stuck files"})
