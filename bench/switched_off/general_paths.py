@@ -70,7 +70,6 @@ _READER: Final = "holdfast.engine.process.io.output_reader"
 
 GENERAL_PATHS: Mapping[str, Callable[[Any], object]] = {
     "holdfast.agent.unified_exec.arguments.tool_arguments:read_plain": _always(None),
-    "holdfast.wire.rpc.decode:_is_plainly_sound": _always(False),
     "holdfast.wire.connection:is_heavy": _always(True),
     "holdfast.wire.connection:NEVER_HEAVY": _value(-1),
     "holdfast.client.client_connection:Link._take_output": _always(False),
