@@ -76,11 +76,6 @@ FAST_PATHS: Mapping[str, FastPath] = {
         benchmark="sandbox-files",
         parts=("holdfast.engine.files.nowait:_MOMENT",),
     ),
-    "encoded-walk": FastPath(
-        about="long lists of files that are encoded in a thread, without joining them",
-        benchmark="walk",
-        parts=("holdfast.server.handlers.file_handlers:_BATCH",),
-    ),
     "session-tables": FastPath(
         about="processes of this machine in the session's own table, without a task for each",
         benchmark="start-pipes",

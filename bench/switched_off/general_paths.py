@@ -75,7 +75,6 @@ GENERAL_PATHS: Mapping[str, Callable[[Any], object]] = {
     "holdfast.client.client_connection:Link._take_output": _always(False),
     "holdfast.server.delivery:encode_output": _encode_output,
     "holdfast.server.handlers.file_handlers:_content": _content,
-    "holdfast.server.handlers.file_handlers:_BATCH": _value(1 << 62),
     f"{_LOCAL_FILES}:cached_content": _always(None),
     f"{_LOCAL_FILES}:cached_content_of_command": _always(None),
     f"{_LOCAL_FILES}:cached_metadata": _always(None),
