@@ -43,7 +43,7 @@ def test_a_part_is_replaced_in_a_process_that_inherits_the_switch() -> None:
         [
             sys.executable,
             "-c",
-            "from holdfast.engine.files import local_files; print(local_files.cached_metadata('/'))",
+            "from holdfast.engine.files.local_files import cached_metadata as f; print(f('/'))",
         ],
         env={
             **os.environ,
