@@ -366,23 +366,6 @@ async def test_a_session_that_nobody_resumes_is_removed_with_its_processes() -> 
             )
 
 
-@pytest.mark.slow
-@pytest.mark.requirement("session.resume.resets-the-clock")
-async def test_a_resume_resets_the_clock() -> None:
-    async with serving_here(session_expiry=0.5) as url:
-        async with connect(url) as client, connect(url) as other:
-            pids = []
-            for each in (client, other):
-                await each.shell("p", "echo $$; exec sleep 600")
-                pids.append(int(await each.output("p", b"\n")))
-        # One session is resumed all the time that it takes for the other to expire.
-        while is_alive(pids[1]):
-            async with resume(url, client.session_id) as again:
-                assert await again.is_ready()
-        assert is_alive(pids[0])
-        await gone(pids[0])
-
-
 @pytest.mark.requirement("session.expiry")
 async def test_an_attached_session_does_not_expire() -> None:
     async with (
