@@ -445,13 +445,10 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
 async def test_the_environment_follows_the_variables_of_the_server(
     server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
-    async def info_with(**variables: str) -> dict[str, object]:
-        env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-        with serving(cwd=tmp_path, env={**env, **variables}) as other:
-            async with connect(other.url) as client:
-                return dict(await client.call("environment/info"))
-
-    info = await info_with(HOME="/some/home", TMPDIR="/some/where")
+    variables = {"HOME": "/some/home", "TMPDIR": "/some/where"}
+    with serving(cwd=tmp_path, env={**os.environ, **variables}) as other:
+        async with connect(other.url) as there:
+            info = await there.call("environment/info")
     assert info["cwd"] == file_uri(tmp_path)
     assert info["userHomeDir"] == "file:///some/home"
     assert info["temporaryDirectories"] == ["file:///some/where"]
@@ -460,30 +457,3 @@ async def test_the_environment_follows_the_variables_of_the_server(
     assert isinstance(provider, str)
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", provider)
     assert provider == (await client.call("environment/info"))["providerId"]
-
-    info = await info_with(TMPDIR="below")
-    assert info["temporaryDirectories"] == [file_uri(tmp_path / "below")]
-    info = await info_with()
-    assert (info["temporaryDirectories"], info["tempDir"]) == ([], "file:///tmp")
-
-
-@pytest.mark.requirement("environment.config.selectors", "environment.config")
-async def test_the_configuration_is_read_with_selectors(client: Client, tmp_path: Path) -> None:
-    params = {"cwd": file_uri(tmp_path), "configPaths": [["no such key"]], "requirementsPaths": []}
-    result = await client.call("environmentConfig/read", params)
-    assert result["config"] == {"layers": [], "cloudInsertionIndex": 0}
-    assert result["requirements"] == {"layers": [], "cloudInsertionIndex": 0}
-
-    async def refusal(**changed: object) -> tuple[int, str]:
-        return await client.refusal("environmentConfig/read", {**params, **changed})
-
-    assert await refusal(configPaths=[]) == (
-        -32602,
-        "at least one config or requirements path is required",
-    )
-    assert await refusal(configPaths=[[]]) == (
-        -32602,
-        "TOML paths must contain at least one key segment",
-    )
-    assert await refusal(cwd="file://host/x") == (-32602, "'file://host/x' is invalid on 'linux'")
-    assert await refusal(cwd="/tmp") == (-32602, "invalid URI: relative URL without a base")

@@ -81,12 +81,6 @@ async def test_output_is_raw(client: Client, tmp_path: Path) -> None:
     assert await client.run(["cat", str(file)]) == Run(0, stdout=data)
 
 
-@pytest.mark.requirement("output.raw")
-async def test_a_character_may_be_split(client: Client) -> None:
-    await _in_pieces(client, "p", b"\xe2", b"\x82", b"\xac")
-    assert [event.data for event in client.seen("p")] == [b"\xe2", b"\x82", b"\xac"]
-
-
 @pytest.mark.requirement("output.late")
 async def test_a_background_child_may_write_after_the_exit(client: Client, tmp_path: Path) -> None:
     with Fifo(tmp_path / "go") as go:

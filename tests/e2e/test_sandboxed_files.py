@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.depth import times
 from tests.e2e.wire import Client, ServerProcess, connect, file_uri, from_base64, serving, to_base64
 from tests.real.stranger import stranger
 
@@ -269,7 +270,7 @@ async def test_requests_that_run_side_by_side_meet_no_way_out(
     async with connect(server.url) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(swap())
         try:
-            for number in range(300):
+            for number in range(times(60)):
                 await work(client, number)
         finally:
             ended.set()

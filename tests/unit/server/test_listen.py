@@ -165,12 +165,6 @@ def proper(**headers: str) -> dict[str, str]:
     return {**{name.replace("-", "_"): value for name, value in UPGRADE.items()}, **headers}
 
 
-@pytest.mark.requirement("http.readyz", "auth.readyz")
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_readiness_needs_no_token(method: str) -> None:
-    assert knock(method, "/readyz", token="t") == (200, "")
-
-
 @pytest.mark.requirement("http.readyz.method")
 def test_readiness_can_only_be_read() -> None:
     response = make_gate(None)(RequestHead("POST", "/readyz", []))
