@@ -410,6 +410,7 @@ async def test_files_show_what_a_command_sees(client: Client, base: Path, name: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(90)
 @pytest.mark.skipif(os.geteuid() != 0, reason="those before are played by an ordinary user here")
 async def test_files_show_what_a_command_of_an_ordinary_user_sees() -> None:
     with stranger() as user, tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
@@ -420,6 +421,7 @@ async def test_files_show_what_a_command_of_an_ordinary_user_sees() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(90)
 async def test_files_show_what_a_command_sees_in_random_trees(
     server: ServerProcess, base: Path
 ) -> None:

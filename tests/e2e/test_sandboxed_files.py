@@ -172,28 +172,6 @@ async def test_a_handle_keeps_what_it_was_opened_with(client: Client, ws: Path) 
     assert (ws.parent / "out/o").read_text() == "out/o"
 
 
-@pytest.mark.requirement("fs.sandbox.errors")
-async def test_a_profile_that_cannot_be_kept_is_refused(client: Client, ws: Path) -> None:
-    for profile, answer in (
-        (
-            sandbox(special("project_roots", "read")),
-            (-32602, "file system sandbox context with dynamic permissions requires cwd"),
-        ),
-        (
-            sandbox(special("root", "read"), pattern("**/*.env")),
-            (-32602, "file system sandbox context with dynamic permissions requires cwd"),
-        ),
-        (
-            sandbox(entry("/C:/x", "read")),
-            (
-                -32600,
-                "invalid sandbox permission path URI: 'file:///C:/x' is invalid on 'linux'",
-            ),
-        ),
-    ):
-        assert await refused(client, "fs/readFile", ws / "a", profile) == answer
-
-
 @pytest.mark.requirement("fs.sandbox.malformed")
 @pytest.mark.parametrize(
     ("permissions", "text"),

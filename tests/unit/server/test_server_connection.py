@@ -1,4 +1,4 @@
-"""The handshake, and what ends a connection."""
+"""A connection and its session: lost, slow, or at the end of a server."""
 
 import asyncio
 import os
@@ -13,21 +13,9 @@ from holdfast.wire.protocol.methods import METHODS
 from tests.unit.server.serving import Client
 
 
-@pytest.fixture
-async def stranger(server: Server) -> Client:
-    """A client before its handshake."""
-    return Client(server)
-
-
 def test_every_method_of_the_table_is_served() -> None:
     router = Server()._router
     assert [method for method in METHODS if method.name not in router] == []
-
-
-# The handshake.
-
-
-# Coming back.
 
 
 @pytest.mark.requirement("dispatch.lost")
@@ -41,9 +29,6 @@ async def test_a_read_that_waits_does_not_survive_its_connection(
     await client.settled()
     assert len(client.transport.sent) == sent
     assert len(server.state.connections) == 0
-
-
-# What ends a connection.
 
 
 async def test_a_client_that_does_not_read_holds_its_processes(client: Client) -> None:

@@ -73,9 +73,6 @@ async def session(sessions: Sessions, owner: Owner) -> Session:
     return sessions.open(owner)
 
 
-# Opening.
-
-
 # What is pushed.
 
 
@@ -118,9 +115,6 @@ async def test_a_client_that_does_not_read_when_it_resumes_holds_its_processes(
     assert slow.messages == []
     session.owner_paused(False)
     await written(process, b"out")
-
-
-# Coming back.
 
 
 # A client that acknowledges.

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import os
 import select
-import signal
 from pathlib import Path
 
 import pytest
@@ -40,19 +39,6 @@ from tests.unit.engine.process.starting import (
 )
 
 ACCEPTED = WriteStatus.ACCEPTED
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
-def kill(pid: int) -> None:
-    """End what a test left in the background on purpose."""
-    os.kill(pid, signal.SIGKILL)
 
 
 def let_go(fifo: Path) -> None:

@@ -117,9 +117,6 @@ async def test_a_start_that_has_begun_goes_on_when_its_connection_is_lost(
     successor.hang_up()
 
 
-# Reading.
-
-
 # Writing.
 
 
