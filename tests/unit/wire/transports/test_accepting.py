@@ -161,21 +161,24 @@ async def test_the_oldest_connection_without_a_request_makes_room(
         writer.write(request)
         return reader, writer
 
-    async with asyncio.timeout(LIMIT):
-        lines = [await connect(UPGRADE)]
-        assert (await lines[0][0].readline()).split()[1] == b"101"
-        lines += [await connect() for _ in range(4)]
-        for reader, _ in lines[1:3]:
-            with suppress(ConnectionError):
-                assert await reader.read() == b""
-        # A client that sends its request gets in, and the first one is still there.
-        lines.append(await connect(UPGRADE))
-        assert (await lines[-1][0].readline()).split()[1] == b"101"
-        assert far.ends == []
-    for _, writer in lines:
-        writer.close()
+    lines: list[Line] = []
+    try:
+        async with asyncio.timeout(LIMIT):
+            lines.append(await connect(UPGRADE))
+            assert (await lines[0][0].readline()).split()[1] == b"101"
+            lines += [await connect() for _ in range(4)]
+            for reader, _ in lines[1:3]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+            # A client that sends its request gets in, and the first one is still there.
+            lines.append(await connect(UPGRADE))
+            assert (await lines[-1][0].readline()).split()[1] == b"101"
+            assert far.ends == []
+    finally:
+        server.close()
+        for _, writer in lines:
+            writer.close()
     await far.until(lambda: len(far.ends) == 2)
-    server.close()
 
 
 @pytest.mark.both_loops
