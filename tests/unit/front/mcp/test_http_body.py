@@ -8,7 +8,7 @@ from starlette.types import Message, Receive
 from holdfast.front.mcp import http_body
 from holdfast.front.mcp.http_body import LARGEST, Bodies, BodyRefused
 
-pytestmark = [pytest.mark.both_loops, pytest.mark.requirement("mcp.http-bounds")]
+pytestmark = pytest.mark.both_loops
 
 
 class Sender:
