@@ -100,6 +100,22 @@ async def test_only_what_the_profile_allows_is_written(
     assert not (ws.parent / "outside").exists()
 
 
+@pytest.mark.requirement("security.sandbox.set-group-id")
+async def test_the_bit_of_a_group_is_set_where_the_workspace_has_it(
+    client: Client, ws: Path, workspace: dict[str, Any]
+) -> None:
+    script = "mkdir -p new && chmod 2775 new && cp -a new copy && ls -ld copy"
+    refused = await client.run_shell(script, cwd=file_uri(ws), sandbox=workspace)
+    assert refused.exit_code != 0
+    assert b"Operation not permitted" in refused.stderr
+
+    os.chmod(ws, 0o2755)
+    run = await client.run_shell(script, cwd=file_uri(ws), sandbox=workspace)
+    assert run.stdout.startswith(b"drwxrwsr-x")
+    reply = await client.start("p", ["/bin/true"], cwd=file_uri(ws), sandbox=workspace)
+    assert f"with the group of {ws} can be made" in str(reply["enforcement"]["gaps"])
+
+
 async def test_a_command_is_heard_however_much_is_denied(client: Client, ws: Path) -> None:
     """Each denied file is one descriptor more that the launcher gets."""
     secrets = [ws / str(number) for number in range(60)]
