@@ -405,7 +405,7 @@ async def test_a_key_behind_a_link_stays_hidden_when_the_link_changes(
 @pytest.mark.requirement("security.servers.replaced")
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_secret_that_is_replaced_stays_hidden_in_a_directory_of_its_own(
+async def test_a_secret_that_is_replaced_stays_hidden_in_a_separate_directory(
     backend: LocalBackend, ground: Prepared, alone: bool
 ) -> None:
     """An editor makes a new file and renames it, while a command runs."""

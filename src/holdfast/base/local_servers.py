@@ -429,7 +429,9 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     secrets.update(os.path.realpath(path) for path in written if _is_kind(path, stat.S_ISREG))
     folders = {path for each in (environ, *others) for path in settings_folders(each)}
     homes = {str(user_home(each)) for each in (environ, *others)} | {database_home()}
-    folders |= {path for path in map(os.path.dirname, secrets) if _has_only(path, secrets)} - homes
+    alone = {path for path in map(os.path.dirname, secrets) if _has_only(path, secrets)}
+    # Commands look for their settings in a home, even if there is nothing else in it.
+    folders |= alone - {os.path.realpath(path) for path in homes if path}
     return Reachable(
         tuple(sorted(secrets.union(known.folders))),
         tuple(sorted({path for one in every for path in one.sockets})),

@@ -272,10 +272,11 @@ def test_links_to_secrets_are_followed_when_they_change(
 def test_a_directory_for_secrets_alone_is_hidden_with_them(
     environ: Environ, tmp_path: Path
 ) -> None:
-    folder, home = tmp_path / "folder", Path(environ["HOME"])
-    for each in (folder, home):
+    folder, real, home = tmp_path / "folder", tmp_path / "real", Path(environ["HOME"])
+    for each in (folder, real):
         each.mkdir()
         (each / "key").touch()
+    home.symlink_to(real)
     (folder / "link").symlink_to(home / "key")
     with hide(Reachable((str(folder / "key"), str(home / "key"), str(folder / "token")))):
         # A link is not one of them, nor a directory.
@@ -284,7 +285,7 @@ def test_a_directory_for_secrets_alone_is_hidden_with_them(
         (folder / "token").mkdir()
         assert reachable(environ).settings == ()
         (folder / "token").rmdir()
-        # Commands need a home, even if there is nothing else in it.
+        # Commands need a home.
         assert reachable(environ).settings == (str(folder),)
         (folder / "token").touch()
         assert reachable(environ).settings == (str(folder),)
