@@ -132,7 +132,6 @@ async def test_a_workspace_is_what_its_path_leads_to_at_each_start(
     assert (inner / "file").read_text() == "three\n"
 
 
-@pytest.mark.requirement("security.sandbox.set-group-id")
 async def test_the_bit_of_a_group_is_set_where_the_workspace_has_it(
     client: Client, ws: Path, workspace: dict[str, Any]
 ) -> None:

@@ -200,7 +200,6 @@ async def test_the_last_token_of_a_file_is_revoked_at_sighup(file: Path) -> None
         assert await answer(server, another) == 101
 
 
-@pytest.mark.requirement("auth.secret.pipe")
 async def test_a_secret_that_is_a_pipe_at_the_start_is_kept_at_sighup(file: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"the secret of a pipe\n")
@@ -216,7 +215,6 @@ async def test_a_secret_that_is_a_pipe_at_the_start_is_kept_at_sighup(file: Path
         assert await answer(server, "the secret of a pipe") == 101
 
 
-@pytest.mark.requirement("auth.secret.regular")
 def test_no_server_starts_with_a_fifo_as_its_secret(file: Path) -> None:
     os.mkfifo(file, 0o600)
     command = (*HOLDFAST, "serve", "--config", "/dev/null", "--ws-auth", "capability-token")
