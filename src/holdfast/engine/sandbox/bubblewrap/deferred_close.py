@@ -7,12 +7,11 @@ whole command. Without the thread, the next start on the event loop would wait f
 """
 
 import os
-import threading
 import time
+from collections import deque
 from contextlib import suppress
-from queue import SimpleQueue
 
-from holdfast.engine.linux.child_signals import block_child_signals
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 
 __all__ = ["close_in_background"]
 
@@ -22,34 +21,30 @@ _PAUSE = 0.003
 # Lists of descriptors that may wait for the thread; beyond that, the caller closes its own.
 _MAX_WAITING = 64
 
-_queue: SimpleQueue[list[int]] = SimpleQueue()
-_starting = threading.Lock()
-_thread: threading.Thread | None = None
+_waiting: deque[list[int]] = deque()
+_thread = DaemonThreads("holdfast-closer", 1)
 
 
 def close_in_background(descriptors: list[int]) -> None:
     """Take over descriptors and close them within milliseconds."""
-    global _thread
-    if _queue.qsize() >= _MAX_WAITING:
+    if len(_waiting) >= _MAX_WAITING:
         _close(descriptors)
         return
-    _queue.put(descriptors)
-    with _starting:
-        # After a fork, the child has the object but not the thread.
-        if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_run, name="holdfast-closer", daemon=True)
-            _thread.start()
+    _waiting.append(descriptors)
+    try:
+        _thread.start(_close_waiting, may_wait=True)
+    except RuntimeError:
+        # The system cannot start a thread now.
+        _close_waiting()
 
 
-def _run() -> None:
-    block_child_signals()
-    while True:
-        descriptors = _queue.get()
+def _close_waiting() -> None:
+    # Those that came during the pause of others need none.
+    if _waiting:
         time.sleep(_PAUSE)
-        _close(descriptors)
-        # Those that came meanwhile need no pause of their own.
-        while not _queue.empty():
-            _close(_queue.get())
+    with suppress(IndexError):
+        while True:
+            _close(_waiting.popleft())
 
 
 def _close(descriptors: list[int]) -> None:

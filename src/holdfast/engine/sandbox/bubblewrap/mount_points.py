@@ -15,12 +15,12 @@ import errno
 import fcntl
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
 
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.linux.kernel_cache import is_on_this_machine
 from holdfast.engine.sandbox.bubblewrap.deferred_close import close_in_background
 
@@ -238,25 +238,20 @@ class MountPoints:
             close_in_background(removed)
 
 
-_removing: set[_MountPoint] = set()
+_removing = DaemonThreads("holdfast-mount-point", _MAX_REMOVING, kept=0)
 
 
 def _remove_in_thread(point: _MountPoint) -> None:
-    """Remove a mount point in a thread of its own; leave it if too many threads hang."""
-    if len(_removing) >= _MAX_REMOVING:
-        # It keeps its mark, so the next server that uses it removes it.
-        return
+    """Remove a mount point in a thread; leave it if too many threads hang."""
 
     def remove() -> None:
-        try:
-            fd = point.remove()
-            if fd is not None:
-                os.close(fd)
-        finally:
-            _removing.discard(point)
+        fd = point.remove()
+        if fd is not None:
+            os.close(fd)
 
-    _removing.add(point)
-    threading.Thread(target=remove, name="holdfast-mount-point", daemon=True).start()
+    # It keeps its mark, so the next server that uses it removes it.
+    with suppress(RuntimeError):
+        _removing.start(remove)
 
 
 def _open_folder(path: str) -> int:
