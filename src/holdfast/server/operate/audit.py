@@ -16,7 +16,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.system_text import system_text
 from holdfast.server.operate.audit_lines import AuditLine, LostLine, RefusalLine
 from holdfast.server.operate.line_writer import LineWriter, PartlyWritten, write_all
-from holdfast.server.operate.log_lines import json_line, time_text
+from holdfast.server.operate.logs import json_line, time_text
 from holdfast.wire.log_event import LogEvent, clip
 
 __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]

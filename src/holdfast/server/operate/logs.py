@@ -1,14 +1,33 @@
-"""Logging of a server in a process of its own: levels, formats, and a threaded handler."""
+"""
+Logging of a server in a process of its own: levels, formats, and a threaded handler.
 
+A line is text for people, or JSON for programs. JSON is written in ASCII. So a line has no
+character that controls a terminal, and stays valid for paths that are not UTF-8.
+"""
+
+import json
 import logging
 import time
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
-from holdfast.server.operate.line_writer import LineWriter, write_all
-from holdfast.server.operate.log_lines import JsonLines, TextLines, json_event, text_head
-from holdfast.wire.log_event import LogEvent
+import msgspec
 
-__all__ = ["LEVELS", "LogFormat", "ThreadedLog", "set_level", "start_logging"]
+from holdfast.server.operate.line_writer import LineWriter, write_all
+from holdfast.wire.log_event import LogEvent, printable
+
+__all__ = [
+    "LEVELS",
+    "JsonLines",
+    "LogFormat",
+    "TextLines",
+    "ThreadedLog",
+    "json_line",
+    "set_level",
+    "start_logging",
+    "time_text",
+]
 
 LogFormat = Literal["text", "json"]
 
@@ -19,6 +38,43 @@ _STDERR = 2
 
 # Bytes counted for a record that is not formatted yet; `log_event.clip` bounds its texts.
 _RECORD_SIZE = 1024
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = False) -> None:
+    """
+    Send the log of this process to stderr.
+
+    Args:
+        level: One of `LEVELS`.
+        style: Text for people, or one JSON object in each line.
+        threaded: Write in a thread. `logging.shutdown`, which runs at the end of the process,
+            writes the rest.
+
+    Raises:
+        ValueError: The level is unknown.
+    """
+    if level not in LEVELS:
+        raise ValueError(level)
+    formatter = JsonLines() if style == "json" else TextLines()
+    handler: logging.Handler
+    if threaded:
+        handler = ThreadedLog(formatter)
+        LogEvent.direct = handler.inform
+    else:
+        handler = logging.StreamHandler()
+        handler.setFormatter(formatter)
+    # Our lines show neither threads nor source files, so `logging` need not find them out.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001 - documented to be set
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def set_level(level: str) -> None:
+    """Change how much is logged, to one of `LEVELS`."""
+    logging.getLogger().setLevel(level.upper())
 
 
 class ThreadedLog(logging.Handler):
@@ -59,43 +115,109 @@ class ThreadedLog(logging.Handler):
 
     def _event_line(self, at: float, name: str, event: LogEvent, *, level: str) -> bytes:
         if self._as_json:
-            return json_event(at, level, name, event) + b"\n"
-        return f"{text_head(at, level, name)}{event}\n".encode()
+            return _json_event(at, level, name, event) + b"\n"
+        return f"{_text_head(at, level, name)}{event}\n".encode()
 
     def _gap(self, count: int, reason: str) -> bytes:
         event = LogEvent("log lines were lost", count=count, reason=reason)
         return self._event_line(time.time(), __name__, event, level="WARNING")
 
 
-def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = False) -> None:
-    """
-    Send the log of this process to stderr.
+class TextLines(logging.Formatter):
+    """Formatter for `TIME LEVEL LOGGER: MESSAGE`, followed by an indented traceback."""
 
-    Args:
-        level: One of `LEVELS`.
-        style: Text for people, or one JSON object in each line.
-        threaded: Write in a thread. `logging.shutdown`, which runs at the end of the process,
-            writes the rest.
+    def __init__(self) -> None:
+        super().__init__()
 
-    Raises:
-        ValueError: The level is unknown.
-    """
-    if level not in LEVELS:
-        raise ValueError(level)
-    formatter = JsonLines() if style == "json" else TextLines()
-    handler: logging.Handler
-    if threaded:
-        handler = ThreadedLog(formatter)
-        LogEvent.direct = handler.inform
-    else:
-        handler = logging.StreamHandler()
-        handler.setFormatter(formatter)
-    # Our lines show neither threads nor source files, so `logging` need not find them out.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # noqa: SLF001 - documented to be set
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        # A `LogEvent` is escaped already.
+        if not isinstance(record.msg, LogEvent):
+            message = printable(message)
+        line = _text_head(record.created, record.levelname, record.name) + message
+        trace = _traceback(self, record)
+        if trace is None:
+            return line
+        # Indented: the text of an exception must not be able to fake a line of the log.
+        return "\n  ".join([line, *map(printable, trace.split("\n"))])
 
 
-def set_level(level: str) -> None:
-    """Change how much is logged, to one of `LEVELS`."""
-    logging.getLogger().setLevel(level.upper())
+class JsonLines(logging.Formatter):
+    """Formatter for one JSON object per record, with the fields of a `LogEvent` as members."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = record.msg
+        if not isinstance(event, LogEvent):
+            event = LogEvent(record.getMessage(), traceback=_traceback(self, record))
+        return _json_event(record.created, record.levelname, record.name, event).decode()
+
+
+def _text_head(at: float, level: str, logger: str) -> str:
+    """Return the beginning of a line of text."""
+    return f"{time_text(at)} {level} {logger}: "
+
+
+def _json_event(at: float, level: str, logger: str, event: LogEvent) -> bytes:
+    """Return a message as one JSON object, without a line end."""
+    line: dict[str, object] = {
+        "time": time_text(at),
+        "level": level.lower(),
+        "logger": logger,
+        "message": event.text,
+    }
+    line |= {name: value for name, value in event.fields.items() if value is not None}
+    return json_line(line)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
+    parts = []
+    if record.exc_info and record.exc_info[0] is not None:
+        parts.append(formatter.formatException(record.exc_info))
+    if record.stack_info:
+        parts.append(formatter.formatStack(record.stack_info))
+    return "\n".join(parts) if parts else None
+
+
+def time_text(seconds: float) -> str:
+    """Return a time since 1970 in UTC with milliseconds, as RFC 3339 has it."""
+    return _millisecond_text(int(seconds * 1000))
+
+
+# On a busy server many lines have the same millisecond, and most the second of the line before.
+@lru_cache(maxsize=4)
+def _millisecond_text(milliseconds: int) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_second_text(seconds)}.{rest:03}Z"
+
+
+@lru_cache(maxsize=4)
+def _second_text(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def json_line(fields: Mapping[str, object] | msgspec.Struct) -> bytes:
+    """Return an object as JSON in printable ASCII, without a line end."""
+    try:
+        line = _encode(fields)
+        if line.isascii() and b"\x7f" not in line:
+            return line
+    except UnicodeEncodeError:
+        # A lone surrogate, which stands for a byte that is not UTF-8.
+        pass
+    # The slow way, for texts beyond ASCII: this encoder escapes them.
+    plain = _encodable(msgspec.to_builtins(fields))
+    return json.dumps(plain, separators=(",", ":")).encode()
+
+
+def _encodable(value: object) -> object:
+    """Return a value with lone surrogates escaped as text, since JSON cannot have them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {name: _encodable(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(member) for member in value]
+    return value
