@@ -5,15 +5,12 @@ Ids, paths and programs may contain line ends and terminal escape sequences. The
 escapes, so that one message stays one line. `LogEvent` is an ordinary message for `logging`.
 """
 
-import logging
 import re
-from collections.abc import Callable
 from functools import lru_cache
-from typing import ClassVar
 
 from holdfast.wire.protocol.paths import PathUri
 
-__all__ = ["LogEvent", "clip", "inform", "path_text", "printable"]
+__all__ = ["LogEvent", "clip", "path_text", "printable"]
 
 # Characters of one field chosen by a client: enough for a program, an id or a path.
 MAX_FIELD = 256
@@ -34,10 +31,6 @@ class LogEvent:
 
     __slots__ = ("_fields", "text")
 
-    # Set by a server that writes its own log: records cost too much at one message per process.
-    direct: ClassVar["Callable[[str, LogEvent, float], None] | None"] = None
-    """Callback that takes messages at level `info` with their time, without a `LogRecord`."""
-
     def __init__(self, text: str, **fields: str | int | float | None) -> None:
         """Fields that are None are left out. Pass texts of clients through `clip` first."""
         self.text = text
@@ -55,19 +48,6 @@ class LogEvent:
             if value is not None:
                 text += f" {name}={value if type(value) in _NUMBERS else _shown(value)}"
         return text
-
-
-def inform(logger: logging.Logger, event: LogEvent, at: float) -> None:
-    """
-    Log a message at level `info`, through `LogEvent.direct` if it is set.
-
-    The caller has checked that the level is wanted. `at` is the time of what happened, in
-    seconds since 1970.
-    """
-    if LogEvent.direct is None:
-        logger.info(event)
-    else:
-        LogEvent.direct(logger.name, event, at)
 
 
 def clip(text: str, limit: int = MAX_FIELD) -> str:

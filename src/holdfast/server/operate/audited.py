@@ -1,4 +1,4 @@
-"""Adds audit lines to the handlers that change files or call other hosts."""
+"""Adds audit records to the handlers that change files or call other hosts."""
 
 from collections.abc import Awaitable, Callable
 from typing import Self, TypeVar
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from holdfast.backends import FileSystem
 from holdfast.base.errors import HoldfastError, InvalidParams, InvalidRequest
-from holdfast.server.operate.audit_lines import CallLine, FileLine
+from holdfast.server.operate.records import CallRecord, FileRecord
 from holdfast.server.server_connection import ServerConnection
 from holdfast.server.sessions import short_session
 from holdfast.wire.log_event import clip, path_text
@@ -80,8 +80,8 @@ class AuditedCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        audit = self._client.state.audit
-        if audit is None:
+        records = self._client.state.records
+        if records.audit is None:
             return
         client, params = self._client, self._params
         if kind is None:
@@ -91,8 +91,8 @@ class AuditedCall:
             reason = kind.__name__ if issubclass(kind, Exception) else "cancelled"
         # These are raised before a connection is made.
         refused = isinstance(error, InvalidParams | InvalidRequest)
-        audit.write(
-            CallLine(
+        records.add(
+            CallRecord(
                 principal=client.principal,
                 session=short_session(client.session.id),
                 decision="refused" if refused else "allowed",
@@ -125,8 +125,8 @@ def _note_change(
     | OpenParams,
     error: str | None,
 ) -> None:
-    audit = client.state.audit
-    if audit is None:
+    records = client.state.records
+    if records.audit is None:
         return
     source = None
     if isinstance(params, CopyParams | RenameParams):
@@ -136,8 +136,8 @@ def _note_change(
     size = None
     if isinstance(params, WriteFileParams):
         size = params.data_base64.size
-    audit.write(
-        FileLine(
+    records.add(
+        FileRecord(
             principal=client.principal,
             session=short_session(client.session.id),
             operation=operation,

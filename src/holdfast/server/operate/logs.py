@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.server.operate.line_writer import LineWriter, write_all
+from holdfast.server.operate.records import Records
 from holdfast.wire.log_event import LogEvent, printable
 
 __all__ = [
@@ -62,7 +63,7 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
     handler: logging.Handler
     if threaded:
         handler = ThreadedLog(formatter)
-        LogEvent.direct = handler.inform
+        Records.direct = handler.inform
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(formatter)
@@ -126,9 +127,6 @@ class ThreadedLog(logging.Handler):
 class TextLines(logging.Formatter):
     """Formatter for `TIME LEVEL LOGGER: MESSAGE`, followed by an indented traceback."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
         # A `LogEvent` is escaped already.
@@ -144,9 +142,6 @@ class TextLines(logging.Formatter):
 
 class JsonLines(logging.Formatter):
     """Formatter for one JSON object per record, with the fields of a `LogEvent` as members."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:
         event = record.msg
