@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from holdfast.front.cli.progress import Progress, human_size
+from holdfast.front.cli.fs_transfer import Progress, human_size
 
 
 class Terminal(io.StringIO):
