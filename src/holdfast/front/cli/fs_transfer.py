@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self, TextIO
+from typing import BinaryIO, Self, TextIO
 
 from msgspec import UNSET, UnsetType
 
@@ -69,7 +69,6 @@ class Progress:
         label: str,
         total: int | None,
         *,
-        start: int = 0,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -77,7 +76,6 @@ class Progress:
         Args:
             label: The name of the transfer.
             total: Its size in bytes, if known.
-            start: Bytes that were there before.
             stream: The stream to draw on.
             clock: Returns the time.
         """
@@ -85,8 +83,7 @@ class Progress:
         self._shown = self._stream.isatty()
         self._label = label
         self._total = total
-        self._start = start
-        self._done = start
+        self._done = 0
         self._clock = clock
         self._began = clock()
         self._next = self._began + _PATIENCE
@@ -115,7 +112,7 @@ class Progress:
 
     def _draw(self, now: float) -> None:
         self._drawn = True
-        speed = (self._done - self._start) / max(now - self._began, 1e-9)
+        speed = self._done / max(now - self._began, 1e-9)
         parts = [human_size(self._done)]
         if self._total:
             share = min(self._done / self._total, 1.0)
@@ -210,40 +207,13 @@ class PartialFile:
         return False
 
 
-def landing(target: str, name: str) -> str:
-    """Return the target, or the path in it if it is a directory."""
-    return os.path.join(target, name) if os.path.isdir(target) else target
-
-
-def is_folder(path: str) -> bool:
-    """Return True for a folder, or a link to one."""
+def _is_folder(path: str) -> bool:
     return os.path.isdir(path)
 
 
-def make_folder(path: str) -> None:
-    """Create a directory unless it exists."""
-    os.makedirs(path, exist_ok=True)
-
-
-class LocalSource(NamedTuple):
-    """A local file or directory to send."""
-
-    path: str
-    name: str
-    is_directory: bool
-    size: int
-
-
-def source_of(text: str) -> LocalSource:
-    """
-    Return the file or directory to send.
-
-    Raises:
-        OSError: It does not exist.
-    """
-    path = os.path.abspath(text)
-    size = os.stat(path).st_size
-    return LocalSource(path, os.path.basename(path), os.path.isdir(path), size)
+def _landing(target: str, name: str) -> str:
+    """Return the target, or the path in it if it is a directory."""
+    return os.path.join(target, name) if os.path.isdir(target) else target
 
 
 # -- cat and get
@@ -264,7 +234,7 @@ async def get(location: EnvironmentFiles, options: argparse.Namespace, outcome: 
     """Fetch files and folders: all paths but the last, or the only one to the current folder."""
     *sources, target = options.paths if len(options.paths) > 1 else [*options.paths, "."]
     # Checked before the first transfer.
-    if len(sources) > 1 and target != "-" and not is_folder(target):
+    if len(sources) > 1 and target != "-" and not _is_folder(target):
         raise Ended(1, f"{target} is no folder, which several sources need")
     for text in sources:
         await outcome.attempt(text, _get(location, text, target, options, outcome))
@@ -283,13 +253,13 @@ async def _get(
     if metadata.is_directory:
         if not options.recursive or target == "-":
             raise InvalidRequest(FOLDER)
-        await _get_folder(location, source, landing(target, name), options, outcome)
+        await _get_folder(location, source, _landing(target, name), options, outcome)
         return
     with Progress(name, metadata.size) as progress:
         if target == "-":
             await _fetch(location, source, metadata, _stdout(), 0, progress.advance)
         else:
-            into = landing(target, name)
+            into = _landing(target, name)
             await _get_file(location, source, metadata, into, options.resume, progress)
 
 
@@ -303,9 +273,9 @@ async def _get_folder(
     found = await walk_tree(location.files, source)
     for path, message in found.errors:
         outcome.failed(str(path), OperationFailed(message))
-    make_folder(target)
+    os.makedirs(target, exist_ok=True)
     for _, parts in found.folders:
-        make_folder(os.path.join(target, *parts))
+        os.makedirs(os.path.join(target, *parts), exist_ok=True)
     with Progress(source.native, None) as progress:
 
         async def fetch(path: PathUri, into: str) -> None:
@@ -413,18 +383,24 @@ async def _put(
         with Progress("stdin", None) as progress:
             await _send(location, sys.stdin.buffer, target, progress)
         return
-    source = source_of(text)
-    into = await inside(location, target, source.name, several=several)
+    source, name, size = _local_file(text)
+    into = await inside(location, target, name, several=several)
     # As with `cp`, a trailing slash means a directory, even a missing one.
     if into == target and options.target.endswith("/"):
-        into = target.child(source.name)
-    if not source.is_directory:
-        with Progress(source.name, source.size) as progress:
-            await _put_file(location, source.path, into, progress)
+        into = target.child(name)
+    if not _is_folder(source):
+        with Progress(name, size) as progress:
+            await _put_file(location, source, into, progress)
     elif options.recursive:
-        await _put_folder(location, source.path, into, outcome)
+        await _put_folder(location, source, into, outcome)
     else:
         raise InvalidRequest(FOLDER)
+
+
+def _local_file(text: str) -> tuple[str, str, int]:
+    """Return the absolute path of what is sent, its name and its size."""
+    path = os.path.abspath(text)
+    return path, os.path.basename(path), os.stat(path).st_size
 
 
 async def _put_folder(
@@ -439,7 +415,7 @@ async def _put_folder(
         here = os.path.join(source, *folder.parts)
         for name in (*folder.files, *folder.links):
             path = os.path.join(here, name)
-            if is_folder(path):
+            if _is_folder(path):
                 complain(f"{path}: a link to a folder is left out")
             else:
                 files.append((path, into.child(name)))
