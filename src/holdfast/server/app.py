@@ -40,7 +40,6 @@ from holdfast.server.local_engines import LazyHttpClient, LocalSessions, local_f
 from holdfast.server.operate.auth import REVOKED, Check, log_revoked
 from holdfast.server.operate.process_telemetry import ProcessRecorder
 from holdfast.server.operate.records import Records, RefusalRecord, ReloadRecord
-from holdfast.server.operate.reload import Reload
 from holdfast.server.pages import served_pages
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.server_connection import ServerConnection
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.server import backend_processes
     from holdfast.server.kept import Keeping
     from holdfast.server.operate.audit import AuditLog
+    from holdfast.server.operate.reloading import Reload
     from holdfast.wire.transports.tls import ServerTls
 else:
     # A server of this machine's processes stays smaller without it.
@@ -326,7 +326,7 @@ class Server:
                 RefusalRecord(address=address, status=status.value, reason=reason)
             )
 
-    def follow(self, reload: Reload) -> None:
+    def follow(self, reload: "Reload") -> None:
         """Apply the settings that were read again, and record what changed."""
         if reload.settings is not None:
             self.state.principals.change_limits(reload.settings.limits)

@@ -14,7 +14,15 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.base.errors import DuplicateProcess, HoldfastError, OutputLost
+from holdfast.base.errors import (
+    DuplicateProcess,
+    HoldfastError,
+    MethodNotFound,
+    OperationFailed,
+    OutputLost,
+    Refused,
+    Unsupported,
+)
 from holdfast.base.tasks import OwnedTasks, was_cancelled
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.io.output_reader import CHUNK
@@ -22,7 +30,6 @@ from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessStart
 from holdfast.engine.process.process_table import PendingStart, ProcessTable, TableSettings
 from holdfast.events import Exited, Gap, ProcessEvent, Reason, Verdict, WaitingFor
-from holdfast.server.backend_errors import backend_errors
 from holdfast.wire.protocol.process import OutputChunk, StartParams, StreamsAtEnd, WriteStatus
 
 __all__ = ["BackendProcesses", "FollowedProcess"]
@@ -147,26 +154,26 @@ class FollowedProcess(LoggedProcess):
         if not self._has_input or self.input_refused:
             return WriteStatus.STDIN_CLOSED
         async with self._input_order:
-            with backend_errors():
+            with _backend_errors():
                 return await self._process.write(data, write_id)
 
     async def close_stdin(self) -> None:
         async with self._input_order:
-            with backend_errors():
+            with _backend_errors():
                 await self._process.close_stdin()
 
     async def resize(self, rows: int, cols: int) -> None:
-        with backend_errors():
+        with _backend_errors():
             await self._process.resize(rows, cols)
 
     async def waiting_for(self) -> WaitingFor:
-        with backend_errors():
+        with _backend_errors():
             return await self._process.waiting_for()
 
     # -- ending
 
     async def signal(self, name: str) -> None:
-        with backend_errors():
+        with _backend_errors():
             # By the protocol's own name where it has one, which every server knows.
             await self._process.signal("interrupt" if name == "SIGINT" else name)
 
@@ -175,7 +182,7 @@ class FollowedProcess(LoggedProcess):
     ) -> bool:
         # First: a write behind this request is refused, as on this machine.
         self.input_refused = self.input_refused or (self._has_input and self.running)
-        with backend_errors():
+        with _backend_errors():
             return await self._process.terminate(tree=tree, left=left, streams=streams)
 
     def kill_group(self, reason: Reason) -> None:
@@ -220,7 +227,7 @@ class BackendProcesses(ProcessTable):
         pending.check()
         log = self._make_log(params)
         self._observers.prepared(start)
-        with backend_errors():
+        with _backend_errors():
             started = await self._start(params)
         if pending.called_off:
             await _end(started)
@@ -250,8 +257,42 @@ async def _end(process: ExecProcess) -> None:
     """Kill a process that nobody wants any more, and wait a little for its close."""
     try:
         async with asyncio.timeout(_END_GRACE):
-            with backend_errors():
+            with _backend_errors():
                 await process.terminate(left=True)
                 await process.wait()
     except Exception as error:  # noqa: BLE001 - the caller has to report the end all the same
         logger.info("process %s cannot be killed: %r", process.process_id, error)
+
+
+def _backend_errors() -> "_BackendErrors":
+    """
+    Raise each error of a backend as a refusal; call the backend inside.
+
+    A backend may be another server. A lost connection to it is no loss of the client's own
+    connection, so the client gets it as the failure of one request.
+    """
+    return _BACKEND_ERRORS
+
+
+class _BackendErrors:
+    """A context manager without state: one made by `contextmanager` costs each request 2 µs."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, Refused):
+            return
+        if isinstance(error, Unsupported):
+            raise MethodNotFound(error.message) from error
+        if isinstance(error, HoldfastError):
+            raise OperationFailed(str(error), errno=error.errno) from error
+        # A backend that awaits a cancelled task of its own raises this, too. The request then
+        # still has to be answered, or its client would wait for ever.
+        if isinstance(error, asyncio.CancelledError) and not was_cancelled():
+            raise OperationFailed("the backend cancelled the call") from error
+
+
+_BACKEND_ERRORS = _BackendErrors()

@@ -14,7 +14,7 @@ from holdfast.server.kept import Keeping
 from holdfast.server.listen import BadListenUrl, meant_listen_url
 from holdfast.server.operate.listener_auth import EntranceOptions
 from holdfast.server.operate.logs import LogFormat, start_logging
-from holdfast.server.operate.reload import LiveSettings, Reread
+from holdfast.server.operate.reloading import LiveSettings, Reread
 from holdfast.server.operate.run_server import (
     ListenFailed,
     ServeOptions,

@@ -4,19 +4,21 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from holdfast.base.errors import HoldfastError
 from holdfast.engine.supervision.guardian import tell_service_manager
 from holdfast.engine.supervision.service_manager import READY, RELOADING
 from holdfast.server.operate.listener_auth import Entrance, Part
 from holdfast.server.operate.logs import set_level
-from holdfast.server.operate.reload import LiveSettings, Reload, Reread, changes
+from holdfast.server.principals import PrincipalLimits
 
-__all__ = ["Reloading"]
+__all__ = ["LiveSettings", "Reload", "Reloading", "Reread"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,32 @@ _MOST_STUCK: Final = 4
 
 # Seconds after SIGHUP until a closed terminal can be told from a reload.
 _HANGUP_LOOK: Final = 0.5
+
+
+class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the config file that apply without a restart."""
+
+    log_level: str
+    limits: PrincipalLimits
+
+
+class Reread(NamedTuple):
+    """The config file, read again."""
+
+    settings: LiveSettings
+    restart: Sequence[str]
+    """Options that differ from those of the start, and need a restart."""
+
+
+class Reload(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a reload."""
+
+    settings: LiveSettings | None = None
+    """None if there is no config file, or it cannot be used."""
+    changed: Sequence[str] = ()
+    """Sentences about settings that differ from those before."""
+    restart: Sequence[str] = ()
+    problems: Sequence[str] = ()
 
 
 class _Reading:
@@ -195,7 +223,7 @@ class Reloading:
     def _apply(self, found: Reread, problems: list[str]) -> Reload:
         # Set if a file is read again.
         assert self._settings is not None
-        changed = list(changes(self._settings, found.settings))
+        changed = list(_changes(self._settings, found.settings))
         # Before or after, so that the log has the change of its own level.
         if not logger.isEnabledFor(logging.INFO):
             set_level(found.settings.log_level)
@@ -209,6 +237,20 @@ class Reloading:
         return Reload(
             settings=found.settings, changed=changed, restart=found.restart, problems=problems
         )
+
+
+def _changes(old: LiveSettings, new: LiveSettings) -> Iterator[str]:
+    """Yield a sentence for each setting that differs."""
+    if new.log_level != old.log_level:
+        yield f"log-level is {new.log_level} now, it was {old.log_level}"
+    for name in PrincipalLimits.__struct_fields__:
+        was, now = getattr(old.limits, name), getattr(new.limits, name)
+        if was != now:
+            yield f"max-{name.replace('_', '-')} is {_number(now)} now, it was {_number(was)}"
+
+
+def _number(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)
 
 
 def _problem(error: Exception) -> str:

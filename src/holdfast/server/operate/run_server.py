@@ -37,8 +37,7 @@ from holdfast.server.operate.listener_auth import (
     make_entrance,
 )
 from holdfast.server.operate.malloc import keep_freed_memory
-from holdfast.server.operate.reload import LiveSettings, Reload, Reread
-from holdfast.server.operate.reloading import Reloading
+from holdfast.server.operate.reloading import LiveSettings, Reload, Reloading, Reread
 from holdfast.server.operate.stop_signals import StopSignals
 from holdfast.server.operate.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
 from holdfast.server.principals import PrincipalLimits

@@ -11,8 +11,7 @@ from holdfast.base.token_file import NamedToken
 from holdfast.server.operate import reloading as module
 from holdfast.server.operate.auth import Access, check_tokens
 from holdfast.server.operate.listener_auth import Entrance, Part
-from holdfast.server.operate.reload import Reload
-from holdfast.server.operate.reloading import Reloading
+from holdfast.server.operate.reloading import Reload, Reloading
 from holdfast.wire.transports.transport import Credential
 
 
