@@ -35,8 +35,8 @@ _HANGUP_LOOK: Final = 0.5
 class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the config file that apply without a restart."""
 
-    log_level: str
-    limits: PrincipalLimits
+    log_level: str = "error"
+    limits: PrincipalLimits = PrincipalLimits()
 
 
 class Reread(NamedTuple):
@@ -76,7 +76,7 @@ class Reloading:
         entrance: Entrance,
         terminal_gone: Callable[[], None],
         *,
-        settings: LiveSettings | None = None,
+        settings: LiveSettings,
         reread: Callable[[], Reread] | None = None,
     ) -> None:
         """
@@ -85,8 +85,8 @@ class Reloading:
         Args:
             entrance: Has the tokens and certificates.
             terminal_gone: Called if the signal came because that terminal was closed.
-            settings: The settings of the start, if there is a config file to read again.
-            reread: Reads that file, in any thread; raises `HoldfastError`.
+            settings: The settings of the start.
+            reread: Reads the config file, in any thread; raises `HoldfastError`.
         """
         self.follow: Callable[[Reload], None] | None = None
         """Called in the event loop with the result of each reload; set by the server."""
@@ -221,8 +221,6 @@ class Reloading:
             self.follow(result)
 
     def _apply(self, found: Reread, problems: list[str]) -> Reload:
-        # Set if a file is read again.
-        assert self._settings is not None
         changed = list(_changes(self._settings, found.settings))
         # Before or after, so that the log has the change of its own level.
         if not logger.isEnabledFor(logging.INFO):

@@ -40,7 +40,6 @@ from holdfast.server.operate.malloc import keep_freed_memory
 from holdfast.server.operate.reloading import LiveSettings, Reload, Reloading, Reread
 from holdfast.server.operate.stop_signals import StopSignals
 from holdfast.server.operate.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
-from holdfast.server.principals import PrincipalLimits
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.wire.transports.transport import Credential, Receiver, Transport
@@ -111,26 +110,19 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str = "ws"
     """The scheme of a URL to listen on: `ws`, or `http`."""
     concurrent_requests: int | None = None
-    auth_mode: str | None = None
-    token_file: str | None = None
-    token_sha256: str | None = None
-    shared_secret_file: str | None = None
-    issuer: str | None = None
-    audience: str | None = None
-    max_clock_skew: int | None = None
+    auth: AuthOptions = AuthOptions()
     entrance: EntranceOptions = EntranceOptions()
-    """Options of authentication, beside the `--ws-…` options."""
+    """Options of authentication, besides the `--ws-…` options."""
     announces_token: bool = False
     """True if its clients are not ours: a token made here is announced, to be copied by hand."""
     takes_uvloop: bool = True
     """False for asyncio's own event loop, which takes 2 MiB less memory and is slower."""
-    limits: PrincipalLimits = PrincipalLimits()
     pages: bool = False
     """True if `/healthz` and `/metrics` are answered."""
     reloads: bool = False
     """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
-    settings: LiveSettings | None = None
-    """The settings that a reload may change, if there may be a config file."""
+    settings: LiveSettings = LiveSettings()
+    """The settings that a reload may change."""
     reread: Callable[[], Reread] | None = None
     """Reads the config file again, at SIGHUP; raises `HoldfastError`."""
     drain: float = 0.0
@@ -216,7 +208,7 @@ def serve_forever(
     """
     try:
         addresses = _addresses(options)
-        entrance = make_entrance(options.entrance, _auth_options(options), addresses)
+        entrance = make_entrance(options.entrance, options.auth, addresses)
     except (BadListenUrl, BadEntrance) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
     if not (options.entrance.no_auth or options.entrance.insecure_no_auth):
@@ -256,18 +248,6 @@ def _addresses(options: ServeOptions) -> list[ListenUrl]:
         raise BadListenUrl("--listen stdio goes with no other --listen")
     # Not for HTTP, whose server makes its own sockets.
     return (inherited_sockets() if given[0].kind in ("ws", "unix") else []) or given
-
-
-def _auth_options(options: ServeOptions) -> AuthOptions:
-    return AuthOptions(
-        mode=options.auth_mode,
-        token_file=options.token_file,
-        token_sha256=options.token_sha256,
-        shared_secret_file=options.shared_secret_file,
-        issuer=options.issuer,
-        audience=options.audience,
-        max_clock_skew=options.max_clock_skew,
-    )
 
 
 def _refuse_open_sockets(addresses: Sequence[ListenUrl]) -> None:
@@ -312,7 +292,7 @@ def _exec_server_maker(options: ServeOptions, audit: "audit_log.AuditLog | None"
             concurrent_requests=options.concurrent_requests or state.DEFAULT_CONCURRENT_REQUESTS,
             telemetry=telemetry,
             resumable=where.kind != "stdio" or options.keeping is not None,
-            limits=options.limits,
+            limits=options.settings.limits,
             pages=options.pages,
             audit=audit,
         )

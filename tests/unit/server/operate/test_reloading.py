@@ -11,7 +11,7 @@ from holdfast.base.token_file import NamedToken
 from holdfast.server.operate import reloading as module
 from holdfast.server.operate.auth import Access, check_tokens
 from holdfast.server.operate.listener_auth import Entrance, Part
-from holdfast.server.operate.reloading import Reload, Reloading
+from holdfast.server.operate.reloading import LiveSettings, Reload, Reloading
 from holdfast.wire.transports.transport import Credential
 
 
@@ -42,7 +42,7 @@ class Files(Entrance):
 def reloading(files: Files) -> tuple[Reloading, asyncio.Queue[Reload]]:
     """Return a handler of SIGHUP, and the results of its reloads."""
     results: asyncio.Queue[Reload] = asyncio.Queue()
-    handler = Reloading(files, lambda: None)
+    handler = Reloading(files, lambda: None, settings=LiveSettings())
     handler.follow = results.put_nowait
     return handler, results
 
