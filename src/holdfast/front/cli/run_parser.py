@@ -73,7 +73,9 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="store_true",
         help="changes nothing: the command always gets your input; `-it` works as `-t`",
     )
-    add_command(run, "run", run=lambda options: int(load("holdfast.front.cli.run:run")(options)))
+    add_command(
+        run, "run", run=lambda options: int(load("holdfast.front.cli.guarded:run")(options))
+    )
 
 
 def _assignment(text: str) -> tuple[str, str]:
