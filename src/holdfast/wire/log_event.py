@@ -55,9 +55,9 @@ def clip(text: str, limit: int = MAX_FIELD) -> str:
     return text if len(text) <= limit else text[: limit - 1] + _CUT
 
 
-def path_text(uri: PathUri, limit: int = MAX_PATH) -> str:
+def path_text(uri: PathUri) -> str:
     """Return a path as this machine spells it, of bounded length; a foreign one as its URI."""
-    return clip(uri.shown, limit)
+    return clip(uri.shown, MAX_PATH)
 
 
 def printable(text: str) -> str:

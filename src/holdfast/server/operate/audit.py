@@ -14,7 +14,12 @@ from contextlib import suppress
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.system_text import system_text
-from holdfast.server.operate.line_writer import LineWriter, PartlyWritten, write_all
+from holdfast.server.operate.line_writer import (
+    CLOSE_LIMIT,
+    LineWriter,
+    PartlyWritten,
+    write_all,
+)
 from holdfast.server.operate.logs import json_line, time_text
 from holdfast.server.operate.records import LostRecord, Record, RefusalRecord
 from holdfast.wire.log_event import LogEvent, clip
@@ -177,26 +182,19 @@ def _is_torn(descriptor: int) -> bool:
         os.close(reading)
 
 
-class AuditLog:
+class AuditLog(LineWriter[tuple[float, Record]]):
     """Audit log for use in the event loop; its methods never block and never raise."""
 
     def __init__(self, file: AuditFile) -> None:
+        super().__init__("audit", encode=_encode, write=file.write, gap=_gap, warn=_warn)
         self._file = file
-        self._writer: LineWriter[tuple[float, Record]] = LineWriter(
-            "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
-        )
         self._period_ends = 0.0
         self._refusals = 0
         self._skipped = 0
 
-    @property
-    def lost(self) -> int:
-        """Number of lines since the start that could not be written."""
-        return self._writer.lost
-
     def write(self, record: Record, size: int = 0, *, at: float | None = None) -> None:
         """Add a line; see `Records.add`."""
-        self._writer.put((time.time() if at is None else at, record), _LINE + size)
+        self.put((time.time() if at is None else at, record), _LINE + size)
 
     def write_refusal(self, record: RefusalRecord) -> None:
         """Add a line about a client that was not let in; of a flood of them, only the first."""
@@ -211,14 +209,12 @@ class AuditLog:
         record.skipped, self._skipped = self._skipped, 0
         self.write(record)
 
-    def flush(self) -> None:
-        """Have the lines so far written now, without waiting for that."""
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""
-        if self._writer.close():
+    def close(self, limit: float = CLOSE_LIMIT) -> bool:
+        """Write the rest, and close the file unless the thread is stuck; see `LineWriter`."""
+        ended = super().close(limit)
+        if ended:
             self._file.close()
+        return ended
 
 
 def _encode(item: tuple[float, Record]) -> bytes:
