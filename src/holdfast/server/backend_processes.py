@@ -3,7 +3,8 @@ Serves the processes of any `ExecBackend`: each session gets a table of its own.
 
 A task per process reads its events, in order, into a log as the local engine has it. Everything
 above the log is the same. While a session holds a process, its task reads nothing.
-The backend then makes the process wait.
+The backend then makes the process wait. Its errors get their codes like all others: a backend may
+be another server, whose lost connection is the failure of one request (`rpc.router.error_of`).
 """
 
 import asyncio
@@ -14,16 +15,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from holdfast.backends import ExecBackend, ExecProcess
-from holdfast.base.errors import (
-    DuplicateProcess,
-    HoldfastError,
-    MethodNotFound,
-    OperationFailed,
-    OutputLost,
-    Refused,
-    Unsupported,
-)
-from holdfast.base.tasks import OwnedTasks, was_cancelled
+from holdfast.base.errors import DuplicateProcess, HoldfastError, OutputLost
+from holdfast.base.tasks import OwnedTasks, ignoring_stray_cancellation, was_cancelled
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.io.output_reader import CHUNK
 from holdfast.engine.process.logged import LoggedProcess
@@ -154,36 +147,30 @@ class FollowedProcess(LoggedProcess):
         if not self._has_input or self.input_refused:
             return WriteStatus.STDIN_CLOSED
         async with self._input_order:
-            with _backend_errors():
-                return await self._process.write(data, write_id)
+            return await self._process.write(data, write_id)
 
     async def close_stdin(self) -> None:
         async with self._input_order:
-            with _backend_errors():
-                await self._process.close_stdin()
+            await self._process.close_stdin()
 
     async def resize(self, rows: int, cols: int) -> None:
-        with _backend_errors():
-            await self._process.resize(rows, cols)
+        await self._process.resize(rows, cols)
 
     async def waiting_for(self) -> WaitingFor:
-        with _backend_errors():
-            return await self._process.waiting_for()
+        return await self._process.waiting_for()
 
     # -- ending
 
     async def signal(self, name: str) -> None:
-        with _backend_errors():
-            # By the protocol's own name where it has one, which every server knows.
-            await self._process.signal("interrupt" if name == "SIGINT" else name)
+        # By the protocol's own name where it has one, which every server knows.
+        await self._process.signal("interrupt" if name == "SIGINT" else name)
 
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
         # First: a write behind this request is refused, as on this machine.
         self.input_refused = self.input_refused or (self._has_input and self.running)
-        with _backend_errors():
-            return await self._process.terminate(tree=tree, left=left, streams=streams)
+        return await self._process.terminate(tree=tree, left=left, streams=streams)
 
     def kill_group(self, reason: Reason) -> None:
         if self.log.closed:
@@ -227,8 +214,7 @@ class BackendProcesses(ProcessTable):
         pending.check()
         log = self._make_log(params)
         self._observers.prepared(start)
-        with _backend_errors():
-            started = await self._start(params)
+        started = await self._start(params)
         if pending.called_off:
             await _end(started)
         pending.check()
@@ -256,43 +242,9 @@ class BackendProcesses(ProcessTable):
 async def _end(process: ExecProcess) -> None:
     """Kill a process that nobody wants any more, and wait a little for its close."""
     try:
-        async with asyncio.timeout(_END_GRACE):
-            with _backend_errors():
+        with ignoring_stray_cancellation():
+            async with asyncio.timeout(_END_GRACE):
                 await process.terminate(left=True)
                 await process.wait()
     except Exception as error:  # noqa: BLE001 - the caller has to report the end all the same
         logger.info("process %s cannot be killed: %r", process.process_id, error)
-
-
-def _backend_errors() -> "_BackendErrors":
-    """
-    Raise each error of a backend as a refusal; call the backend inside.
-
-    A backend may be another server. A lost connection to it is no loss of the client's own
-    connection, so the client gets it as the failure of one request.
-    """
-    return _BACKEND_ERRORS
-
-
-class _BackendErrors:
-    """A context manager without state: one made by `contextmanager` costs each request 2 µs."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
-        if error is None or isinstance(error, Refused):
-            return
-        if isinstance(error, Unsupported):
-            raise MethodNotFound(error.message) from error
-        if isinstance(error, HoldfastError):
-            raise OperationFailed(str(error), errno=error.errno) from error
-        # A backend that awaits a cancelled task of its own raises this, too. The request then
-        # still has to be answered, or its client would wait for ever.
-        if isinstance(error, asyncio.CancelledError) and not was_cancelled():
-            raise OperationFailed("the backend cancelled the call") from error
-
-
-_BACKEND_ERRORS = _BackendErrors()
