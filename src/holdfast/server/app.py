@@ -36,7 +36,7 @@ from holdfast.server.handlers.http_handlers import add_http_methods
 from holdfast.server.handlers.process_handlers import add_process_methods
 from holdfast.server.info import environment_info, login_shell, served_capabilities
 from holdfast.server.listen import ListenUrl, listen, parse_listen_url
-from holdfast.server.local_engines import LazyHttpClient, LocalFileSystem, LocalSessions
+from holdfast.server.local_engines import LazyHttpClient, LocalSessions, local_files
 from holdfast.server.operate.auth import REVOKED, Check, log_revoked
 from holdfast.server.operate.process_telemetry import ProcessRecorder
 from holdfast.server.operate.records import Records, RefusalRecord, ReloadRecord
@@ -190,7 +190,7 @@ class Server:
     def _served_files(self) -> FileSystem:
         if self._files is not None:
             return self._files
-        files = LocalFileSystem()
+        files = local_files()
         self._stack.push_async_callback(files.aclose)
         return files
 

@@ -17,7 +17,7 @@ from holdfast.wire.protocol.http import HttpRequestParams, HttpResponse
 if TYPE_CHECKING:
     from holdfast.engine.http.local_http import LocalHttpClient
 
-__all__ = ["LazyHttpClient", "LocalFileSystem", "LocalSessions"]
+__all__ = ["LazyHttpClient", "LocalSessions", "local_files"]
 
 
 class LocalSessions:
@@ -39,6 +39,11 @@ class LocalSessions:
             # One budget per session; all of them share the total of the server.
             input_budget=InputBudget(self._input_total),
         )
+
+
+def local_files() -> LocalFileSystem:
+    """Return the files of this machine; the caller closes them."""
+    return LocalFileSystem()
 
 
 class LazyHttpClient:

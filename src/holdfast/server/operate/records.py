@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="event"):
-    """What happened, without its time; in the audit log, `event` is the tag of its type."""
+    """An event of a server, without its time; in the audit log, `event` is the tag of its type."""
 
     shown: ClassVar[tuple[str, ...]] = ()
     """Fields of the message in the log; empty for what only the audit log has."""
