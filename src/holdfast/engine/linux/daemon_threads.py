@@ -5,6 +5,7 @@ A call on a dead mount cannot be interrupted. So the end of the process waits fo
 threads, and each pool has a bound. No exit of a child wakes a thread that waits for work.
 """
 
+import logging
 import os
 import threading
 from collections import deque
@@ -16,7 +17,9 @@ from holdfast.engine.linux.child_signals import block_child_signals, restore_sig
 
 __all__ = ["DaemonThreads"]
 
-Work = Callable[[], None]
+logger = logging.getLogger(__name__)
+
+Work = Callable[[], object]
 
 
 class DaemonThreads:
@@ -50,12 +53,17 @@ class DaemonThreads:
         self._waiting: deque[Work] = deque()
         self._count = 0
 
+    @property
+    def is_full(self) -> bool:
+        """True if all threads are in use, those that are stuck for ever included."""
+        return not self._free and self._count >= self._most
+
     def start(self, work: Work, *, may_wait: bool = False) -> None:
         """
-        Call `work` in a thread; it must not raise.
+        Call `work` in a thread.
 
         Args:
-            work: Function to call.
+            work: Function to call; what it raises is only logged.
             may_wait: Wait for a thread that is in use if no other can be had.
 
         Raises:
@@ -97,7 +105,11 @@ class DaemonThreads:
                 return
             if self._runs_programs:
                 restore_signals(blocked)
-            work()
+            try:
+                work()
+            except Exception:
+                # The thread is counted, and others may wait for it.
+                logger.exception("the work of a thread failed")
             if self._runs_programs:
                 block_child_signals()
             # The thread may be free for long, and must not keep alive what `work` refers to.

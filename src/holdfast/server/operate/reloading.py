@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.base.errors import HoldfastError
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.supervision.guardian import tell_service_manager
 from holdfast.engine.supervision.service_manager import READY, RELOADING
 from holdfast.server.operate.listener_auth import Entrance, Part
@@ -98,8 +98,8 @@ class Reloading:
         self._had_terminal = _has_terminal()
         # The reading that is under way, if there is one; another one is out of date.
         self._reading: _Reading | None = None
-        # By what they read. Those that hang stay here.
-        self._threads: dict[str, list[threading.Thread]] = {}
+        # By what they read; some may hang.
+        self._threads: dict[str, DaemonThreads] = {}
         self._again = False
         self._looking: asyncio.TimerHandle | None = None
 
@@ -140,20 +140,16 @@ class Reloading:
         self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]
     ) -> str | None:
         """Read a file in a thread; return the problem if that is not possible."""
-        threads = [one for one in self._threads.get(name, ()) if one.is_alive()]
-        self._threads[name] = threads
-        if len(threads) >= _MOST_STUCK:
+        if name not in self._threads:
+            self._threads[name] = DaemonThreads("holdfast-reload", _MOST_STUCK, kept=0)
+        if self._threads[name].is_full:
             return f"{_MOST_STUCK} earlier attempts to read {name} hang"
         # Not in a thread of the event loop's executor, whose end the server would wait for: a file
         # on a dead mount can hang for ever.
-        thread = threading.Thread(
-            target=self._read, args=(reading, name, read), name="holdfast-reload", daemon=True
-        )
         try:
-            thread.start()
+            self._threads[name].start(partial(self._read, reading, name, read))
         except RuntimeError as error:
             return f"{name} cannot be read: {error}"
-        threads.append(thread)
         reading.left.append(name)
         return None
 

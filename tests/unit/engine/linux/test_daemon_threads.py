@@ -31,6 +31,7 @@ def test_no_more_threads_than_the_bound_are_at_work() -> None:
         assert work.begun.wait(LIMIT)
     with pytest.raises(RuntimeError, match="all 2 threads `test` are in use"):
         pool.start(Held())
+    assert pool.is_full
     late: SimpleQueue[threading.Thread] = SimpleQueue()
     pool.start(lambda: late.put(threading.current_thread()), may_wait=True)
     assert late.empty()
@@ -59,6 +60,14 @@ def test_threads_end_beyond_those_that_are_kept_and_after_a_close() -> None:
     works[2].may_end.set()
     third.join(LIMIT)
     assert not any(thread.is_alive() for thread in (first, second, third))
+
+
+def test_a_thread_whose_work_fails_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    pool, done = DaemonThreads("test", 1), threading.Event()
+    pool.start(lambda: 1 // 0)
+    pool.start(done.set, may_wait=True)
+    assert done.wait(LIMIT)
+    assert "the work of a thread failed" in caplog.text
 
 
 def test_work_after_the_close_has_a_thread_that_ends() -> None:
