@@ -29,17 +29,12 @@ _is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
 class LogEvent:
     """A message: constant words, and named fields."""
 
-    __slots__ = ("_fields", "text")
+    __slots__ = ("fields", "text")
 
     def __init__(self, text: str, **fields: str | int | float | None) -> None:
         """Fields that are None are left out. Pass texts of clients through `clip` first."""
         self.text = text
-        self._fields = fields
-
-    @property
-    def fields(self) -> dict[str, str | int | float | None]:
-        """The named fields, in order; a subclass may make them when they are written."""
-        return self._fields
+        self.fields = fields
 
     def __str__(self) -> str:
         # A number that never comes again would only push texts out of the cache of `_shown`.

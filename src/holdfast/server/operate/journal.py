@@ -90,11 +90,11 @@ class SessionJournal(ProcessObserver):
         self, at: float, process: LoggedProcess, verdict: Verdict, seconds: float, output: int
     ) -> None:
         name = clip(process.process_id)
-        whose = {"principal": self._session.principal, "session": self._short_id}
         # One record for each attempt, before that of the exit that ends the story.
         for attempt in verdict.network_attempts:
             denial = DenialRecord(
-                **whose,
+                principal=self._session.principal,
+                session=self._short_id,
                 decision="denied",
                 process=name,
                 pid=process.pid,
@@ -104,7 +104,8 @@ class SessionJournal(ProcessObserver):
             )
             self._records.add(denial, at=at)
         record = ExitRecord(
-            **whose,
+            principal=self._session.principal,
+            session=self._short_id,
             process=name,
             pid=process.pid,
             verdict=verdict.reason,
@@ -127,7 +128,6 @@ class SessionJournal(ProcessObserver):
         error: str | None = None,
     ) -> None:
         argv, size, count = bounded(params.argv)
-        cwd = path_text(params.cwd)
         record = CommandRecord(
             principal=self._session.principal,
             session=self._short_id,
@@ -136,14 +136,13 @@ class SessionJournal(ProcessObserver):
             argv=argv,
             argv_count=count,
             arg0=None if params.arg0 is None else clip(params.arg0),
-            cwd=cwd,
+            cwd=path_text(params.cwd),
             tty=params.tty,
             sandbox=sandbox,
             network=_network(params),
             error=error,
         )
-        program = clip(argv[0]) if argv else ""
-        self._records.add(record, at=at, size=size, program=program, cwd=clip(cwd), reason=error)
+        self._records.add(record, at=at, size=size)
 
 
 def _sandbox(params: StartParams, process: LoggedProcess, *, on_this_machine: bool) -> str:

@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.server.operate.line_writer import LineWriter, write_all
-from holdfast.server.operate.records import Records
+from holdfast.server.operate.records import Record, Records
 from holdfast.wire.log_event import LogEvent, printable
 
 __all__ = [
@@ -63,7 +63,7 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
     handler: logging.Handler
     if threaded:
         handler = ThreadedLog(formatter)
-        Records.direct = handler.inform
+        Records.direct = handler.add
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(formatter)
@@ -78,6 +78,9 @@ def set_level(level: str) -> None:
     logging.getLogger().setLevel(level.upper())
 
 
+_Queued: TypeAlias = tuple[float, str, Record, Mapping[str, str]]
+
+
 class ThreadedLog(logging.Handler):
     """Handler that writes to stderr in a thread, so that a stuck reader does not block."""
 
@@ -85,7 +88,7 @@ class ThreadedLog(logging.Handler):
         super().__init__()
         self.setFormatter(formatter)
         self._as_json = isinstance(formatter, JsonLines)
-        self._writer: LineWriter[tuple[float, str, LogEvent] | bytes] = LineWriter(
+        self._writer: LineWriter[_Queued | bytes] = LineWriter(
             "log", encode=self._line, write=lambda data: write_all(_STDERR, data), gap=self._gap
         )
 
@@ -97,22 +100,23 @@ class ThreadedLog(logging.Handler):
         else:
             self._writer.put(line, len(line))
 
-    def inform(self, name: str, event: LogEvent, at: float) -> None:
-        """Queue a message at `info`, to be formatted in the thread."""
+    def add(self, at: float, name: str, record: Record, more: Mapping[str, str]) -> None:
+        """Queue the message of a record at `info`, to be made in the thread; see `Records`."""
         # Under the handler's lock, as `emit` is: `put` is for one thread at a time.
         assert self.lock is not None
         with self.lock:
-            self._writer.put((at, name, event), _RECORD_SIZE)
+            self._writer.put((at, name, record, more), _RECORD_SIZE)
 
     def close(self) -> None:
         """Write the rest, within `CLOSE_LIMIT` seconds."""
         self._writer.close()
         super().close()
 
-    def _line(self, item: tuple[float, str, LogEvent] | bytes) -> bytes:
+    def _line(self, item: _Queued | bytes) -> bytes:
         if isinstance(item, bytes):
             return item
-        return self._event_line(*item, level="INFO")
+        at, name, record, more = item
+        return self._event_line(at, name, record.message(more), level="INFO")
 
     def _event_line(self, at: float, name: str, event: LogEvent, *, level: str) -> bytes:
         if self._as_json:

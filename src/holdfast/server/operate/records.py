@@ -6,7 +6,7 @@ with some of the fields. The caller bounds every text of a client by `clip`.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import time
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -45,6 +45,13 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", t
     def text(self) -> str:
         """The words of the message in the log."""
         return ""
+
+    def message(self, more: Mapping[str, str]) -> LogEvent:
+        """Return the message in the log; `more` has the fields that the record does not have."""
+        found = {n: more[n] if n in more else getattr(self, n) for n in self.shown}
+        # Paths and arguments are longer in the audit log.
+        shown = {n: clip(value) if type(value) is str else value for n, value in found.items()}
+        return LogEvent(self.text, **shown)
 
 
 class LostRecord(Record, kw_only=True, tag="lost"):
@@ -119,6 +126,14 @@ class CommandRecord(_OfSession, kw_only=True, tag="command"):
     def text(self) -> str:
         return "process started" if self.error is None else "process not started"
 
+    @property
+    def program(self) -> str:
+        return self.argv[0] if self.argv else ""
+
+    @property
+    def reason(self) -> str | None:
+        return self.error
+
 
 class ExitRecord(_OfSession, kw_only=True, tag="exit"):
     """A command ended."""
@@ -184,30 +199,15 @@ class FileRecord(_OfSession, kw_only=True, tag="file"):
     error: str | None = None
 
 
-class _RecordEvent(LogEvent):
-    """The message about a record. The thread that writes the log asks for its fields."""
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: Record, more: dict[str, str | int | float | None]) -> None:
-        # Not by `super().__init__`, which would copy the fields.
-        self.text = record.text
-        self._fields = more
-        self._record = record
-
-    @property
-    def fields(self) -> dict[str, str | int | float | None]:
-        record, more = self._record, self._fields
-        return {
-            name: more[name] if name in more else getattr(record, name) for name in record.shown
-        }
-
-
 class Records:
     """The log and the audit log of a server, for what both may have."""
 
-    direct: ClassVar[Callable[[str, LogEvent, float], None] | None] = None
-    """Takes messages with their time, where a `LogRecord` for each process would cost too much."""
+    direct: ClassVar[Callable[[float, str, Record, Mapping[str, str]], None] | None] = None
+    """
+    Takes time, logger and record, with what `Record.message` takes, for another thread to write.
+
+    A server that writes its own log sets it: a `LogRecord` for each process would cost too much.
+    """
 
     def __init__(self, audit: "AuditLog | None" = None) -> None:
         self.audit = audit
@@ -223,7 +223,7 @@ class Records:
         *,
         at: float | None = None,
         size: int = 0,
-        **more: str | int | float | None,
+        **more: str,
     ) -> None:
         """
         Add a record to both logs.
@@ -232,16 +232,15 @@ class Records:
             record: What happened.
             at: When, in seconds since 1970; now by default.
             size: Characters of fields that can be long, such as a command line.
-            more: Fields of the message that the record does not have, or has longer.
+            more: Fields of the message that the record does not have.
         """
         at = time() if at is None else at
         if record.shown and logger.isEnabledFor(logging.INFO):
-            event = _RecordEvent(record, more)
             direct = Records.direct
             if direct is None:
-                logger.info(event)
+                logger.info(record.message(more))
             else:
-                direct(__name__, event, at)
+                direct(at, __name__, record, more)
         if self.audit is not None:
             self.audit.write(record, size, at=at)
 

@@ -53,7 +53,9 @@ def test_a_message_goes_to_the_writer_of_the_log_without_a_record_of_logging(
 ) -> None:
     taken: list[tuple[str, str, float]] = []
     monkeypatch.setattr(
-        Records, "direct", lambda name, event, at: taken.append((name, str(event), at))
+        Records,
+        "direct",
+        lambda at, name, record, more: taken.append((name, str(record.message(more)), at)),
     )
     assert not Records().are_wanted
     with caplog.at_level(logging.INFO, module.__name__):
