@@ -152,7 +152,7 @@ async def listen_websocket(
     tls: "SSLContext | None" = None,
     listening: socket.socket | None = None,
     refused: Refused | None = None,
-) -> "PlainListener | tls_listener.TlsListener":
+) -> PlainListener:
     """
     Listen for connections.
 
