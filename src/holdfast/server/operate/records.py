@@ -48,10 +48,12 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", t
 
     def message(self, more: Mapping[str, str]) -> LogEvent:
         """Return the message in the log; `more` has the fields that the record does not have."""
-        found = {n: more[n] if n in more else getattr(self, n) for n in self.shown}
-        # Paths and arguments are longer in the audit log.
-        shown = {n: clip(value) if type(value) is str else value for n, value in found.items()}
-        return LogEvent(self.text, **shown)
+        event = LogEvent(self.text)
+        for name in self.shown:
+            value = more[name] if name in more else getattr(self, name)
+            # Paths and arguments are longer in the audit log.
+            event.fields[name] = clip(value) if type(value) is str else value
+        return event
 
 
 class LostRecord(Record, kw_only=True, tag="lost"):
