@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from bench.fast_paths import FAST_PATHS, without
 from bench.figures import FULL, QUICK, Benchmark, Measurements, Sizes, Subject
 from bench.machine import facts
 from bench.measures import ALL
@@ -35,6 +36,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME",
         choices=[benchmark.name for benchmark in ALL],
         help="run this benchmark only; may be repeated: %(choices)s",
+    )
+    parser.add_argument(
+        "--without",
+        metavar="NAME",
+        choices=FAST_PATHS,
+        help="compare Holdfast with and without a fast path, by default in its own benchmark: "
+        "%(choices)s",
     )
     parser.add_argument("--rounds", type=_positive, help=f"default {_ROUNDS}, with --quick 1")
     parser.add_argument(
@@ -74,10 +82,19 @@ def _commands(options: argparse.Namespace) -> dict[Subject, ServerCommand]:
         holdfast = tuple(shlex.split(options.holdfast_command))
     else:
         holdfast = (str(Path(sys.prefix) / "bin" / "holdfast"), "exec-server", *_LISTEN)
-    commands = {Subject.HOLDFAST: ServerCommand(holdfast)}
+    commands = {subject: ServerCommand(holdfast) for subject in (Subject.HOLDFAST, Subject.WITHOUT)}
     if options.codex:
         commands[Subject.CODEX] = ServerCommand((options.codex, "exec-server", *_LISTEN))
     return commands
+
+
+def _benchmarks(options: argparse.Namespace) -> list[Benchmark]:
+    name: str | None = options.without
+    only = options.only
+    if name is not None and only is None:
+        only = [FAST_PATHS[name].benchmark]
+    chosen = [one for one in ALL if only is None or one.name in only]
+    return chosen if name is None else [without(name, one) for one in chosen]
 
 
 def _progress(line: str) -> None:
@@ -105,7 +122,7 @@ async def _measure(
 def main(arguments: list[str]) -> int:
     """Run the benchmarks; 0 unless one of them broke, whatever the figures are."""
     options = _options(arguments)
-    benchmarks = [one for one in ALL if options.only is None or one.name in options.only]
+    benchmarks = _benchmarks(options)
     figures = [figure for one in benchmarks for figure in one.figures]
     rounds: int = options.rounds or (1 if options.quick else _ROUNDS)
     peers: str | None = options.peers or None

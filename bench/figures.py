@@ -44,6 +44,9 @@ class Subject(Enum):
     BARE = "bare"
     """The same work by what Python itself has, with no server and no library."""
 
+    WITHOUT = "without"
+    """Holdfast without one of its fast paths."""
+
     SWE_REX = "swe-rex"
     OPENAI_AGENTS = "openai-agents"
 

@@ -19,6 +19,7 @@ _NAMES = {
     Subject.HOLDFAST: "Holdfast",
     Subject.CODEX: "Codex",
     Subject.BARE: "bare",
+    Subject.WITHOUT: "without",
     Subject.SWE_REX: "SWE-ReX",
     Subject.OPENAI_AGENTS: "openai-agents",
 }

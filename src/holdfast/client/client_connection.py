@@ -246,7 +246,7 @@ class Link:
     def _take_output(self, message: bytes) -> bool:
         """
         Take a `process/output` by a fast path that parses only the little before the base64 as
-        JSON.
+        JSON (`scripts/bench --without taken-output`).
         """
         if not message.startswith(_OUTPUT_START) or not message.endswith(_OUTPUT_END):
             self._last_message = message[:_QUOTED]

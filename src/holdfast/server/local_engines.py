@@ -21,7 +21,12 @@ __all__ = ["LazyHttpClient", "LocalSessions", "local_files"]
 
 
 class LocalSessions:
-    """Processes of this machine: each session gets a registry of its own."""
+    """
+    Processes of this machine: each session has its own registry.
+
+    A fast path: without it a server takes a task per process, as for any other backend
+    (`scripts/bench --without session-tables`).
+    """
 
     def __init__(self, shell: str) -> None:
         """`shell` is the user's login shell, for terminals without a `SHELL`."""

@@ -136,8 +136,7 @@ def cached_content_of_command(path: str, block: AbstractContextManager[None]) ->
     Return the content of a small regular file as a command in a sandbox reads it.
 
     A file that could be read within `block` a moment ago and has not changed since is read again
-    without it: the block takes a third of the time of a read (row `files_read_only` of the
-    benchmarks).
+    without it: the block takes a third of the time of a read.
 
     Args:
         path: Absolute path; the result for a path with a link is None.
@@ -169,7 +168,8 @@ def cached_content_of_command(path: str, block: AbstractContextManager[None]) ->
 # Files that a command could read, each with the time until which that counts.
 _recent: dict[bytes, tuple[float, StatxFields]] = {}
 _MOST_RECENT = 256
-# Seconds. Only the rights on the directories above may have changed meanwhile.
+# Seconds. Only the rights on the directories above may have changed meanwhile. A fast path:
+# `scripts/bench --without recent-content`.
 _MOMENT = 0.05
 
 

@@ -115,6 +115,7 @@ def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Aw
 
 
 def _content(encoded: bytes) -> Encoded:
+    # Not encoded again: `scripts/bench --without encoded-content`.
     return Encoded(b'{"dataBase64":"', encoded, b'"}')
 
 

@@ -441,7 +441,8 @@ def _keep_freed_memory() -> None:
 
     A block of a file is in memory three times: as a message, as text and as bytes. By default
     each of them is mapped anew, and the kernel has to clear it page by page. That takes twice as
-    long as all other work on the block. With another C library nothing happens.
+    long as all other work on the block (`scripts/bench --without kept-memory`). With another C
+    library nothing happens.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

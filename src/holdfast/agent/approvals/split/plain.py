@@ -102,7 +102,8 @@ def simple_commands(script: str) -> Commands | None:
     """
     Return the commands of a script of ordinary characters and joining signs, else None.
 
-    They are those of `plain_commands`, which takes much longer to find them.
+    They are those of `plain_commands`, which takes much longer to find them
+    (`scripts/bench --without simple-scripts`).
     """
     if _SIMPLE_SCRIPT.fullmatch(script) is None:
         return None

@@ -223,14 +223,7 @@ class _PageReader:
         limit = self._line_limit(last - first + 1)
         begin = self._begin_mark(first)
         room = self._max_bytes - len(begin)
-        fitting = len(data) if len(data) <= room else data.rfind(b"\n", 0, room) + 1
-        page = data[:fitting]
-        following = (data.find(b"\n", fitting) + 1 or len(data)) - fitting
-        # The quick way: no line has to be cut.
-        if page and following <= limit and max(map(len, page.split(b"\n"))) < limit:
-            shown = page.count(b"\n") + (not page.endswith(b"\n"))
-        else:
-            page, shown, fitting = _fit_lines(data, limit, room)
+        page, shown, fitting = _fit_lines(data, limit, room)
         until = first + shown - 1
         note = self._lines_note(first, until) + self._dropped_before(wanted)
         return self._page(

@@ -3,7 +3,8 @@ One epoll instance for all descriptors of the processes of an event loop.
 
 A short command has three watched descriptors: its stdout, its stderr and its pidfd. With
 `add_reader` of uvloop each costs six calls of `epoll_ctl` and an object of its own, a tenth of
-the whole start. Here each costs one call to begin and one to end.
+the whole start. Here each costs one call to begin and one to end
+(`scripts/bench --without shared-epoll`).
 """
 
 import asyncio

@@ -33,7 +33,7 @@ _TERMINAL_READ = 4096
 _READS_PER_WAKEUP = 8
 
 # Bytes of kernel buffer for a pipe that carries much: the most that a user may set
-# (fs.pipe-max-size).
+# (fs.pipe-max-size). A fast path: `scripts/bench --without large-pipe`.
 _BULK_PIPE = 1 << 20
 
 # Bytes that one `drain` reads at most: all of a full pipe, but not for ever what a descendant in
@@ -44,7 +44,7 @@ _MAX_DRAIN = 2 * _BULK_PIPE
 #
 # To begin with, all descriptors share one epoll instance, which is cheap for a short command. The
 # kernel wakes a reader behind two instances later: it takes an idle core for it where the writer's
-# own would do. An echo through `cat` takes a fifth longer.
+# own would do. An echo through `cat` takes longer: `scripts/bench --without watched-by-loop`.
 _SHORT_COMMAND = 3
 
 # Seconds until a terminal that no process has open is read again.
