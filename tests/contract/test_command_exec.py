@@ -207,10 +207,13 @@ async def test_the_tail_of_a_child_is_in_the_answer(
 async def test_a_child_that_writes_for_ever_is_not_waited_for(
     env: Environment, subject: Subject, tmp_path: Path
 ) -> None:
-    with Fifo(tmp_path / "pids") as pids:
+    with Fifo(tmp_path / "pids") as pids, Fifo(tmp_path / "go") as go:
         async with CommandExec(env, drain=DrainPolicy(limit=0.3)) as commands:
-            script = "(while :; do echo x; sleep 0.01; done) & echo $! >pids"
+            script = "(while :; do echo x; sleep 0.01; done) & echo $! >pids; read x <go"
             command = await sh(commands, script)
+            # Before the exit: after it, the child may be too slow for the quiet window.
+            assert (await anext(command.output())).data.startswith(b"x\n")
+            go.write()
             done = await command.wait()
             assert (done.exit_code, done.drain_timed_out) == (0, True)
             assert done.stdout.startswith(b"x\n")

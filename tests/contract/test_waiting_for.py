@@ -39,7 +39,7 @@ async def comes_to(process: ExecProcess | Running, *expected: WaitingFor) -> Non
     async with asyncio.timeout(2 * LIMIT):
         while (found := await process.waiting_for()) not in expected:
             assert found is WaitingFor.NONE  # it has not come so far
-            await asyncio.sleep(0.005)  # nothing tells of the moment
+            await asyncio.sleep(0.02)  # nothing tells of the moment
 
 
 async def ended(process: ExecProcess) -> None:

@@ -126,35 +126,9 @@ def test_a_person_at_a_terminal_is_told_who_should_be_there(command: list[str]) 
 
 
 @pytest.mark.requirement("serve.listen.scheme", "serve.start-errors")
-@pytest.mark.parametrize(
-    "url", ["wss://127.0.0.1:0", "http://127.0.0.1:0", "127.0.0.1:0", "", "tcp"]
-)
-def test_another_scheme_is_refused(url: str) -> None:
-    assert _error("--listen", url, command="exec-server") == (
-        f"Error: unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`\n"
-    )
-
-
-@pytest.mark.requirement("serve.listen.address")
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ws://127.0.0.1",
-        "ws://127.0.0.1:",
-        "ws://127.0.0.1:0/",
-        "ws://127.0.0.1:0/path",
-        "ws://localhost:0",
-        "ws://:0",
-        "ws://::1:0",
-        "ws://[127.0.0.1]:0",
-        "ws://127.0.0.1:65536",
-        "ws://127.0.0.1:-1",
-        "ws://user@127.0.0.1:0",
-    ],
-)
-def test_an_address_is_an_ip_literal_and_a_port(url: str) -> None:
-    assert _error("--listen", url, command="exec-server") == (
-        f"Error: invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`\n"
+def test_another_scheme_is_refused() -> None:
+    assert _error("--listen", "tcp", command="exec-server") == (
+        "Error: unsupported --listen URL `tcp`; expected `ws://IP:PORT` or `stdio`\n"
     )
 
 
@@ -220,134 +194,19 @@ def test_a_bad_argument_exits_with_2(options: tuple[str, ...]) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
-@pytest.mark.requirement("serve.auth-options.conflicts")
-def test_capability_tokens_need_exactly_one_source(token: str) -> None:
-    mode = ("--ws-auth", "capability-token")
-    assert _error(*mode) == (
-        "Error: `--ws-token-file` or `--ws-token-sha256` is required"
-        " when `--ws-auth capability-token` is set\n"
-    )
-    assert _error(*mode, "--ws-token-file", token, "--ws-token-sha256", DIGEST) == (
-        "Error: `--ws-token-file` and `--ws-token-sha256` are mutually exclusive\n"
-    )
-
-
-@pytest.mark.requirement("serve.auth-options.conflicts")
-@pytest.mark.parametrize(
-    "option",
-    [
-        ("--ws-issuer", "x"),
-        ("--ws-audience", "x"),
-        ("--ws-max-clock-skew-seconds", "1"),
-        ("--ws-shared-secret-file", "x"),
-    ],
-)
-def test_options_of_signed_tokens_need_their_mode(token: str, option: tuple[str, str]) -> None:
-    assert _error("--ws-auth", "capability-token", "--ws-token-file", token, *option) == (
-        "Error: `--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and"
-        " `--ws-max-clock-skew-seconds` require `--ws-auth signed-bearer-token`\n"
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.requirement("serve.auth-options.conflicts")
-def test_signed_tokens_need_a_secret_and_no_token(token: str) -> None:
-    mode = ("--ws-auth", "signed-bearer-token")
-    assert _error(*mode) == (
-        "Error: `--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set\n"
-    )
-    for option in (("--ws-token-file", token), ("--ws-token-sha256", DIGEST)):
-        assert _error(*mode, "--ws-shared-secret-file", token, *option) == (
-            "Error: `--ws-token-file` and `--ws-token-sha256` require"
-            " `--ws-auth capability-token`, not `signed-bearer-token`\n"
-        )
-
-
-@pytest.mark.requirement("serve.auth-options.conflicts")
-@pytest.mark.parametrize(
-    "option",
-    [
-        ("--ws-token-file", "x"),
-        ("--ws-token-sha256", DIGEST),
-        ("--ws-shared-secret-file", "x"),
-        ("--ws-issuer", "x"),
-        ("--ws-audience", "x"),
-        ("--ws-max-clock-skew-seconds", "1"),
-    ],
-)
-def test_auth_options_need_a_mode(option: tuple[str, str]) -> None:
-    assert _error(*option) == (
+def test_options_that_make_no_sense_are_refused_with_the_reason() -> None:
+    assert _error("--ws-max-clock-skew-seconds", "1") == (
         "Error: websocket auth flags require `--ws-auth capability-token`"
         " or `--ws-auth signed-bearer-token`\n"
     )
 
 
 @pytest.mark.requirement("serve.auth-options.stdio")
-@pytest.mark.parametrize("listen", ["stdio", "stdio://"])
-def test_auth_needs_a_websocket(listen: str) -> None:
+def test_auth_needs_a_websocket() -> None:
     options = ("--ws-auth", "capability-token", "--ws-token-sha256", DIGEST)
-    assert _error("--listen", listen, *options) == (
+    assert _error("--listen", "stdio", *options) == (
         "Error: WebSocket auth requires a WebSocket listener, not stdio\n"
     )
-
-
-@pytest.mark.requirement("serve.auth-options.digest")
-@pytest.mark.parametrize("digest", ["", "zz", "0" * 63, "0" * 65, "g" * 64])
-def test_a_digest_is_64_hex_digits(digest: str) -> None:
-    assert _error("--ws-auth", "capability-token", "--ws-token-sha256", digest) == (
-        "Error: --ws-token-sha256 must be a 64-character hex SHA-256 digest\n"
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.requirement("serve.auth-options.secret")
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--ws-auth", "capability-token", "--ws-token-file"),
-        ("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file"),
-    ],
-)
-def test_a_secret_that_cannot_be_used_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
-    missing, blank, binary = tmp_path / "missing", tmp_path / "blank", tmp_path / "binary"
-    blank.write_text(" \n\t\n")
-    binary.write_bytes(b"\xff\xfe" * 32)
-    assert _error(*options, str(missing)) == (
-        f"Error: failed to read websocket auth secret {missing}:"
-        " No such file or directory (os error 2)\n"
-    )
-    assert _error(*options, str(tmp_path)) == (
-        f"Error: failed to read websocket auth secret {tmp_path}: Is a directory (os error 21)\n"
-    )
-    assert _error(*options, str(blank)) == (
-        f"Error: websocket auth secret {blank} must not be empty\n"
-    )
-    assert _error(*options, str(binary)).startswith(
-        f"Error: failed to read websocket auth secret {binary}: "
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.requirement("serve.auth-options.secret")
-def test_a_shared_secret_has_32_bytes_at_least(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text(f"  {'x' * 31}  \n")
-    assert _error("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", str(file)) == (
-        f"Error: signed websocket bearer secret {file} must be at least 32 bytes\n"
-    )
-    file.write_text("x" * 32)
-    with serving("--ws-auth", "signed-bearer-token", "--ws-shared-secret-file", str(file)):
-        pass
-
-
-@pytest.mark.requirement("serve.auth-options.relative-file")
-async def test_a_relative_token_file_is_found_from_the_working_directory(token: str) -> None:
-    folder = Path(token).parent
-    options = ("--ws-auth", "capability-token", "--ws-token-file", "token")
-    with serving(*options, cwd=folder) as server:
-        async with connect(server.url, headers={"Authorization": "Bearer token"}) as client:
-            assert await client.is_ready()
 
 
 # -- beyond loopback: an extension

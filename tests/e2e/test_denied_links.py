@@ -37,7 +37,7 @@ ERRORS = {
 }
 
 # One line per path: its content, or what a directory contains; kind and size; the real path; and
-# whether it is a file that can be written.
+# whether it is a file that can be written. Bash does most of it without a program.
 LOOK = r"""
 export LC_ALL=C
 list() {
@@ -45,17 +45,25 @@ list() {
     [ -d "$name" ] && printf '%s/ ' "$name" || { [ -e "$name" ] && printf '%s ' "$name"; }
   done
 }
+files=() shown=()
+for path; do
+  [ ! -f "$path" ] || files+=("$path")
+  [ ! -f "$path" ] && [ ! -d "$path" ] || shown+=("$path")
+done
+IFS=$'\n'
+[ ${#files[@]} = 0 ] || sizes=($(stat -L -c 'file %s' -- "${files[@]}"))
+[ ${#shown[@]} = 0 ] || reals=($(realpath -- "${shown[@]}"))
+file=0 one=0
 for path; do
   if [ -d "$path" ]; then
-    echo "$(list "$path/" 2>&1)|directory|$(realpath -- "$path")|"
+    echo "$(list "$path/" 2>&1)|directory|${reals[one++]}|"
   elif [ -f "$path" ]; then
     writable="$( (: >> "$path") 2>&- && echo w)"
-    real="$(realpath -- "$path")"
-    echo "$(cat -- "$path" 2>&1)|$(stat -L -c 'file %s' -- "$path")|$real|$writable"
+    echo "$( (echo "$(< "$path")") 2>&1)|${sizes[file++]}|${reals[one++]}|$writable"
   elif [ -e "$path" ]; then
     echo "no file|||"
   else
-    echo "$(cat -- "$path" 2>&1)|||"
+    echo "$( (: < "$path") 2>&1)|||"
   fi
 done
 """
@@ -264,7 +272,7 @@ async def seen_by_command(
     client: Client, base: Path, case: Case, paths: list[str]
 ) -> Sights | None:
     """Return what a command sees; None if it cannot start."""
-    argv = ["/bin/sh", "-c", LOOK, "-", *paths]
+    argv = ["/bin/bash", "--norc", "-c", LOOK, "look", *paths]
     run = await client.run(argv, cwd=file_uri(base / "ws"), sandbox=case.sandbox(base))
     if run.stderr.startswith(b"cannot enforce"):
         return None
@@ -272,7 +280,7 @@ async def seen_by_command(
     sights = Sights({}, set())
     for path, line in zip(paths, run.stdout.decode().splitlines(), strict=True):
         content, kind, real, writable = line.split("|")
-        if content.startswith(("cat: ", "ls: ")):
+        if content.startswith(("look: ", "ls: ")):
             content = error_of(content)
         elif kind == "directory":
             content = " ".join(sorted(content.split()))
@@ -326,7 +334,8 @@ class Files:
     async def _content(self, uri: str) -> str:
         """Read a file as a whole and in blocks, which has to be the same."""
         opened = await self.refusal("open", path=uri, handleId="h")
-        assert opened == await self.refusal("readFile", path=uri)
+        if opened:
+            assert opened == await self.refusal("readFile", path=uri)
         content = from_base64((await self.call("readFile", path=uri))["dataBase64"]).decode()
         block = await self._client.call("fs/readBlock", {"handleId": "h", "offset": 0, "len": 4096})
         await self._client.call("fs/close", {"handleId": "h"})
@@ -401,6 +410,7 @@ async def test_files_show_what_a_command_sees(client: Client, base: Path, name: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(90)
 @pytest.mark.skipif(os.geteuid() != 0, reason="those before are played by an ordinary user here")
 async def test_files_show_what_a_command_of_an_ordinary_user_sees() -> None:
     with stranger() as user, tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
@@ -411,6 +421,7 @@ async def test_files_show_what_a_command_of_an_ordinary_user_sees() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(90)
 async def test_files_show_what_a_command_sees_in_random_trees(
     server: ServerProcess, base: Path
 ) -> None:
@@ -455,4 +466,4 @@ async def test_a_matching_link_can_be_removed_and_copied_as_by_a_command(
 
 
 def random_cases(first: int) -> dict[str, Case]:
-    return {f"seed-{first + n}": random_case(first + n) for n in range(times(20))}
+    return {f"seed-{first + n}": random_case(first + n) for n in range(times(8))}

@@ -118,11 +118,3 @@ async def test_what_is_installed_is_found(tmp_path: Path) -> None:
                     "dependencies": None,
                     "policy": None,
                 }
-
-
-@pytest.mark.requirement("discovery.installed.empty")
-async def test_a_home_that_is_not_there_has_nothing(tmp_path: Path) -> None:
-    with serving(env={"CODEX_HOME": str(tmp_path / "none"), "HOME": "/none", **PYTHON}) as server:
-        async with connect(server.url) as client:
-            answer = await client.call(INSTALLED, {"cwd": "file:///"})
-    assert answer == {"plugins": [], "skills": [], "warnings": []}

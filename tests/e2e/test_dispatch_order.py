@@ -149,15 +149,6 @@ async def test_a_write_that_blocks_holds_up_what_is_behind_it(
         assert await _ids(strict, 141) == [*range(140), "status"]
 
 
-@pytest.mark.requirement("envelope.malformed.order")
-async def test_a_malformed_message_waits_its_turn_or_not(strict: Client, wide: Client) -> None:
-    for client, expected in ((strict, ["read", -1]), (wide, [-1, "read"])):
-        await client.start("p", ["cat"], pipeStdin=True)
-        await client.request("process/read", {"processId": "p", "waitMs": 50}, request_id="read")
-        await client.send_raw("{")
-        assert await _ids(client, 2) == expected
-
-
 # -- a few at a time
 
 
@@ -172,46 +163,6 @@ async def test_so_many_requests_run_at_once_and_no_more(wide: Client) -> None:
     for number in range(WIDE):
         assert (await wide.reply(f"read {number}"))["result"]["exited"] is True
     assert (await wide.reply("write"))["result"] == {"status": "accepted"}
-
-
-@pytest.mark.requirement("dispatch.concurrent")
-async def test_a_place_that_is_left_is_taken(wide: Client) -> None:
-    await _reads_that_wait(wide, WIDE - 1)
-    await wide.write("p", b"x")
-    assert sorted(map(str, await _ids(wide, WIDE - 1))) == [f"read {n}" for n in range(WIDE - 1)]
-
-
-@pytest.mark.requirement("dispatch.concurrent")
-async def test_replies_come_in_the_order_of_completion(wide: Client) -> None:
-    for name in ("a", "b"):
-        await wide.start(name, ["cat"], pipeStdin=True)
-        params = {"processId": name, "waitMs": FOREVER}
-        await wide.request("process/read", params, request_id=name)
-    await wide.write("b", b"x")
-    assert (await wide.reply("b"))["result"]["nextSeq"] == 2
-    await wide.write("a", b"x")
-    assert (await wide.reply("a"))["result"]["nextSeq"] == 2
-
-
-@pytest.mark.requirement("dispatch.control")
-async def test_control_has_a_lane_of_its_own(wide: Client) -> None:
-    await _reads_that_wait(wide, 3 * WIDE)
-    assert await wide.call("environment/status") == {"status": "ready"}
-    assert "shell" in await wide.call("environment/info")
-    await wide.call("process/signal", {"processId": "p", "signal": "SIGCONT"})
-    assert await wide.terminate("p") is True
-    for number in range(3 * WIDE):
-        assert (await wide.reply(f"read {number}"))["result"]["exited"] is True
-
-
-@pytest.mark.requirement("dispatch.at-once")
-async def test_what_cannot_be_served_is_told_at_once(wide: Client) -> None:
-    await _reads_that_wait(wide, 3 * WIDE)
-    await wide.request("nope", request_id="nope")
-    await wide.send_raw("[]")
-    first, second = await _replies(wide, 2)
-    assert (first["id"], first["error"]["code"]) == ("nope", -32601)
-    assert (second["id"], second["error"]["code"]) == (-1, -32600)
 
 
 @pytest.mark.requirement("dispatch.handshake-order")

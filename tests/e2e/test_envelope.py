@@ -222,34 +222,11 @@ async def test_a_client_that_vanishes_in_mid_message_disturbs_nobody(
 # -- messages
 
 
-@pytest.mark.requirement("envelope.jsonrpc-member", "envelope.unknown-members", "envelope.kinds")
-async def test_members_that_mean_nothing_are_ignored(client: Client) -> None:
-    await client.send({**STATUS, "jsonrpc": "2.0", "more": [{"a": None}], "error": 1})
-    assert await client.receive() == READY
-    await client.shell("p", "true", unknown={"x": 1})
-    await client.finish("p")
-
-
-@pytest.mark.requirement("envelope.method-first")
-async def test_what_has_a_method_is_a_request_whatever_else_it_has(client: Client) -> None:
-    await client.send({**STATUS, "result": 1, "error": {"code": 1, "message": "x"}})
-    assert await client.receive() == READY
-
-
 @pytest.mark.requirement("envelope.id")
-@pytest.mark.parametrize("request_id", ["", "a\u0000é\U0001f600", 0, -1, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("request_id", ["", "12", "a\u0000é\U0001f600", 0, -1, 2**63 - 1, -(2**63)])
 async def test_an_id_comes_back_unchanged(client: Client, request_id: str | int) -> None:
     await client.send({**STATUS, "id": request_id})
     assert await client.receive() == {**READY, "id": request_id}
-
-
-@pytest.mark.requirement("envelope.id.refused")
-@pytest.mark.parametrize(
-    "text", ["null", "true", "1.5", "1.0", "1e2", "-0.0", "[]", "{}", str(2**63), str(-(2**63) - 1)]
-)
-async def test_other_values_are_no_ids(client: Client, text: str) -> None:
-    detail = await _malformed(client, f'{{"id":{text},"method":"environment/status"}}')
-    assert detail == "data did not match any variant of untagged enum RequestId"
 
 
 @pytest.mark.requirement("envelope.id.repeated")
@@ -263,42 +240,6 @@ async def test_ids_may_repeat_even_in_flight(client: Client) -> None:
     await client.finish("p")
     assert (await client.reply("x"))["result"]["exited"] is True
     assert (await client.reply("x"))["result"]["exited"] is True
-
-
-@pytest.mark.requirement("envelope.trace")
-@pytest.mark.parametrize(
-    "trace",
-    [
-        None,
-        {},
-        {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
-        {"traceparent": "nonsense", "tracestate": "a=b"},
-        {"traceparent": None, "tracestate": None, "more": 1},
-    ],
-)
-async def test_a_request_may_carry_a_trace(client: Client, trace: object) -> None:
-    await client.send({**STATUS, "trace": trace})
-    assert await client.receive() == READY
-
-
-@pytest.mark.requirement("envelope.trace")
-@pytest.mark.parametrize("trace", [5, "x", True, {"traceparent": 5}, {"tracestate": []}])
-async def test_a_trace_of_another_type_makes_the_message_malformed(
-    client: Client, trace: object
-) -> None:
-    detail = await _malformed(client, json.dumps({**STATUS, "trace": trace}))
-    assert detail.startswith("invalid type: ")
-
-
-@pytest.mark.requirement("envelope.reply-order")
-async def test_replies_have_their_members_in_order(client: Client) -> None:
-    await client.send(STATUS)
-    assert await client.socket.recv() == '{"id":7,"result":{"status":"ready"}}'
-    await client.send({"id": 8, "method": "nope"})
-    assert await client.socket.recv() == (
-        '{"error":{"code":-32601,'
-        '"message":"exec-server stub does not implement `nope` yet"},"id":8}'
-    )
 
 
 # -- limits of the decoder
@@ -315,86 +256,14 @@ async def test_a_message_has_262144_values_at_most(client: Client) -> None:
     )
 
 
-@pytest.mark.requirement("envelope.limit.values")
-async def test_commas_and_brackets_in_texts_are_no_values(client: Client) -> None:
-    await client.send({**STATUS, "pad": ',[{\\"' * 300_000})
-    assert await client.receive() == READY
-
-
-@pytest.mark.requirement("envelope.limit.depth")
-@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")], ids=["lists", "maps"])
-async def test_nesting_has_127_levels_at_most(client: Client, opened: str, closed: str) -> None:
-    def nested(levels: int) -> str:
-        inside = opened * (levels - 1) + "0" + closed * (levels - 1)
-        return f'{{"id":7,"method":"environment/status","pad":{inside}}}'
-
-    await client.send_raw(nested(127))
-    assert await client.receive() == READY
-    for levels in (128, 1_000, 50_000):
-        detail = await _malformed(client, nested(levels))
-        assert detail == "recursion limit exceeded"
-
-
-@pytest.mark.requirement("envelope.duplicate-key")
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ('{"id":7,"method":"environment/status","id":8}', "id"),
-        ('{"id":7,"method":"environment/status","params":{},"params":{}}', "params"),
-        ('{"id":7,"method":"environment/status","pad":{"a":1,"b":2,"a":3}}', "a"),
-        ('{"id":7,"method":"environment/status","pad":[[{"x":{"é":1,"é":1}}]]}', "é"),
-        ('{"id":7,"method":"environment/status","\\u0069d":7}', "id"),
-        ('{"id":7,"method":"environment/status","pad":{"":1,"" :2}}', ""),
-    ],
-)
-async def test_a_key_twice_in_an_object_makes_the_message_malformed(
-    client: Client, text: str, key: str
-) -> None:
-    detail = await _malformed(client, text)
-    assert detail.startswith(f"duplicate JSON object key `{key}` at line 1 column ")
-
-
-@pytest.mark.requirement("envelope.duplicate-key")
-async def test_a_key_twice_in_different_objects_is_fine(client: Client) -> None:
-    await client.send({**STATUS, "pad": [{"id": 1}, {"id": 1, "x": {"id": 1}}, '"id":1,"id":1']})
-    assert await client.receive() == READY
-
-
 # -- what cannot be read
 
 
 @pytest.mark.requirement("envelope.malformed.reply", "envelope.malformed.prefix")
 @pytest.mark.requirement("envelope.malformed.syntax")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "not-json",
-        "{",
-        '{"id":1,"method":"x"',
-        '{"id":1,"method":"x"}}',
-        '{"id":1,"method":"x"} {}',
-        "{'id':1}",
-        '{"id":1,}',
-        '{"id":01,"method":"x"}',
-        '{"id":1,"method":NaN}',
-        '{"id":1,"method":"x\ny"}',
-        '{"id":1,"method":"\\ud800"}',
-        '{"id":1,"method":"\\x"}',
-        "\ufeff{}",
-        "\0",
-    ],
-)
-async def test_a_syntax_error_is_reported_and_the_connection_goes_on(
-    client: Client, text: str
-) -> None:
-    assert await _malformed(client, text)
-
-
-@pytest.mark.requirement("envelope.malformed.syntax")
-async def test_an_empty_message_has_no_value(client: Client) -> None:
-    assert await _malformed(client, "") == "EOF while parsing a value at line 1 column 0"
+async def test_a_syntax_error_is_reported_and_the_connection_goes_on(client: Client) -> None:
+    for text in ("", "{", '{"id":1,"method":"x\ny"}'):
+        assert await _malformed(client, text)
 
 
 @pytest.mark.requirement("envelope.malformed.reply")
@@ -418,35 +287,6 @@ async def test_a_malformed_message_may_come_before_the_handshake(server: ServerP
         assert await client.is_ready()
 
 
-@pytest.mark.requirement("envelope.malformed.not-an-object")
-@pytest.mark.parametrize("text", ["null", "[]", "5", '"x"', "true", json.dumps([STATUS])])
-async def test_what_is_no_object_is_named(client: Client, text: str) -> None:
-    assert await _malformed(client, text) == "expected a JSON-RPC object"
-
-
-@pytest.mark.requirement("envelope.malformed.missing")
-@pytest.mark.parametrize(
-    ("text", "member"),
-    [
-        ("{}", "error"),
-        ('{"id":1}', "error"),
-        ('{"params":{}}', "error"),
-        ('{"result":1}', "id"),
-        ('{"error":{"code":1,"message":"m"}}', "id"),
-    ],
-)
-async def test_what_is_missing_is_named(client: Client, text: str, member: str) -> None:
-    assert await _malformed(client, text) == f"missing field `{member}`"
-
-
-@pytest.mark.requirement("envelope.malformed.member-type")
-async def test_a_member_of_another_type_is_named(client: Client) -> None:
-    wrong = "invalid type: number, expected a string"
-    assert await _malformed(client, '{"id":1,"method":5}') == wrong
-    assert await _malformed(client, '{"method":5}') == wrong
-    assert await _malformed(client, '{"id":1,"error":{"code":1,"message":5}}') == wrong
-
-
 # -- what ends the connection
 
 
@@ -455,6 +295,7 @@ async def test_a_member_of_another_type_is_named(client: Client) -> None:
     "message",
     [
         {"method": "nope"},
+        {"method": "Initialized"},
         {"method": "process/output", "params": {}},
         {"method": "environment/status"},
         {"method": "initialize", "params": {"clientName": "x"}},
@@ -520,96 +361,6 @@ async def test_nothing_is_done_for_a_client_after_its_violation(server: ServerPr
 
 
 # -- params
-
-
-@pytest.mark.requirement("envelope.params.absent")
-async def test_a_method_without_params_takes_nothing_null_or_an_empty_object(
-    client: Client,
-) -> None:
-    for text in ("", ',"params":null', ',"params":{}'):
-        await client.send_raw('{"id":7,"method":"environment/status"' + text + "}")
-        assert await client.receive() == READY
-
-
-@pytest.mark.requirement("envelope.params.absent", "envelope.params.wrong-type")
-@pytest.mark.parametrize(
-    ("params", "got"),
-    [
-        ([], "sequence"),
-        ("x", 'string "x"'),
-        ({"a": 1}, "map"),
-        (5, "number"),
-        (1.5, "number"),
-        (False, "boolean `false`"),
-    ],
-)
-async def test_a_method_without_params_takes_nothing_else(
-    client: Client, params: object, got: str
-) -> None:
-    refusal = await client.refusal("environment/status", params)
-    assert refusal == (-32602, f"invalid type: {got}, expected unit")
-
-
-@pytest.mark.requirement("envelope.params.missing")
-async def test_the_first_missing_member_is_named(client: Client) -> None:
-    full = start_params("p", ["true"])
-    for absent in full:
-        params = {name: value for name, value in full.items() if name != absent}
-        assert await client.refusal("process/start", params) == (
-            -32602,
-            f"missing field `{absent}`",
-        )
-    assert await client.refusal("process/start", {}) == (-32602, "missing field `processId`")
-    assert await client.refusal("process/write", {}) == (-32602, "missing field `processId`")
-
-
-@pytest.mark.requirement("envelope.params.wrong-type")
-@pytest.mark.parametrize(
-    ("method", "changed", "text"),
-    [
-        ("process/start", {"processId": 5}, "number, expected a string"),
-        ("process/start", {"processId": None}, "null, expected a string"),
-        ("process/start", {"argv": "x"}, 'string "x", expected a sequence'),
-        ("process/start", {"argv": [1]}, "number, expected a string"),
-        ("process/start", {"env": None}, "null, expected a map"),
-        ("process/start", {"env": {"A": []}}, "sequence, expected a string"),
-        ("process/start", {"cwd": {}}, "map, expected a string"),
-        ("process/start", {"tty": "yes"}, 'string "yes", expected a boolean'),
-        ("process/start", {"pipeStdin": None}, "null, expected a boolean"),
-        ("process/start", {"arg0": 5}, "number, expected a string"),
-        ("process/read", {"waitMs": "5"}, 'string "5", expected u64'),
-        ("process/read", {"afterSeq": True}, "boolean `true`, expected u64"),
-    ],
-)
-async def test_a_wrong_type_is_named(
-    client: Client, method: str, changed: dict[str, object], text: str
-) -> None:
-    params = {**start_params("p", ["true"]), "signal": "interrupt", **changed}
-    assert await client.refusal(method, params) == (-32602, f"invalid type: {text}")
-
-
-@pytest.mark.requirement("envelope.params.number")
-@pytest.mark.parametrize("number", [-1, 1.5, 2**64])
-async def test_a_number_outside_of_its_type_is_invalid(client: Client, number: float) -> None:
-    for option in ("afterSeq", "maxBytes", "waitMs"):
-        params = {"processId": "p", option: number}
-        assert await client.refusal("process/read", params) == (-32602, "invalid number")
-
-
-@pytest.mark.requirement("envelope.params.variant")
-async def test_an_unknown_variant_is_named_with_those_that_are_known(client: Client) -> None:
-    policy = {
-        "inherit": "All",
-        "ignoreDefaultExcludes": True,
-        "exclude": [],
-        "set": {},
-        "includeOnly": [],
-    }
-    params = start_params("p", ["true"], envPolicy=policy)
-    assert await client.refusal("process/start", params) == (
-        -32602,
-        "unknown variant `All`, expected one of `core`, `all`, `none`",
-    )
 
 
 @pytest.mark.requirement("envelope.params.before-state")

@@ -366,23 +366,6 @@ async def test_a_session_that_nobody_resumes_is_removed_with_its_processes() -> 
             )
 
 
-@pytest.mark.slow
-@pytest.mark.requirement("session.resume.resets-the-clock")
-async def test_a_resume_resets_the_clock() -> None:
-    async with serving_here(session_expiry=0.5) as url:
-        async with connect(url) as client, connect(url) as other:
-            pids = []
-            for each in (client, other):
-                await each.shell("p", "echo $$; exec sleep 600")
-                pids.append(int(await each.output("p", b"\n")))
-        # One session is resumed all the time that it takes for the other to expire.
-        while is_alive(pids[1]):
-            async with resume(url, client.session_id) as again:
-                assert await again.is_ready()
-        assert is_alive(pids[0])
-        await gone(pids[0])
-
-
 @pytest.mark.requirement("session.expiry")
 async def test_an_attached_session_does_not_expire() -> None:
     async with (
@@ -462,13 +445,10 @@ async def test_capabilities_are_what_is_really_there(client: Client) -> None:
 async def test_the_environment_follows_the_variables_of_the_server(
     server: ServerProcess, client: Client, tmp_path: Path
 ) -> None:
-    async def info_with(**variables: str) -> dict[str, object]:
-        env = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
-        with serving(cwd=tmp_path, env={**env, **variables}) as other:
-            async with connect(other.url) as client:
-                return dict(await client.call("environment/info"))
-
-    info = await info_with(HOME="/some/home", TMPDIR="/some/where")
+    variables = {"HOME": "/some/home", "TMPDIR": "/some/where"}
+    with serving(cwd=tmp_path, env={**os.environ, **variables}) as other:
+        async with connect(other.url) as there:
+            info = await there.call("environment/info")
     assert info["cwd"] == file_uri(tmp_path)
     assert info["userHomeDir"] == "file:///some/home"
     assert info["temporaryDirectories"] == ["file:///some/where"]
@@ -477,30 +457,3 @@ async def test_the_environment_follows_the_variables_of_the_server(
     assert isinstance(provider, str)
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", provider)
     assert provider == (await client.call("environment/info"))["providerId"]
-
-    info = await info_with(TMPDIR="below")
-    assert info["temporaryDirectories"] == [file_uri(tmp_path / "below")]
-    info = await info_with()
-    assert (info["temporaryDirectories"], info["tempDir"]) == ([], "file:///tmp")
-
-
-@pytest.mark.requirement("environment.config.selectors", "environment.config")
-async def test_the_configuration_is_read_with_selectors(client: Client, tmp_path: Path) -> None:
-    params = {"cwd": file_uri(tmp_path), "configPaths": [["no such key"]], "requirementsPaths": []}
-    result = await client.call("environmentConfig/read", params)
-    assert result["config"] == {"layers": [], "cloudInsertionIndex": 0}
-    assert result["requirements"] == {"layers": [], "cloudInsertionIndex": 0}
-
-    async def refusal(**changed: object) -> tuple[int, str]:
-        return await client.refusal("environmentConfig/read", {**params, **changed})
-
-    assert await refusal(configPaths=[]) == (
-        -32602,
-        "at least one config or requirements path is required",
-    )
-    assert await refusal(configPaths=[[]]) == (
-        -32602,
-        "TOML paths must contain at least one key segment",
-    )
-    assert await refusal(cwd="file://host/x") == (-32602, "'file://host/x' is invalid on 'linux'")
-    assert await refusal(cwd="/tmp") == (-32602, "invalid URI: relative URL without a base")

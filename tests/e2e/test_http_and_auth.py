@@ -77,79 +77,11 @@ async def _refusal(url: str, token: str) -> tuple[int, str]:
 
 
 @pytest.mark.requirement("http.readyz", "security.pages")
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize("target", ["/readyz", "/readyz?", "/readyz?a=b&c"])
-async def test_readyz_says_that_the_server_is_there(
-    server: ServerProcess, method: str, target: str
-) -> None:
-    answer = await http(server.url, target, method=method)
-    assert (answer.status, answer.body) == (200, "")
-    assert answer.headers["content-length"] == "0"
-
-
-@pytest.mark.requirement("http.readyz.method")
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
-async def test_readyz_knows_two_methods(server: ServerProcess, method: str) -> None:
-    answer = await http(
-        server.url, "/readyz", method=method, headers={"Content-Length": "2"}, body=b"hi"
-    )
-    assert (answer.status, answer.body) == (405, "")
-    assert answer.headers["allow"] == "GET,HEAD"
-
-
-@pytest.mark.requirement("http.not-found")
-@pytest.mark.parametrize("headers", [{}, UPGRADE], ids=["plain", "upgrade"])
-@pytest.mark.parametrize("target", ["/healthz", "/readyz/", "/ws", "//", "/index.html?x=1"])
-async def test_other_paths_are_not_found(
-    server: ServerProcess, target: str, headers: dict[str, str]
-) -> None:
-    for method in ("GET", "POST"):
-        answer = await http(server.url, target, method=method, headers=headers)
-        assert (answer.status, answer.body) == (404, "")
-
-
-@pytest.mark.requirement("http.upgrade.missing")
-async def test_the_root_without_upgrade_headers_is_a_bad_request(server: ServerProcess) -> None:
-    answer = await http(server.url)
-    assert (answer.status, answer.body) == (400, "Connection header did not include 'upgrade'")
-
-
-@pytest.mark.parametrize("missing", ["Upgrade", "Sec-WebSocket-Key"])
-async def test_the_root_without_one_upgrade_header_is_a_bad_request(
-    server: ServerProcess, missing: str
-) -> None:
-    answer = await http(server.url, headers={k: v for k, v in UPGRADE.items() if k != missing})
-    assert answer.status == 400
-    assert missing in answer.body
-
-
-@pytest.mark.requirement("http.upgrade.version")
-async def test_another_version_of_websocket_is_a_bad_request(server: ServerProcess) -> None:
-    answer = await http(server.url, headers={**UPGRADE, "Sec-WebSocket-Version": "12"})
-    assert (answer.status, answer.body) == (
-        400,
-        "`Sec-WebSocket-Version` header did not include '13'",
-    )
-
-
-@pytest.mark.requirement("http.upgrade.method")
-@pytest.mark.parametrize("headers", [{}, UPGRADE], ids=["plain", "upgrade"])
-async def test_the_root_is_only_for_get(server: ServerProcess, headers: dict[str, str]) -> None:
-    answer = await http(server.url, method="POST", headers=headers)
-    assert (answer.status, answer.body) == (405, "Request method must be `GET`")
-    assert (await http(server.url, method="HEAD", headers=headers)).status == 405
-
-
-@pytest.mark.requirement("http.origin")
-@pytest.mark.parametrize("origin", ["http://example.com", "null", ""])
-@pytest.mark.parametrize("target", ["/", "/readyz", "/nowhere"])
-async def test_a_browser_is_refused_everywhere(
-    server: ServerProcess, target: str, origin: str
-) -> None:
-    for method in ("GET", "POST"):
-        answer = await http(server.url, target, method=method, headers={"Origin": origin})
-        assert (answer.status, answer.body) == (403, "")
-    assert await _upgrade(server.url, ("Origin", origin)) == (403, "")
+async def test_readyz_says_that_the_server_is_there(server: ServerProcess) -> None:
+    for method, target in (("GET", "/readyz"), ("HEAD", "/readyz?"), ("GET", "/readyz?a=b&c")):
+        answer = await http(server.url, target, method=method)
+        assert (answer.status, answer.body) == (200, "")
+        assert answer.headers["content-length"] == "0"
 
 
 @pytest.mark.requirement("http.upgrade.query")
@@ -200,12 +132,6 @@ async def test_what_is_no_http_is_a_bad_request(server: ServerProcess) -> None:
 # -- no auth
 
 
-@pytest.mark.requirement("auth.ignored-without-mode")
-@pytest.mark.parametrize("value", ["Bearer x", "Basic eDp5", "", "\xff"])
-async def test_a_server_without_auth_ignores_the_header(server: ServerProcess, value: str) -> None:
-    assert await _upgrade(server.url, ("Authorization", value)) == (101, "")
-
-
 # -- a capability token
 
 
@@ -216,9 +142,8 @@ async def test_the_token_of_the_file_opens_the_connection(guarded: ServerProcess
 
 
 @pytest.mark.requirement("auth.capability.accepted", "serve.auth-options.digest")
-@pytest.mark.parametrize("spell", [str.upper, str.lower])
-async def test_a_token_with_the_given_digest_opens_the_connection(spell: type[str]) -> None:
-    digest = spell(hashlib.sha256(TOKEN.encode()).hexdigest())
+async def test_a_token_with_the_given_digest_opens_the_connection() -> None:
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     with serving("--ws-auth", "capability-token", "--ws-token-sha256", digest) as server:
         assert await _refusal(server.url, TOKEN) == (101, "")
         assert await _refusal(server.url, f"{TOKEN}x") == (401, "invalid websocket bearer token")
@@ -232,46 +157,6 @@ async def test_a_missing_token_is_named(guarded: ServerProcess) -> None:
     with pytest.raises(InvalidStatus, match="401"):
         async with connect(guarded.url):
             pass
-
-
-@pytest.mark.requirement("auth.header.invalid")
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        "Bearer   ",
-        f"Bearer{TOKEN}",
-        f"Basic {TOKEN}",
-        TOKEN,
-        "Bearer \xe9",
-    ],
-)
-async def test_a_header_that_holds_no_token_is_invalid(guarded: ServerProcess, value: str) -> None:
-    refused = (401, "invalid authorization header")
-    assert await _upgrade(guarded.url, ("Authorization", value)) == refused
-
-
-@pytest.mark.requirement("auth.header.lenient")
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
-async def test_the_scheme_has_no_case_and_blanks_do_not_matter(
-    guarded: ServerProcess, scheme: str
-) -> None:
-    assert await _upgrade(guarded.url, ("authorization", f"{scheme}   {TOKEN} ")) == (101, "")
-
-
-@pytest.mark.requirement("auth.header.lenient")
-async def test_the_first_of_two_headers_counts(guarded: ServerProcess) -> None:
-    good, bad = ("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer wrong")
-    assert await _upgrade(guarded.url, good, bad) == (101, "")
-    assert await _upgrade(guarded.url, bad, good) == (401, "invalid websocket bearer token")
-
-
-@pytest.mark.requirement("auth.capability.wrong")
-@pytest.mark.parametrize("token", ["wrong", TOKEN.upper(), TOKEN[:-1], f"{TOKEN} {TOKEN}"])
-async def test_another_token_is_invalid(guarded: ServerProcess, token: str) -> None:
-    assert await _refusal(guarded.url, token) == (401, "invalid websocket bearer token")
 
 
 @pytest.mark.requirement("auth.readyz")
@@ -297,7 +182,7 @@ async def test_the_origin_comes_first_then_the_upgrade_then_the_token(
 # -- signed tokens
 
 
-@pytest.mark.requirement("auth.jwt.accepted", "auth.jwt.issuer", "auth.jwt.audience")
+@pytest.mark.requirement("auth.jwt.accepted")
 async def test_a_signed_token_opens_the_connection(signed: ServerProcess) -> None:
     for token in (
         _token(exp=_soon()),
@@ -309,80 +194,16 @@ async def test_a_signed_token_opens_the_connection(signed: ServerProcess) -> Non
         assert await client.is_ready()
 
 
-@pytest.mark.requirement("auth.jwt.invalid")
-async def test_a_token_that_cannot_be_trusted_is_invalid(signed: ServerProcess) -> None:
-    good = _token(exp=_soon())
-    head, claims, signature = good.split(".")
-    for token in (
-        "x",
-        "a.b.c",
-        f"{head}.{claims}",
-        f"{head}.{claims}.",
-        f"{head}.{claims}.{signature[::-1]}",
-        f"{head}.{_token(exp=_soon(1)).split('.')[1]}.{signature}",
-        _token(exp=_soon(), secret=SECRET[::-1]),
-        _token(exp=_soon(), algorithm="HS512", secret=SECRET * 2),
-        _token(exp=_soon(), algorithm="HS384", secret=SECRET * 2),
-        _token(exp=_soon(), algorithm="none", secret=""),
-        _token(),
-        _token(exp=_soon() + 0.5),
-        _token(exp=str(_soon())),
-        _token(exp=None),
-        _token(exp=True),
-        _token(exp=_soon(), nbf="now"),
+async def test_the_options_of_signed_tokens_are_those_of_the_command_line(
+    particular: ServerProcess,
+) -> None:
+    good: dict[str, Any] = {"exp": _soon(), "iss": "us", "aud": "them"}
+    assert await _refusal(particular.url, _token(**good)) == (101, "")
+    for changed, text in (
+        ({"secret": SECRET[::-1]}, "invalid websocket jwt"),
+        ({"iss": "you"}, "websocket jwt issuer mismatch"),
+        ({"aud": "us"}, "websocket jwt audience mismatch"),
+        ({"exp": _soon(-2)}, "expired websocket jwt"),
+        ({"nbf": _soon(15)}, "websocket jwt is not valid yet"),
     ):
-        assert await _refusal(signed.url, token) == (401, "invalid websocket jwt"), token
-
-
-@pytest.mark.requirement("auth.header.missing", "auth.header.invalid")
-async def test_signed_tokens_come_in_the_same_header(signed: ServerProcess) -> None:
-    assert await _upgrade(signed.url) == (401, "missing websocket bearer token")
-    header = ("Authorization", f"Basic {_token(exp=_soon())}")
-    assert await _upgrade(signed.url, header) == (401, "invalid authorization header")
-
-
-@pytest.mark.requirement("auth.jwt.expired", "auth.jwt.skew")
-async def test_an_expired_token_is_named(signed: ServerProcess, particular: ServerProcess) -> None:
-    expired = (401, "expired websocket jwt")
-    assert await _refusal(signed.url, _token(exp=_soon(-40))) == expired
-    # Within the 30 seconds by which clocks may differ.
-    assert await _refusal(signed.url, _token(exp=_soon(-15))) == (101, "")
-    whose = {"iss": "us", "aud": "them"}
-    assert await _refusal(particular.url, _token(exp=_soon(-2), **whose)) == expired
-    assert await _refusal(particular.url, _token(exp=_soon(60), **whose)) == (101, "")
-
-
-@pytest.mark.requirement("auth.jwt.not-yet", "auth.jwt.skew")
-async def test_a_token_of_the_future_is_named(
-    signed: ServerProcess, particular: ServerProcess
-) -> None:
-    early = (401, "websocket jwt is not valid yet")
-    assert await _refusal(signed.url, _token(exp=_soon(), nbf=_soon(45))) == early
-    assert await _refusal(signed.url, _token(exp=_soon(), nbf=_soon(15))) == (101, "")
-    token = _token(exp=_soon(), nbf=_soon(15), iss="us", aud="them")
-    assert await _refusal(particular.url, token) == early
-
-
-@pytest.mark.requirement("auth.jwt.issuer")
-@pytest.mark.parametrize("claims", [{}, {"iss": "Us"}, {"iss": "us "}, {"iss": ""}])
-async def test_another_issuer_is_refused(particular: ServerProcess, claims: dict[str, str]) -> None:
-    token = _token(exp=_soon(), aud="them", **claims)
-    assert await _refusal(particular.url, token) == (401, "websocket jwt issuer mismatch")
-
-
-@pytest.mark.requirement("auth.jwt.audience")
-@pytest.mark.parametrize("claims", [{}, {"aud": "us"}, {"aud": ["a", "b"]}, {"aud": []}])
-async def test_another_audience_is_refused(
-    particular: ServerProcess, claims: dict[str, Any]
-) -> None:
-    token = _token(exp=_soon(), iss="us", **claims)
-    assert await _refusal(particular.url, token) == (401, "websocket jwt audience mismatch")
-
-
-@pytest.mark.requirement("auth.jwt.audience")
-@pytest.mark.parametrize("audience", ["them", ["them"], ["others", "them"]])
-async def test_the_audience_may_be_one_of_several(
-    particular: ServerProcess, audience: object
-) -> None:
-    token = _token(exp=_soon(), iss="us", aud=audience)
-    assert await _refusal(particular.url, token) == (101, "")
+        assert await _refusal(particular.url, _token(**good | changed)) == (401, text)

@@ -67,7 +67,8 @@ async def test_a_server_on_its_streams_gets_none(tmp_path: Path) -> None:
 
 
 def test_holdfast_mcp_passes_it_to_no_command(tmp_path: Path) -> None:
-    with started(tmp_path, *FULL) as peer:
+    # A login shell runs the start files of a home. Those of the user may wait for a lock.
+    with started(tmp_path, *FULL, env={"HOME": str(tmp_path)}) as peer:
         peer.hello()
         for login in (False, True):
             assert peer.run(LOOK, login=login)["output"].strip() == "[]"

@@ -461,17 +461,6 @@ async def test_an_approval_that_is_declined(kind: Kind, mode: str, folder: Path)
 
 
 @ONE_MODE
-@pytest.mark.requirement("approvals.decide.syntax")
-async def test_a_script_that_cannot_be_parsed_is_refused_with_its_error(
-    kind: Kind, mode: str, folder: Path
-) -> None:
-    async with serving(kind, mode, folder, **ASKING) as served, served.client(declining) as client:
-        done = await run(client, "echo a\necho )")
-    assert done.is_error
-    assert "cannot be parsed: line 2, column 6: `)` closes nothing" in text(done)
-
-
-@ONE_MODE
 async def test_a_command_that_its_sandbox_denied_is_approved(
     kind: Kind, mode: str, folder: Path
 ) -> None:

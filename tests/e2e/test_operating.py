@@ -300,22 +300,32 @@ os.execv(sys.executable, [sys.executable, "-m", "holdfast.front.cli", "serve", *
 
 
 class Notices:
-    """The other end of NOTIFY_SOCKET."""
+    """
+    The other end of NOTIFY_SOCKET.
+
+    It is read all the time: the kernel keeps ten notices, and a server does not wait for room.
+    """
 
     def __init__(self, name: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(name)
+        self._received: asyncio.Queue[str] = asyncio.Queue()
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._receive)
 
-    def next(self) -> str:
-        assert select.select([self._socket], [], [], LIMIT)[0], "nothing was told"
-        return self._socket.recv(1000).decode()
+    def _receive(self) -> None:
+        self._received.put_nowait(self._socket.recv(1000).decode())
 
-    def other_than(self, text: str) -> str:
-        while (told := self.next()) == text:
+    async def next(self) -> str:
+        async with asyncio.timeout(LIMIT):
+            return await self._received.get()
+
+    async def other_than(self, text: str) -> str:
+        while (told := await self.next()) == text:
             pass
         return told
 
     def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
 
 
@@ -356,19 +366,19 @@ async def test_a_service_gets_its_sockets_and_tells_how_it_is(tmp_path: Path) ->
         with activated([port, file], "--no-auth", **variables) as (process, urls):
             number = port.getsockname()[1]
             assert urls == [f"ws://127.0.0.1:{number}", f"unix://{tmp_path / 'sock'}"]
-            assert notices.next() == "READY=1"
-            assert notices.next() == "WATCHDOG=1"
-            assert notices.next() == "WATCHDOG=1"  # again and again
+            assert await notices.next() == "READY=1"
+            assert await notices.next() == "WATCHDOG=1"
+            assert await notices.next() == "WATCHDOG=1"  # again and again
             async with connect(urls[0]) as client:
                 seen = await client.run(["sh", "-c", "env; ls -l /proc/self/fd"], envPolicy=INHERIT)
             for name in (b"LISTEN_FDS", b"LISTEN_PID", b"NOTIFY_SOCKET", b"WATCHDOG"):
                 assert name not in seen.stdout
             assert b"socket:" not in seen.stdout  # nothing that it started has one of them
             process.send_signal(signal.SIGHUP)
-            assert notices.other_than("WATCHDOG=1").startswith("RELOADING=1")
-            assert notices.other_than("WATCHDOG=1") == "READY=1"
+            assert (await notices.other_than("WATCHDOG=1")).startswith("RELOADING=1")
+            assert await notices.other_than("WATCHDOG=1") == "READY=1"
             process.terminate()
-            assert notices.other_than("WATCHDOG=1") == "STOPPING=1"
+            assert await notices.other_than("WATCHDOG=1") == "STOPPING=1"
             assert process.wait(2 * LIMIT) == 0
         assert (tmp_path / "sock").exists()  # it is systemd's
     finally:

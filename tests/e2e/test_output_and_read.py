@@ -81,12 +81,6 @@ async def test_output_is_raw(client: Client, tmp_path: Path) -> None:
     assert await client.run(["cat", str(file)]) == Run(0, stdout=data)
 
 
-@pytest.mark.requirement("output.raw")
-async def test_a_character_may_be_split(client: Client) -> None:
-    await _in_pieces(client, "p", b"\xe2", b"\x82", b"\xac")
-    assert [event.data for event in client.seen("p")] == [b"\xe2", b"\x82", b"\xac"]
-
-
 @pytest.mark.requirement("output.late")
 async def test_a_background_child_may_write_after_the_exit(client: Client, tmp_path: Path) -> None:
     with Fifo(tmp_path / "go") as go:
@@ -109,21 +103,6 @@ async def test_the_close_waits_for_the_exit(client: Client, tmp_path: Path) -> N
         go.write()
         events = await client.events("p")
         assert [event.kind for event in events] == ["output", "exited", "closed"]
-
-
-@pytest.mark.requirement("output.exit-code")
-@pytest.mark.parametrize("tty", [False, True], ids=["pipes", "terminal"])
-@pytest.mark.parametrize(("status", "code"), [(0, 0), (7, 7), (255, 255), (256, 0), (300, 44)])
-async def test_a_status_has_eight_bits(client: Client, tty: bool, status: int, code: int) -> None:
-    assert (await client.run_shell(f"exit {status}", tty=tty)).exit_code == code
-
-
-@pytest.mark.requirement("output.exit-code.signal")
-@pytest.mark.parametrize("number", [1, 2, 6, 9, 11, 15])
-async def test_a_signal_is_told_on_pipes_and_not_on_a_terminal(client: Client, number: int) -> None:
-    script = f"kill -{number} $$; sleep 600"
-    assert (await client.run_shell(script)).exit_code == 128 + number
-    assert (await client.run_shell(script, tty=True)).exit_code == 1
 
 
 async def test_what_was_written_before_the_exit_is_told_before_it(client: Client) -> None:
@@ -270,46 +249,6 @@ async def test_a_read_has_seven_members(client: Client) -> None:
         "failure": None,
         "sandboxDenied": False,
     }
-
-
-@pytest.mark.requirement("read.null-options")
-async def test_options_may_be_null(client: Client) -> None:
-    await client.start("p", ["echo", "hi"])
-    await client.finish("p")
-    plain = await client.read("p")
-    assert await client.read("p", afterSeq=None, maxBytes=None, waitMs=None) == plain
-    assert joined(plain) == b"hi\n"
-
-
-@pytest.mark.requirement("read.after-seq", "read.next-seq")
-async def test_a_read_begins_after_a_number(client: Client) -> None:
-    await _in_pieces(client, "p", b"aa", b"bb", b"cc")
-    assert _summary(await client.read("p")) == ([1, 2, 3], b"aabbcc", 4, False, False)
-    assert _summary(await client.read("p", afterSeq=1)) == ([2, 3], b"bbcc", 4, False, False)
-    assert _summary(await client.read("p", afterSeq=3)) == ([], b"", 4, False, False)
-    assert _summary(await client.read("p", afterSeq=FOREVER)) == ([], b"", 4, False, False)
-
-
-@pytest.mark.requirement("read.max-bytes", "read.next-seq", "read.state-not-page")
-async def test_a_page_stops_before_the_chunk_that_is_too_much(client: Client) -> None:
-    await _in_pieces(client, "p", b"aa", b"bb", b"cc")
-    for size, seqs, following in (
-        (0, [1], 2),
-        (1, [1], 2),
-        (2, [1], 2),
-        (3, [1], 2),
-        (4, [1, 2], 3),
-        (6, [1, 2, 3], 4),
-        (FOREVER, [1, 2, 3], 4),
-    ):
-        read = await client.read("p", maxBytes=size)
-        assert ([chunk["seq"] for chunk in read["chunks"]], read["nextSeq"]) == (seqs, following)
-    # A page without chunks tells of the process.
-    assert (await client.read("p", afterSeq=3, maxBytes=0))["nextSeq"] == 4
-    await _close_stdin(client, "p")
-    await client.finish("p")
-    page = await client.read("p", maxBytes=2)
-    assert _summary(page) == ([1], b"aa", 2, True, True)
 
 
 @pytest.mark.requirement("read.max-bytes", "read.state-not-page")

@@ -2,7 +2,7 @@
 
 import tomllib
 
-from scripts.checks.citations import requirement_ids, unresolved
+from scripts.checks.citations import requirement_ids, shown_twice, unresolved
 
 IDS = {"start.check-order", "read.wait", "read.wait.exit"}
 DOCUMENTS = {"docs/protocol.md": {"paths"}}
@@ -43,3 +43,14 @@ def test_code_is_no_citation() -> None:
 def test_an_entry_may_stand_above_others() -> None:
     ledger = tomllib.loads('[read.wait]\nsays = "A."\n[read.wait.exit]\nsays = "B."')
     assert set(requirement_ids(ledger)) == {"read.wait", "read.wait.exit"}
+
+
+def test_an_id_of_both_kinds_of_tests_is_counted_once() -> None:
+    marked = '@pytest.mark.requirement("a", "b")\n@pytest.mark.requirement(\n    "c.d-e",\n)'
+    sources = {
+        "tests/unit/test_one.py": marked,
+        "tests/unit/test_two.py": '@pytest.mark.requirement("a")',
+        "tests/e2e/test_one.py": 'pytestmark = pytest.mark.requirement("c.d-e")\nuse("b")',
+        "tests/contract/test_one.py": marked,
+    }
+    assert shown_twice(sources) == {"c.d-e"}

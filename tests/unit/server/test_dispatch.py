@@ -186,25 +186,6 @@ async def test_a_failure_is_an_answer(free: Desk, caplog: pytest.LogCaptureFixtu
     assert [record.getMessage() for record in caplog.records] == ["break failed"]
 
 
-@pytest.mark.requirement("envelope.params.before-state")
-async def test_params_are_read_before_the_state_is_looked_at(free: Desk) -> None:
-    free.admitted = False
-    free.dispatcher.request(Request(1, "quick", "x"))
-    free.ask((2, "quick"), (3, "nope"))
-    assert free.transport.answers[1] == (-32602, 'invalid type: string "x", expected unit')
-    assert free.transport.answers[2] == (-32600, "not yet: quick")
-    assert free.transport.answers[3] == (-32601, "exec-server stub does not implement `nope` yet")
-
-
-@pytest.mark.requirement("envelope.id.repeated")
-async def test_ids_may_repeat_even_in_flight(free: Desk) -> None:
-    free.ask((1, "wait"), (1, "wait"), (1, "environment/status"))
-    free.finish()
-    free.finish()
-    await free.transport.until(lambda: len(free.answered) == 3)
-    assert free.answered == [1, 1, 1]
-
-
 @pytest.mark.requirement("envelope.malformed.reply", "envelope.malformed.prefix")
 @pytest.mark.parametrize(
     ("kind", "label", "prefix"),

@@ -54,6 +54,7 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         "ws://127.0.0.1",
         "ws://127.0.0.1:",
         "ws://localhost:80",
+        "ws://:80",
         "ws://127.0.0.1:80/",
         "ws://127.0.0.1:80/path",
         "ws://127.0.0.1:65536",
@@ -72,7 +73,17 @@ def test_an_address_is_an_ip_literal_and_a_port(url: str) -> None:
 
 @pytest.mark.requirement("serve.listen.scheme")
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:80", "wss://127.0.0.1:80", "WS://127.0.0.1:80", "stdio:/", "unix:///"]
+    "url",
+    [
+        "",
+        "tcp",
+        "127.0.0.1:80",
+        "wss://127.0.0.1:80",
+        "http://127.0.0.1:80",
+        "WS://127.0.0.1:80",
+        "stdio:/",
+        "unix:///",
+    ],
 )
 def test_another_scheme_is_unsupported(url: str) -> None:
     with pytest.raises(BadListenUrl) as caught:
@@ -152,12 +163,6 @@ def knock(
 
 def proper(**headers: str) -> dict[str, str]:
     return {**{name.replace("-", "_"): value for name, value in UPGRADE.items()}, **headers}
-
-
-@pytest.mark.requirement("http.readyz", "auth.readyz")
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_readiness_needs_no_token(method: str) -> None:
-    assert knock(method, "/readyz", token="t") == (200, "")
 
 
 @pytest.mark.requirement("http.readyz.method")

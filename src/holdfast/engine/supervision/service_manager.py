@@ -20,15 +20,18 @@ __all__ = [
     "take_service_manager",
 ]
 
-READY = signal.SIGRTMIN
-STOPPING = signal.SIGRTMIN + 1
-RELOADING = signal.SIGRTMIN + 2
+# Of several pending signals, the guardian receives the lowest number first. In another order,
+# the READY at the end of a short reload could be sent before its RELOADING, and systemd would
+# wait for the end of the reload in vain.
+RELOADING = signal.SIGRTMIN
+READY = signal.SIGRTMIN + 1
+STOPPING = signal.SIGRTMIN + 2
 WATCHDOG = signal.SIGRTMIN + 3
 
 _NEWS: dict[int, str] = {
+    RELOADING: "RELOADING=1",
     READY: "READY=1",
     STOPPING: "STOPPING=1",
-    RELOADING: "RELOADING=1",
     WATCHDOG: "WATCHDOG=1",
 }
 

@@ -491,12 +491,17 @@ async def test_a_profile_that_cannot_be_kept_is_refused(
 ) -> None:
     (tmp_path / "secret").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "secret")
-    root = special("root", "read")
+    root, relative = special("root", "read"), {"type": "glob_pattern", "pattern": "**/*.env"}
     for kind, words, profile in (
         (
             InvalidParams,
             "^file system sandbox context with dynamic permissions requires cwd$",
             restricted(special("project_roots", "read")),
+        ),
+        (
+            InvalidParams,
+            "^file system sandbox context with dynamic permissions requires cwd$",
+            restricted(root, {"path": relative, "access": "deny"}),
         ),
         (
             InvalidRequest,

@@ -31,7 +31,9 @@ def test_a_signal_has_the_name_of_the_protocol_or_of_the_system() -> None:
 
 
 @pytest.mark.requirement("signal.unknown-name")
-@pytest.mark.parametrize("name", ["kill", "Interrupt", "", "SIG", "SIGNOPE", "SIG_IGN", "9", "INT"])
+@pytest.mark.parametrize(
+    "name", ["kill", "Interrupt", "", "SIG", "SIGNOPE", "SIG_IGN", "9", "INT", "sigint"]
+)
 def test_any_other_name_is_an_unknown_variant(name: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         signal_number(name)

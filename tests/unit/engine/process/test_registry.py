@@ -14,7 +14,6 @@ from holdfast.base.errors import (
     InvalidParams,
     Refused,
     SpawnFailed,
-    UnknownProcess,
 )
 from holdfast.engine.process.process import LocalProcess
 from holdfast.engine.process.registry import ProcessRegistry
@@ -308,44 +307,6 @@ async def test_an_id_is_taken_once(processes: ProcessRegistry) -> None:
     await closed(process)
     with pytest.raises(DuplicateProcess):  # it is still kept
         processes.launch(program("/bin/true"))
-
-
-@pytest.mark.requirement("start.failure-leaves-no-trace")
-async def test_a_failed_start_leaves_no_trace(processes: ProcessRegistry) -> None:
-    with pytest.raises(SpawnFailed):
-        await started(processes, program("/no/such"))
-    assert processes.find("p") is None
-    assert len(processes) == 0
-    await closed(launch(processes, program("/bin/true")))
-
-
-@pytest.mark.requirement("read.unknown", "terminate.unknown")
-async def test_an_unknown_process_is_unknown(processes: ProcessRegistry) -> None:
-    with pytest.raises(UnknownProcess, match=r"^unknown process id nope$"):
-        processes.get("nope")
-    assert processes.find("nope") is None
-    assert not await processes.terminate("nope")
-    assert not processes.is_starting("nope")
-
-
-@pytest.mark.requirement("terminate.kills")
-async def test_a_process_can_be_terminated_by_its_id(processes: ProcessRegistry) -> None:
-    process = launch(processes, program("/bin/cat", pipe_stdin=True))
-    assert await processes.terminate("p")
-    await closed(process)
-    assert not await processes.terminate("p")
-
-
-@pytest.mark.requirement("limits.closed-process")
-async def test_a_closed_process_is_kept_for_a_while_and_then_its_id_is_free() -> None:
-    processes = ProcessRegistry(retention=0.1)
-    first = launch(processes, program("/bin/echo", "first"))
-    await closed(first)
-    assert processes.find("p") is first
-    await eventually(lambda: processes.find("p") is None)
-    second = launch(processes, program("/bin/echo", "second"))
-    assert processes.get("p") is second
-    await closed(second)
 
 
 @pytest.mark.virtual_time

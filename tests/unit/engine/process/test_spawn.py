@@ -193,22 +193,6 @@ def test_on_a_terminal_no_signal_is_ignored_or_blocked(ignored: None) -> None:
 # What the system refuses.
 
 
-@pytest.mark.requirement("start.program.errors")
-def test_what_cannot_be_executed_is_refused_with_the_systems_text(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_text("")
-    (tmp_path / "garbage").write_text("garbage")
-    (tmp_path / "garbage").chmod(0o755)
-    assert refusal(f"{tmp_path}/nope") == "No such file or directory (os error 2)"
-    assert refusal(f"{tmp_path}/plain") == "Permission denied (os error 13)"
-    assert refusal(f"{tmp_path}") == "Permission denied (os error 13)"
-    assert refusal(f"{tmp_path}/garbage") == "Exec format error (os error 8)"
-
-
-@pytest.mark.requirement("start.program.too-long")
-def test_an_argument_that_is_too_long_is_refused() -> None:
-    assert refusal("/bin/echo", "x" * 200_000) == "Argument list too long (os error 7)"
-
-
 @pytest.mark.requirement("start.cwd.missing-folder-on-pipes", "start.cwd.file-on-pipes")
 def test_a_folder_that_is_none_is_refused() -> None:
     assert refusal("/bin/pwd", cwd="/no/such") == "No such file or directory (os error 2)"

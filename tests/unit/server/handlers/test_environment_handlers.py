@@ -21,23 +21,6 @@ def selection(**changes: Any) -> dict[str, Any]:
     return {"cwd": "file:///", "configPaths": [["model"]], "requirementsPaths": [], **changes}
 
 
-@pytest.mark.requirement("environment.status", "envelope.params.absent")
-async def test_a_server_is_ready(client: Client) -> None:
-    assert await client.call("environment/status") == {"status": "ready"}
-    client.say(id="x", method="environment/status", params={})
-    client.say(id="y", method="environment/status")
-    assert await client.transport.answer("x") == await client.transport.answer("y")
-
-
-@pytest.mark.requirement("environment.capabilities")
-async def test_every_capability_is_a_boolean(client: Client) -> None:
-    capabilities = (await client.call("environment/info"))["capabilities"]
-    assert len(capabilities) == 29
-    assert {type(value) for value in capabilities.values()} == {bool}
-    assert capabilities["shellSnapshotV2"]
-    assert not capabilities["networkProxyLaunch"]
-
-
 @pytest.mark.requirement("environment.config")
 async def test_the_configuration_is_read_for_the_selected_keys(client: Client, home: Path) -> None:
     reply = await client.call("environmentConfig/read", **selection())
@@ -54,6 +37,7 @@ async def test_the_configuration_is_read_for_the_selected_keys(client: Client, h
         ({"configPaths": []}, "at least one config or requirements path is required"),
         ({"configPaths": [[]]}, "TOML paths must contain at least one key segment"),
         ({"cwd": "file:///C:/x"}, "'file:///C:/x' is invalid on 'linux'"),
+        ({"cwd": "file://host/x"}, "'file://host/x' is invalid on 'linux'"),
         ({"cwd": "/x"}, "invalid URI: relative URL without a base"),
     ],
 )

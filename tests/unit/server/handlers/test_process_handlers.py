@@ -33,24 +33,6 @@ SNAPSHOT: dict[str, Any] = {
 # Starting.
 
 
-@pytest.mark.requirement("start.reply", "output.notifications")
-async def test_a_start_is_answered_and_followed_by_what_happens(client: Client) -> None:
-    assert await client.start("/bin/echo", "hi") == {"processId": "p", "sandboxType": "none"}
-    assert (await client.hears("process/closed")) == {"processId": "p", "seq": 3}
-    assert client.output() == b"hi\n"
-    assert client.notifications("process/exited") == [
-        {"processId": "p", "seq": 2, "exitCode": 0, "sandboxDenied": False}
-    ]
-
-
-@pytest.mark.requirement("start.process-id")
-@pytest.mark.parametrize("process_id", ["", "\0", "x" * 5000, 'q"\\ü'], ids=len)
-async def test_any_text_is_a_process_id(client: Client, process_id: str) -> None:
-    reply = await client.start("/bin/true", process_id=process_id)
-    assert reply["processId"] == process_id
-    assert (await client.hears("process/closed"))["processId"] == process_id
-
-
 @pytest.mark.requirement("start.duplicate", "envelope.codes")
 async def test_a_start_that_fails_is_an_answer(client: Client) -> None:
     assert await client.start("/no/such") == (-32603, "No such file or directory (os error 2)")
@@ -75,29 +57,6 @@ async def test_a_failure_may_name_a_folder_that_is_not_unicode(
 
 
 # A start that waits.
-
-
-@pytest.mark.requirement("write.starting", "read.starting", "terminate.starting")
-async def test_a_start_that_waits_can_be_asked_after_and_called_off(
-    client: Client, tmp_path: Path
-) -> None:
-    start = client.ask(
-        "process/start",
-        processId="p",
-        argv=["/bin/bash", "-lc", "echo never"],
-        cwd="file:///",
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        tty=False,
-        **SNAPSHOT,
-    )
-    assert await client.write(b"x", "1") == {"status": "starting"}
-    assert await client.call("process/read", processId="p") == (
-        -32600,
-        "process id p is starting",
-    )
-    assert await client.start("/bin/true") == (-32600, "process p already exists")
-    assert await client.call("process/terminate", processId="p") == {"running": True}
-    assert await client.transport.answer(start) == (-32600, "process p start was cancelled")
 
 
 @pytest.mark.requirement("snapshot.reuse")
@@ -158,72 +117,7 @@ async def test_a_start_that_has_begun_goes_on_when_its_connection_is_lost(
     successor.hang_up()
 
 
-# Reading.
-
-
-@pytest.mark.requirement("read.members", "read.unknown", "read.null-options")
-async def test_a_read_answers_with_what_is_retained(client: Client) -> None:
-    assert await client.call("process/read", processId="p", waitMs=60_000) == (
-        -32600,
-        "unknown process id p",
-    )
-    await client.start("/bin/echo", "hi")
-    await client.hears("process/closed")
-    nulls = {"afterSeq": None, "maxBytes": None, "waitMs": None}
-    assert await client.call("process/read", processId="p", **nulls) == {
-        "chunks": [{"seq": 1, "stream": "stdout", "chunk": "aGkK"}],
-        "nextSeq": 4,
-        "exited": True,
-        "exitCode": 0,
-        "closed": True,
-        "failure": None,
-        "sandboxDenied": False,
-    }
-
-
-@pytest.mark.requirement("read.wait", "dispatch.concurrent")
-async def test_a_read_that_waits_steps_aside(client: Client) -> None:
-    await client.start("/bin/cat", pipeStdin=True)
-    waiting = client.ask("process/read", processId="p", waitMs=2**64 - 1)
-    assert await client.call("environment/status") == {"status": "ready"}
-    assert waiting not in client.transport.answers
-    await client.write(b"now", "1")
-    read: Any = await client.transport.answer(waiting)
-    assert read["chunks"] == [{"seq": 1, "stream": "stdout", "chunk": "bm93"}]
-
-
 # Writing.
-
-
-@pytest.mark.requirement("write.unknown", "write.stdin-closed", "write.once", "write.accepted")
-async def test_a_write_has_a_status(client: Client) -> None:
-    assert await client.write(b"x", "1") == {"status": "unknownProcess"}
-    await client.start("/bin/cat", process_id="no input")
-    assert await client.write(b"x", "1", "no input") == {"status": "stdinClosed"}
-    await client.start("/bin/cat", pipeStdin=True)
-    for _ in range(2):
-        assert await client.write(b"x", "1") == {"status": "accepted"}
-    assert await client.call("process/closeStdin", processId="p") == {}
-    await client.hears("process/closed", 2)
-    assert client.output() == b"x"
-
-
-@pytest.mark.requirement("write.empty-id", "write.base64")
-async def test_a_write_is_checked_before_its_process_is_looked_up(client: Client) -> None:
-    assert await client.write(b"x", "") == (-32602, "writeId must not be empty")
-    params = {"processId": "p", "writeId": "1"}
-    assert await client.call("process/write", chunk="a", **params) == (
-        -32602,
-        "Invalid input length: 1",
-    )
-    assert await client.call("process/write", **params) == (-32602, "missing field `chunk`")
-
-
-@pytest.mark.requirement("write.terminated")
-async def test_a_write_after_a_termination_fails(client: Client) -> None:
-    await client.start("/bin/cat", pipeStdin=True)
-    await client.call("process/terminate", processId="p")
-    assert await client.write(b"x", "1") == (-32603, "failed to write to process stdin")
 
 
 @pytest.mark.requirement("write.terminated")
@@ -238,26 +132,6 @@ async def test_a_write_without_an_input_is_no_error(client: Client) -> None:
     await client.start("/bin/sleep", "60")
     await client.call("process/terminate", processId="p")
     assert await client.write(b"x", "1") == {"status": "stdinClosed"}
-
-
-@pytest.mark.requirement("write.back-pressure")
-async def test_a_write_that_finds_no_room_steps_aside(client: Client, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "go")
-    script = "read x < go; exec wc -c"
-    await client.start("/bin/sh", "-c", script, pipeStdin=True, cwd=tmp_path.as_uri())
-    chunk = base64.b64encode(bytes(65536)).decode()
-    ids = [
-        client.ask("process/write", processId="p", chunk=chunk, writeId=str(number))
-        for number in range(150)
-    ]
-    assert await client.call("environment/status") == {"status": "ready"}
-    assert len(client.transport.answers.keys() & set(ids)) == 129  # one of them in the pipe
-    (tmp_path / "go").write_text("\n")
-    for request_id in ids:
-        assert await client.transport.answer(request_id) == {"status": "accepted"}
-    await client.call("process/closeStdin", processId="p")
-    await client.hears("process/closed")
-    assert int(client.output()) == 150 * 65536
 
 
 def reference(text: str) -> bytes | None:
@@ -299,6 +173,7 @@ def test_base64_is_taken_in_its_one_form_only(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("Q", "Invalid input length: 1"),
         ("QQ", "Invalid padding"),
         ("QQ=", "Invalid padding"),
         ("Q-_Q", "Invalid symbol 45, offset 1."),
@@ -313,21 +188,6 @@ def test_what_is_wrong_with_base64_is_told(text: str, reason: str) -> None:
 
 
 # Signals and ends.
-
-
-@pytest.mark.requirement("signal.gone", "signal.unknown-name", "signal.interrupt")
-async def test_a_signal_is_sent_by_its_name(client: Client) -> None:
-    assert await client.call("process/signal", processId="p", signal="interrupt") == {}
-    await client.start("/bin/cat", pipeStdin=True)
-    assert await client.call("process/signal", processId="p", signal="kill") == (
-        -32602,
-        "unknown variant `kill`, expected `interrupt`",
-    )
-    assert await client.call("process/signal", processId="p", signal="interrupt") == {}
-    assert (await client.hears("process/exited"))["exitCode"] == 130
-    await client.start("/bin/cat", process_id="q", pipeStdin=True)
-    assert await client.call("process/signal", processId="q", signal="SIGTERM") == {}
-    assert (await client.hears("process/exited", 2))["exitCode"] == 143
 
 
 async def test_what_was_left_can_be_killed_while_a_process_is_retained(client: Client) -> None:
@@ -352,16 +212,6 @@ async def test_another_word_for_the_streams_is_refused(client: Client) -> None:
     assert code == -32602
     assert "both" in text
     assert (await client.call("process/list"))["processes"][0]["running"]
-
-
-@pytest.mark.requirement("terminate.kills", "terminate.unknown", "terminate.exited")
-async def test_a_termination_says_whether_it_was_running(client: Client) -> None:
-    assert await client.call("process/terminate", processId="p") == {"running": False}
-    await client.start("/bin/cat", pipeStdin=True)
-    assert await client.call("process/terminate", processId="p") == {"running": True}
-    assert (await client.hears("process/exited"))["exitCode"] == 137
-    await client.hears("process/closed")
-    assert await client.call("process/terminate", processId="p") == {"running": False}
 
 
 # Extensions.

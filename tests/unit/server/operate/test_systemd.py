@@ -1,7 +1,9 @@
 """Sockets that a service manager hands over, and news for it."""
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +117,18 @@ def test_news_are_sent_in_the_words_of_systemd(tmp_path: Path) -> None:
         reloading, when = manager.recv(100).decode().split("\n")
         assert reloading == "RELOADING=1"
         assert int(when.removeprefix("MONOTONIC_USEC=")) > 0
+
+
+def test_a_guardian_that_is_slow_sends_the_end_of_a_reload_after_its_beginning() -> None:
+    sent = [RELOADING, READY, STOPPING]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ServiceManager.signals)
+    try:
+        for number in sent:
+            signal.pthread_kill(threading.get_ident(), number)
+        received = [signal.sigwaitinfo(ServiceManager.signals).si_signo for _ in sent]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert received == sent
 
 
 @pytest.mark.parametrize(
