@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from holdfast.server.operate.log_lines import JsonLines, TextLines, json_line, time_text
+from holdfast.server.operate.logs import JsonLines, TextLines, json_line, time_text
 from holdfast.wire.log_event import LogEvent, clip, path_text, printable
 from holdfast.wire.protocol.paths import PathUri
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
+
 from holdfast.base.errors import HoldfastError
 from holdfast.base.regular_files import read_regular
 from holdfast.base.system_text import system_text
@@ -140,27 +142,16 @@ class Access:
             logger.error("%s: every client is refused", empty)
 
 
-class AuthOptions:
+class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The `--ws-*` options, which Codex's server has too."""
 
-    def __init__(
-        self,
-        *,
-        mode: str | None = None,
-        token_file: str | None = None,
-        token_sha256: str | None = None,
-        shared_secret_file: str | None = None,
-        issuer: str | None = None,
-        audience: str | None = None,
-        max_clock_skew: int | None = None,
-    ) -> None:
-        self.mode = mode
-        self.token_file = token_file
-        self.token_sha256 = token_sha256
-        self.shared_secret_file = shared_secret_file
-        self.issuer = issuer
-        self.audience = audience
-        self.max_clock_skew = max_clock_skew
+    mode: str | None = None
+    token_file: str | None = None
+    token_sha256: str | None = None
+    shared_secret_file: str | None = None
+    issuer: str | None = None
+    audience: str | None = None
+    max_clock_skew: int | None = None
 
     @property
     def has_token_options(self) -> bool:
