@@ -117,7 +117,7 @@ FAST_PATHS: Mapping[str, FastPath] = {
     "kept-memory": FastPath(
         about="memory that a server keeps for the next block of a file",
         benchmark="write",
-        parts=("holdfast.server.operate.run_server:keep_freed_memory",),
+        parts=("holdfast.server.operate.run_server:_keep_freed_memory",),
     ),
 }
 

@@ -123,7 +123,7 @@ def nothing_is_left_behind() -> Iterator[None]:
     gc.collect()  # closes what nobody holds any more
     deadline = time.monotonic() + 10.0
     while left := _what_they_lead_to(_descriptors() - descriptors_before):
-        # A thread closes what a sandbox has removed, see `bubblewrap/deferred_close.py`.
+        # A thread closes what a sandbox has removed, see `bubblewrap/mount_points.py`.
         assert time.monotonic() < deadline, f"left open: {left}"
         time.sleep(0.001)
 

@@ -87,5 +87,5 @@ GENERAL_PATHS: Mapping[str, Callable[[Any], object]] = {
     f"{_READER}:_SHORT_COMMAND": _value(1 << 62),
     f"{_READER}:_BULK_PIPE": _value(1 << 16),
     "holdfast.agent.approvals.split.simple_command:simple_commands": _always(None),
-    "holdfast.server.operate.run_server:keep_freed_memory": _always(None),
+    "holdfast.server.operate.run_server:_keep_freed_memory": _always(None),
 }

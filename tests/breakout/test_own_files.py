@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.base.local_servers import Reachable, hide
 from holdfast.engine.process.registry import LocalBackend
+from holdfast.wire.protocol.process import OutputChunk
 from tests.breakout.ground import PROFILES, Prepared
 from tests.breakout.harness import LIMIT, params, printed
 from tests.breakout.project import USERS, Project, projects
@@ -398,6 +400,34 @@ async def test_a_key_behind_a_link_stays_hidden_when_the_link_changes(
         lead_to(keys[2])
         assert await read() == ""
     assert await read() == "the key" * 3
+
+
+@pytest.mark.requirement("security.servers.replaced")
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_secret_that_is_replaced_stays_hidden_in_a_separate_directory(
+    backend: LocalBackend, ground: Prepared, alone: bool
+) -> None:
+    """An editor makes a new file and renames it, while a command runs."""
+    folder = ground.path("outside") / "secrets"
+    folder.mkdir()
+    (folder / "key").write_text("the old key")
+    if not alone:
+        (folder / "other").touch()
+    script = f"cat {folder}/key; echo ready; read go; cat {folder}/key; echo done"
+    start = params(ground, "/bin/sh", "-c", script, sandbox=PROFILES["workspace"](ground))
+    said = b""
+    with hide(Reachable((str(folder / "key"),))):
+        process = await backend.start(msgspec.structs.replace(start, pipe_stdin=True))
+        async for event in process.events():
+            if not isinstance(event, OutputChunk) or event.stream == "stderr":
+                continue
+            said += event.chunk
+            if said == b"ready\n":
+                (folder / "new").write_text("the new key\n")
+                (folder / "new").rename(folder / "key")
+                await process.write(b"go\n")
+    assert said == b"ready\ndone\n" if alone else b"ready\nthe new key\ndone\n"
 
 
 # -- what stays behind

@@ -19,8 +19,7 @@ from holdfast.backends import FileSystem
 from holdfast.base.errors import InvalidRequest, NotFound, OperationFailed, Unsupported
 from holdfast.client.client import ExecServerClient
 from holdfast.engine.files.local_files import LocalFileSystem
-from holdfast.engine.files.transfer import BLOCK, read_blocks, write_blocks
-from holdfast.engine.files.trees import move
+from holdfast.engine.files.transfer import BLOCK, move, read_blocks, write_blocks
 from holdfast.testing import FakePath
 from holdfast.wire.protocol.fs import (
     CanonicalizeParams,

@@ -73,11 +73,15 @@ class Host:
         """Directory of what is installed for that user."""
         return self.home / ".local/share/holdfast/deployed"
 
+    @property
+    def program(self) -> Path:
+        """What is installed of this version."""
+        return self.deployed / __version__ / "bin/holdfast"
+
     def provide(self) -> None:
         """As if this very version had been installed there."""
-        program = self.deployed / __version__ / "bin/holdfast"
-        program.parent.mkdir(parents=True)
-        _write_program(program)
+        self.program.parent.mkdir(parents=True)
+        _write_program(self.program)
 
     def files(self) -> list[str]:
         """Everything there is in that home."""

@@ -100,6 +100,53 @@ async def test_only_what_the_profile_allows_is_written(
     assert not (ws.parent / "outside").exists()
 
 
+@pytest.mark.requirement("security.sandbox.workspace-path")
+async def test_a_workspace_is_what_its_path_leads_to_at_each_start(
+    client: Client, ws: Path, workspace: dict[str, Any]
+) -> None:
+    """A decision: an owner makes a workspace anew, and a link may lead to the current release."""
+    inner, outside = ws / "inner", ws.parent / "outside"
+    os.mkdir(inner)
+    os.mkdir(outside)
+    below = context(inner, special("root", "read"), special("project_roots", "write"))
+
+    async def write(text: str) -> int:
+        script = f"echo {text} > file"
+        return (await client.run_shell(script, cwd=file_uri(inner), sandbox=below)).exit_code
+
+    script = "read go; echo one > file; echo written"
+    await client.start(
+        "p", ["/bin/sh", "-c", script], cwd=file_uri(inner), sandbox=below, pipeStdin=True
+    )
+    swap = f"mv inner old && ln -s {outside} inner"
+    await client.run_shell(swap, cwd=file_uri(ws), sandbox=workspace)
+    assert await write("two") == 0
+    await client.write("p", b"go\n")
+    await client.output("p", b"written\n")
+
+    assert (ws / "old/file").read_text() == "one\n"
+    assert (outside / "file").read_text() == "two\n"
+    os.unlink(inner)
+    os.mkdir(inner)
+    assert await write("three") == 0
+    assert (inner / "file").read_text() == "three\n"
+
+
+async def test_the_bit_of_a_group_is_set_where_the_workspace_has_it(
+    client: Client, ws: Path, workspace: dict[str, Any]
+) -> None:
+    script = "mkdir -p new && chmod 2775 new && cp -a new copy && ls -ld copy"
+    refused = await client.run_shell(script, cwd=file_uri(ws), sandbox=workspace)
+    assert refused.exit_code != 0
+    assert b"Operation not permitted" in refused.stderr
+
+    os.chmod(ws, 0o2755)
+    run = await client.run_shell(script, cwd=file_uri(ws), sandbox=workspace)
+    assert run.stdout.startswith(b"drwxrwsr-x")
+    reply = await client.start("p", ["/bin/true"], cwd=file_uri(ws), sandbox=workspace)
+    assert f"with the group of {ws} can be made" in str(reply["enforcement"]["gaps"])
+
+
 async def test_a_command_is_heard_however_much_is_denied(client: Client, ws: Path) -> None:
     """Each denied file is one descriptor more that the launcher gets."""
     secrets = [ws / str(number) for number in range(60)]

@@ -4,9 +4,10 @@ import asyncio
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,78 @@ async def test_ssh_that_is_killed_while_it_connects_is_tried_again(
     pids = [int(line) for line in log.read_text().split()]
     assert len(pids) == 4
     assert not any(map(is_alive, pids))
+
+
+async def test_a_network_that_fails_is_tried_again(ready: Host, tmp_path: Path) -> None:
+    """Then the reason may be gone; here the port is another one for a moment."""
+    log, real = tmp_path / "log", " ".join(ready.ssh)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nothing listens there
+        wrong = f"exec {real} -p {taken.getsockname()[1]}"
+        program = add_program(
+            tmp_path,
+            "ssh",
+            f'echo x >> {log}; case $(wc -l < {log}) in 2|3) {wrong} "$@";; esac; exec {real} "$@"',
+        )
+        async with ssh_environment(ready.url, ssh=(program,)) as environment:
+            running = await environment.start("cat", stdin=True)
+            cut()
+            await running.write("still here\n")
+            assert await first_line(running) == "still here"
+    assert log.read_text() == 4 * "x\n"
+
+
+def _change_key(there: Host, folder: Path) -> None:
+    known = folder / "known_hosts"
+    other = (folder / "key.pub").read_text()
+    known.write_text(f"[127.0.0.1]:{there.port} {other}")
+
+
+REFUSALS: dict[str, tuple[Callable[[Host, Path], object], str]] = {
+    "another host key": (_change_key, r"Host key verification failed\."),
+    "an unknown host": (
+        lambda _, folder: (folder / "known_hosts").write_text(""),
+        r"Host key verification failed\.",
+    ),
+    "a login that fails": (
+        lambda _, folder: (folder / "authorized_keys").write_text(""),
+        r".*: Permission denied \(publickey\)\.",
+    ),
+    "a mistake in the settings of ssh": (
+        lambda _, folder: (folder / "ssh_config").write_text("NoSuchOption yes\n"),
+        r".*: terminating, 1 bad configuration options",
+    ),
+    "a program that cannot be executed": (
+        lambda there, _: there.program.write_text("#!/etc/passwd\n"),
+        r".*: .*Permission denied",
+    ),
+    "a program without its interpreter": (
+        lambda there, _: there.program.write_text("#!/no/such/program\n"),
+        r".*: .*not found",
+    ),
+}
+
+
+@pytest.mark.both_loops
+@pytest.mark.parametrize("why", REFUSALS)
+async def test_what_ssh_is_refused_is_not_tried_again(
+    ready: Host, tmp_path: Path, why: str
+) -> None:
+    log, real = tmp_path / "log", " ".join(ready.ssh)
+    program = add_program(tmp_path, "ssh", f'echo x >> {log}; exec {real} "$@"')
+    ready.provide()
+    refuse, said = REFUSALS[why]
+    async with ssh_environment(ready.url, ssh=(program,)) as environment:
+        running = await environment.start("cat", stdin=True)
+        refuse(ready, tmp_path)
+        cut()
+        with pytest.raises(ConnectionLost, match=rf": cannot connect to 127\.0\.0\.1: {said}$"):
+            await running.wait()
+        assert log.read_text() == "x\nx\n"
+        # A person may have put it right meanwhile, so the next use is one more attempt.
+        with pytest.raises(ConnectFailed, match=said):
+            await environment.run("true")
+        assert log.read_text() == "x\nx\nx\n"
 
 
 async def ssh(*argv: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from holdfast.base.token_file import BadTokenFile, read_tokens
 from holdfast.client import ExecServerClient
 from tests.e2e.wire import HOLDFAST, UPGRADE, ServerProcess, http, serving
+from tests.warm import COLD
 
 
 def token(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -197,6 +198,35 @@ async def test_the_last_token_of_a_file_is_revoked_at_sighup(file: Path) -> None
         os.unlink(file)
         assert "what was read before stays in use" in reload(server, "stays in use")
         assert await answer(server, another) == 101
+
+
+async def test_a_secret_that_is_a_pipe_at_the_start_is_kept_at_sighup(file: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"the secret of a pipe\n")
+    os.close(writer)
+    # The descriptor of `<(command)`, which a warm process does not get.
+    command = (*COLD, "serve", "--config", "/dev/null", "--ws-auth", "capability-token")
+    path = f"/dev/fd/{reader}"
+    with serving("--ws-token-file", path, command=command, pass_fds=[reader]) as server:
+        os.close(reader)
+        assert await answer(server, "the secret of a pipe") == 101
+        said = reload(server, "stays in use")
+        assert f"{path}: it is a pipe, which can be read only once; what was read" in said
+        assert await answer(server, "the secret of a pipe") == 101
+
+
+def test_no_server_starts_with_a_fifo_as_its_secret(file: Path) -> None:
+    os.mkfifo(file, 0o600)
+    command = (*HOLDFAST, "serve", "--config", "/dev/null", "--ws-auth", "capability-token")
+    done = subprocess.run(
+        [*command, "--ws-token-file", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    said = f"failed to read websocket auth secret {file}: it is no regular file\n"
+    assert (done.returncode, done.stderr) == (1, f"Error: {said}")
 
 
 @pytest.mark.requirement("auth.revoked.last")

@@ -23,6 +23,7 @@ __all__ = [
     "CannotEnforce",
     "CommandFailed",
     "ConnectFailed",
+    "ConnectRefused",
     "ConnectionLost",
     "DuplicateProcess",
     "EnvironmentClosed",
@@ -166,6 +167,10 @@ class ConnectionLost(HoldfastError):
 
 class ConnectFailed(ConnectionLost):
     """The connection could not be made in the first place."""
+
+
+class ConnectRefused(ConnectFailed):
+    """The host refuses the connection, or is not the one expected: a retry has the same result."""
 
 
 class ServerGone(ConnectFailed):

@@ -29,7 +29,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from holdfast.base.errors import HoldfastError
-from holdfast.base.own_files import database_home, settings_folders, token_files
+from holdfast.base.own_files import database_home, settings_folders, token_files, user_home
 from holdfast.base.token_file import read_tokens
 from holdfast.base.url_schemes import socket_path
 
@@ -414,7 +414,8 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     Return what sandboxes have to hide or to report: our own paths, and those of listed servers.
 
     Files in which users store tokens are among them, such as `environments.toml`. Links to secret
-    files are followed at each call: they may lead elsewhere after a renewal.
+    files are followed at each call: they may lead elsewhere after a renewal. A directory that is
+    there for such files alone is hidden with them.
 
     Args:
         environ: Variables of this process.
@@ -427,6 +428,10 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     written = {path for each in (environ, *others) for path in token_files(each)}
     secrets.update(os.path.realpath(path) for path in written if _is_kind(path, stat.S_ISREG))
     folders = {path for each in (environ, *others) for path in settings_folders(each)}
+    homes = {str(user_home(each)) for each in (environ, *others)} | {database_home()}
+    alone = {path for path in map(os.path.dirname, secrets) if _has_only(path, secrets)}
+    # Commands look for their settings in a home, even if there is nothing else in it.
+    folders |= alone - {os.path.realpath(path) for path in homes if path}
     return Reachable(
         tuple(sorted(secrets.union(known.folders))),
         tuple(sorted({path for one in every for path in one.sockets})),
@@ -434,6 +439,21 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
         # A file that replaces a hidden one is seen: the kernel removes what hides the old one.
         tuple(sorted(real for path in folders if _holds(real := os.path.realpath(path), secrets))),
     )
+
+
+def _has_only(folder: str, files: Set[str]) -> bool:
+    """Return True if a directory is for some of these files, and has nothing else in it."""
+    try:
+        if os.stat(folder).st_mode & stat.S_IWOTH:
+            # Such as an empty `/tmp`, which commands need.
+            return False
+        with os.scandir(folder) as entries:
+            # Ends with the first other one, of maybe thousands.
+            return all(
+                entry.path in files and entry.is_file(follow_symlinks=False) for entry in entries
+            )
+    except OSError:
+        return False
 
 
 def _holds(folder: str, files: Set[str]) -> bool:

@@ -7,11 +7,18 @@ opened in one place and closed in another cannot guarantee that.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-__all__ = ["OwnedTasks", "ignoring_stray_cancellation", "made_in_thread", "was_cancelled"]
+__all__ = [
+    "OwnedTasks",
+    "ignoring_stray_cancellation",
+    "in_daemon_thread",
+    "made_in_thread",
+    "was_cancelled",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +85,40 @@ async def made_in_thread(make: Callable[[], T], discard: Callable[[T], None]) ->
         making.add_done_callback(throw_away)
         await asyncio.wait([making], timeout=_DISCARD_TIME)
         raise
+
+
+async def in_daemon_thread(work: Callable[[], T]) -> T:
+    """
+    Call a function in a separate thread, for as long as a user may think about an answer.
+
+    A cancelled caller leaves the thread behind. It is a daemon: a function that never returns must
+    not keep the program from its end.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]  # the result of `work`
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result: T | None = None
+        failure: Exception | None = None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            # `SystemExit` is for the thread alone.
+            failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        # The loop is closed: the caller is gone.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, name="holdfast-user", daemon=True).start()
+    return await done
 
 
 def was_cancelled() -> bool:

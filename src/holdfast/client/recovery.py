@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.errors import (
     ConnectionLost,
+    ConnectRefused,
     HoldfastError,
     RemoteError,
     RemoteProtocolError,
@@ -91,7 +92,9 @@ async def recover(session: "ClientSession", session_id: str) -> "Link":
                     try:
                         return await _attempt(session, session_id, progress)
                     except HoldfastError as error:
-                        if not worth_retrying(error):
+                        # The next use of an environment tries again after a refusal: a person
+                        # may have changed a key meanwhile.
+                        if isinstance(error, ConnectRefused) or not worth_retrying(error):
                             raise
                         last_error = error
                 with ignoring_stray_cancellation():

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -17,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 # Bytes read at once; also the longest line that is logged in one piece.
 _READ = 4096
+
+# Lines that are kept; the reason of a failure is among the last.
+_KEPT_LINES = 32
 
 # Seconds to wait for what a command says while it ends.
 _LAST_WORDS_LIMIT = 0.5
@@ -33,15 +37,20 @@ class CommandLog:
         self._fd = stderr
         self._ended = asyncio.Event()
         self._partial = b""
-        self._last: str | None = None
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._loop.add_reader(stderr, self._read)
 
     async def last_words(self) -> str | None:
         """Return the last line, which may tell why the command failed; wait briefly for the end."""
+        return next(reversed(await self.last_lines()), None)
+
+    async def last_lines(self) -> list[str]:
+        """Return the last lines that are not blank; wait briefly for the end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_LIMIT):
                 await self._ended.wait()
-        return _readable(self._partial) or self._last
+        partial = _readable(self._partial)
+        return [*self._lines, *([partial] if partial else [])]
 
     def close(self) -> None:
         """Stop reading and close the descriptor; harmless when called again."""
@@ -77,7 +86,7 @@ class CommandLog:
     def _note(self, line: bytes) -> None:
         if text := _readable(line):
             # Blank lines are skipped: the last words should say something.
-            self._last = text
+            self._lines.append(text)
             logger.debug("exec-server stderr: %s", text)
 
 
@@ -151,6 +160,15 @@ class ServingCommand:
     async def last_words(self) -> str | None:
         """Return the last line of its stderr, which may tell why it cannot serve."""
         return await self._log.last_words()
+
+    async def last_lines(self) -> list[str]:
+        """Return the last lines of its stderr."""
+        return await self._log.last_lines()
+
+    async def exit_status(self) -> int | None:
+        """Return the exit status of a command that is ending by itself; wait briefly for it."""
+        await self.wait(_LAST_WORDS_LIMIT)
+        return self._command.exit_status
 
     async def wait(self, limit: float) -> None:
         """Wait until it has ended by itself, for at most `limit` seconds."""

@@ -63,6 +63,10 @@ class SupervisedCommand:
         self.stderr = supervisor.outputs[1][1]
         self.pid: int | None = None
         """The pid of the command, which is also its process group id."""
+        self.exit_status: int | None = None
+        """
+        The status of a command that has ended by itself, as a shell has it; 0 if it was asked to.
+        """
 
     @classmethod
     async def start(
@@ -179,7 +183,9 @@ class SupervisedCommand:
     def _has_exited(self) -> None:
         self._loop.remove_reader(self._supervisor.pidfd)
         status = self._supervisor.exit_status()
-        if status is not None and status.si_code != os.CLD_EXITED:
+        if status is not None and status.si_code == os.CLD_EXITED:
+            self.exit_status = status.si_status
+        elif status is not None:
             # The supervisor was killed before it could end the command.
             self._kill_command()
         if not self._exited.done():

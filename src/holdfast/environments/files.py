@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from holdfast.backends import FileSystem
 from holdfast.base.errors import HoldfastError, InvalidParams, InvalidRequest, NotFound, Refused
 from holdfast.base.tasks import made_in_thread
-from holdfast.engine.files.transfer import read_blocks
-from holdfast.engine.files.trees import (
+from holdfast.engine.files.transfer import (
     FILES_AT_ONCE,
     masked,
     move,
     open_in_thread,
     permissions_of,
+    read_blocks,
     send_file,
 )
 from holdfast.environments.commands.arguments import as_bytes

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 from holdfast.backends import FileSystem
 from holdfast.base.errors import ConnectionLost, OperationFailed, Refused, RemoteError
-from holdfast.engine.files.trees import (
+from holdfast.engine.files.transfer import (
     FILES_AT_ONCE,
     local_folders,
     open_in_thread,

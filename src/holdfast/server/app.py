@@ -37,10 +37,9 @@ from holdfast.server.handlers.process_handlers import add_process_methods
 from holdfast.server.info import environment_info, login_shell, served_capabilities
 from holdfast.server.listen import ListenUrl, listen, parse_listen_url
 from holdfast.server.local_engines import LazyHttpClient, LocalSessions, local_files
-from holdfast.server.operate.audit_lines import RefusalLine, ReloadLine
 from holdfast.server.operate.auth import REVOKED, Check, log_revoked
 from holdfast.server.operate.process_telemetry import ProcessRecorder
-from holdfast.server.operate.reload import Reload
+from holdfast.server.operate.records import Records, RefusalRecord, ReloadRecord
 from holdfast.server.pages import served_pages
 from holdfast.server.principals import PrincipalLimits
 from holdfast.server.server_connection import ServerConnection
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.server import backend_processes
     from holdfast.server.kept import Keeping
     from holdfast.server.operate.audit import AuditLog
+    from holdfast.server.operate.reloading import Reload
     from holdfast.wire.transports.tls import ServerTls
 else:
     # A server of this machine's processes stays smaller without it.
@@ -138,6 +138,7 @@ class Server:
         self._observers = list(observers)
         self._make_log = make_log
         self._audit = audit
+        self._records = Records(audit)
         self._stack = AsyncExitStack()
         # True from when the last connections are ended; one that is opened later ends at once.
         self._ended = False
@@ -146,7 +147,9 @@ class Server:
 
     async def __aenter__(self) -> Self:
         self._open_session = self._served_processes()
-        sessions = Sessions(self._make_processes, expiry=self._session_expiry, audit=self._audit)
+        sessions = Sessions(
+            self._make_processes, expiry=self._session_expiry, records=self._records
+        )
         self.state = ServerState(
             sessions=sessions,
             threads=self._threads(),
@@ -158,7 +161,7 @@ class Server:
             resumable=self._resumable,
             sign_interval=self._sign_interval,
             limits=self._limits,
-            audit=self._audit,
+            records=self._records,
         )
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         if self._telemetry is not None:
@@ -321,17 +324,16 @@ class Server:
         # Others are mistakes of a client, which the log has.
         if status in _REFUSALS and self._audit is not None:
             self._audit.write_refusal(
-                RefusalLine(address=address, status=status.value, reason=reason)
+                RefusalRecord(address=address, status=status.value, reason=reason)
             )
 
-    def follow(self, reload: Reload) -> None:
+    def follow(self, reload: "Reload") -> None:
         """Apply the settings that were read again, and record what changed."""
         if reload.settings is not None:
             self.state.principals.change_limits(reload.settings.limits)
-        if self._audit is not None:
-            self._audit.write(
-                ReloadLine(changed=reload.changed, restart=reload.restart, problems=reload.problems)
-            )
+        self._records.add(
+            ReloadRecord(changed=reload.changed, restart=reload.restart, problems=reload.problems)
+        )
 
     def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
         """

@@ -3,7 +3,8 @@ Serves the processes of any `ExecBackend`: each session gets a table of its own.
 
 A task per process reads its events, in order, into a log as the local engine has it. Everything
 above the log is the same. While a session holds a process, its task reads nothing.
-The backend then makes the process wait.
+The backend then makes the process wait. Its errors get their codes like all others: a backend may
+be another server, whose lost connection is the failure of one request (`rpc.router.error_of`).
 """
 
 import asyncio
@@ -15,14 +16,13 @@ import msgspec
 
 from holdfast.backends import ExecBackend, ExecProcess
 from holdfast.base.errors import DuplicateProcess, HoldfastError, OutputLost
-from holdfast.base.tasks import OwnedTasks, was_cancelled
+from holdfast.base.tasks import OwnedTasks, ignoring_stray_cancellation, was_cancelled
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.io.output_reader import CHUNK
 from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessStart
 from holdfast.engine.process.process_table import PendingStart, ProcessTable, TableSettings
 from holdfast.events import Exited, Gap, ProcessEvent, Reason, Verdict, WaitingFor
-from holdfast.server.backend_errors import backend_errors
 from holdfast.wire.protocol.process import OutputChunk, StartParams, StreamsAtEnd, WriteStatus
 
 __all__ = ["BackendProcesses", "FollowedProcess"]
@@ -147,36 +147,30 @@ class FollowedProcess(LoggedProcess):
         if not self._has_input or self.input_refused:
             return WriteStatus.STDIN_CLOSED
         async with self._input_order:
-            with backend_errors():
-                return await self._process.write(data, write_id)
+            return await self._process.write(data, write_id)
 
     async def close_stdin(self) -> None:
         async with self._input_order:
-            with backend_errors():
-                await self._process.close_stdin()
+            await self._process.close_stdin()
 
     async def resize(self, rows: int, cols: int) -> None:
-        with backend_errors():
-            await self._process.resize(rows, cols)
+        await self._process.resize(rows, cols)
 
     async def waiting_for(self) -> WaitingFor:
-        with backend_errors():
-            return await self._process.waiting_for()
+        return await self._process.waiting_for()
 
     # -- ending
 
     async def signal(self, name: str) -> None:
-        with backend_errors():
-            # By the protocol's own name where it has one, which every server knows.
-            await self._process.signal("interrupt" if name == "SIGINT" else name)
+        # By the protocol's own name where it has one, which every server knows.
+        await self._process.signal("interrupt" if name == "SIGINT" else name)
 
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
         # First: a write behind this request is refused, as on this machine.
         self.input_refused = self.input_refused or (self._has_input and self.running)
-        with backend_errors():
-            return await self._process.terminate(tree=tree, left=left, streams=streams)
+        return await self._process.terminate(tree=tree, left=left, streams=streams)
 
     def kill_group(self, reason: Reason) -> None:
         if self.log.closed:
@@ -220,8 +214,7 @@ class BackendProcesses(ProcessTable):
         pending.check()
         log = self._make_log(params)
         self._observers.prepared(start)
-        with backend_errors():
-            started = await self._start(params)
+        started = await self._start(params)
         if pending.called_off:
             await _end(started)
         pending.check()
@@ -249,8 +242,8 @@ class BackendProcesses(ProcessTable):
 async def _end(process: ExecProcess) -> None:
     """Kill a process that nobody wants any more, and wait a little for its close."""
     try:
-        async with asyncio.timeout(_END_GRACE):
-            with backend_errors():
+        with ignoring_stray_cancellation():
+            async with asyncio.timeout(_END_GRACE):
                 await process.terminate(left=True)
                 await process.wait()
     except Exception as error:  # noqa: BLE001 - the caller has to report the end all the same

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.wire.transports.accepting import Acceptor
 from holdfast.wire.transports.handover import END, listen_for_handovers, peer_is_own_user, take_over
 from holdfast.wire.transports.private_folder import PrivateFolder
 from holdfast.wire.transports.stdio import serve_descriptors
@@ -27,9 +28,6 @@ _SILENT_PEERS = 8
 
 # Seconds after which such a peer is disconnected.
 _SILENT_LIMIT = 5.0
-
-# Seconds until the next `accept` when no descriptor is left.
-_ACCEPT_PAUSE = 1.0
 
 
 class Keeping(NamedTuple):
@@ -69,35 +67,18 @@ class HandedStreams:
         self._end = end
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
         self._current: _Streams | None = None
-        self._listening = listen_for_handovers(keeping.folder)
-        self._watch()
+        self._acceptor = Acceptor(listen_for_handovers(keeping.folder), self._take)
 
     def close(self) -> None:
         """Stop listening, and close all streams."""
-        self._loop.remove_reader(self._listening)
-        self._listening.close()
+        self._acceptor.close()
         for control in list(self._silent):
             self._forget(control)
             control.close()
         if self._current is not None:
             self._current.abort()
 
-    def _watch(self) -> None:
-        if self._listening.fileno() >= 0:
-            self._loop.add_reader(self._listening, self._accept)
-
-    def _accept(self) -> None:
-        try:
-            control, _ = self._listening.accept()
-        except (BlockingIOError, ConnectionError):
-            # The peer has disconnected already.
-            return
-        except OSError as error:
-            # The socket stays readable, so the loop would call this again at once.
-            logger.warning("cannot accept streams: %s", error)
-            self._loop.remove_reader(self._listening)
-            self._loop.call_later(_ACCEPT_PAUSE, self._watch)
-            return
+    def _take(self, control: socket.socket) -> None:
         # The directory is private already. This holds even if its mode is changed.
         if not peer_is_own_user(control):
             control.close()
@@ -105,7 +86,6 @@ class HandedStreams:
         if len(self._silent) >= _SILENT_PEERS:
             # The oldest is dropped: a client that reconnects sends its message at once.
             self._give_up(next(iter(self._silent)))
-        control.setblocking(False)
         self._silent[control] = self._loop.call_later(_SILENT_LIMIT, self._give_up, control)
         self._loop.add_reader(control, self._receive, control)
 

@@ -22,7 +22,7 @@ from holdfast.wire.transports.transport import LOCAL, Credential, Receiver, Tran
 if TYPE_CHECKING:
     from holdfast.wire.transports import unix, websocket_listener
     from holdfast.wire.transports.accepting import PlainListener
-    from holdfast.wire.transports.tls import ServerTls, TlsListener
+    from holdfast.wire.transports.tls import ServerTls
     from holdfast.wire.transports.websocket_listener import Gate, Refused
 else:
     # Each server needs one of them, and WebSocket takes 90 ms.
@@ -164,7 +164,7 @@ class Listening:
     def __init__(
         self,
         url: str,
-        server: "PlainListener | TlsListener",
+        server: "PlainListener",
         hidden: Reachable,
         *,
         owns_files: bool = True,

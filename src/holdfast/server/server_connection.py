@@ -11,8 +11,8 @@ from holdfast.base.errors import InvalidParams, InvalidRequest, MalformedMessage
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.http_streams import ConnectionBodies
 from holdfast.server.open_files import ConnectionFiles
-from holdfast.server.operate.audit_lines import SessionLine
 from holdfast.server.operate.journal import SessionJournal
+from holdfast.server.operate.records import SessionRecord
 from holdfast.server.response_slots import ResponseSlots
 from holdfast.server.sessions import Session, short_session
 from holdfast.server.state import ServerState
@@ -131,28 +131,19 @@ class ServerConnection:
         if params.resume_session_id is None:
             self.state.check_draining()
             self._session = sessions.open(self)
-            self._session.processes.add_observer(SessionJournal(self._session, self.state.audit))
+            self._session.processes.add_observer(SessionJournal(self._session, self.state.records))
         else:
             self._session = sessions.resume(params.resume_session_id, self)
         self.state.newcomers.pop(self, None)
-        line = SessionLine(
-            principal=self.principal,
-            session=short_session(self._session.id),
-            state="opened" if params.resume_session_id is None else "resumed",
-            peer=self._peer,
-            client=clip(params.client_name),
-        )
-        logger.info(
-            LogEvent(
-                f"session {line.state}",
-                session=line.session,
-                peer=line.peer,
-                client=line.client,
-                principal=line.principal,
+        self.state.records.add(
+            SessionRecord(
+                principal=self.principal,
+                session=short_session(self._session.id),
+                state="opened" if params.resume_session_id is None else "resumed",
+                peer=self._peer,
+                client=clip(params.client_name),
             )
         )
-        if self.state.audit is not None:
-            self.state.audit.write(line)
         if self.acknowledges:
             self.connection.transport.expect_life(self.state.sign_interval)
         # Codex clients get errors without `data`, as from the real server [envelope.codes].

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from holdfast.base.errors import InvalidRequest, SessionAttached
 from holdfast.base.tasks import OwnedTasks
@@ -26,13 +25,9 @@ from holdfast.engine.process.variable_marks import (
 )
 from holdfast.events import Reason
 from holdfast.server.delivery import Delivery, Owner
-from holdfast.server.operate.audit_lines import SessionLine
-from holdfast.wire.log_event import LogEvent
+from holdfast.server.operate.records import Records, SessionRecord
 from holdfast.wire.protocol import codes
 from holdfast.wire.transports.transport import Credential
-
-if TYPE_CHECKING:
-    from holdfast.server.operate.audit import AuditLog
 
 __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
 
@@ -193,18 +188,18 @@ class Sessions:
         make_processes: Callable[[], ProcessTable],
         *,
         expiry: float = EXPIRY,
-        audit: "AuditLog | None" = None,
+        records: Records,
     ) -> None:
         """
         Args:
             make_processes: Makes the table of a session's processes.
             expiry: Seconds a session is kept without a connection.
-            audit: Records the ends of sessions.
+            records: Has the ends of sessions.
         """
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
         self._expiry = expiry
-        self._audit = audit
+        self._records = records
         self._sessions: dict[str, Session] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks = OwnedTasks()
@@ -292,26 +287,18 @@ class Sessions:
             timer.cancel()
         if self._sessions.pop(session.id, None) is not None:
             session.usage.sessions -= 1
-        line = SessionLine(
-            principal=session.principal,
-            session=short_session(session.id),
-            state="ended",
-            reason=reason.value,
-            killed=sum(process.running for process in session.processes),
-        )
-        logger.info(
-            LogEvent(
-                "session ended",
-                session=line.session,
-                reason=line.reason,
-                killed=line.killed,
-                principal=line.principal,
+        killed = sum(process.running for process in session.processes)
+        self._records.add(
+            SessionRecord(
+                principal=session.principal,
+                session=short_session(session.id),
+                state="ended",
+                reason=reason.value,
+                killed=killed,
             )
         )
-        if self._audit is not None:
-            self._audit.write(line)
         session.processes.end(reason)
-        if line.killed:
+        if killed:
             # So that `end_all` also waits for the processes of a session that has just ended.
             self._tasks.start(session.wait_closed())
         # In a task: the search through all processes takes a while, and daemons can wait.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from holdfast.backends import FileSystem, HttpClient
 from holdfast.base.errors import Overloaded
 from holdfast.engine.files.threads import FileThreads, Threads
+from holdfast.server.operate.records import Records
 from holdfast.server.principals import PrincipalLimits, Principals, Usage
 from holdfast.server.sessions import Session, Sessions
 from holdfast.telemetry import Telemetry
@@ -13,7 +14,6 @@ from holdfast.wire.protocol.handshake import EnvironmentInfo
 from holdfast.wire.transports.transport import SIGN_INTERVAL
 
 if TYPE_CHECKING:
-    from holdfast.server.operate.audit import AuditLog
     from holdfast.server.server_connection import ServerConnection
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "LocalFiles", "ServerState"]
@@ -50,12 +50,12 @@ class ServerState:
         filesystem: FileSystem,
         http: HttpClient,
         environment: EnvironmentInfo,
+        records: Records,
         concurrent_requests: int = DEFAULT_CONCURRENT_REQUESTS,
         telemetry: Telemetry | None = None,
         resumable: bool = True,
         sign_interval: float = SIGN_INTERVAL,
         limits: PrincipalLimits | None = None,
-        audit: "AuditLog | None" = None,
     ) -> None:
         self.sessions = sessions
         self.principals = Principals(limits)
@@ -67,7 +67,7 @@ class ServerState:
         self.concurrent_requests = concurrent_requests
         self.telemetry = telemetry
         self.sign_interval = sign_interval
-        self.audit = audit
+        self.records = records
         self.connections: set[ServerConnection] = set()
         self.newcomers: dict[ServerConnection, None] = {}
         """Connections that have not opened or resumed a session yet, the oldest first."""

@@ -5,16 +5,13 @@ Ids, paths and programs may contain line ends and terminal escape sequences. The
 escapes, so that one message stays one line. `LogEvent` is an ordinary message for `logging`.
 """
 
-import logging
 import re
 import time
-from collections.abc import Callable
 from functools import lru_cache
-from typing import ClassVar
 
 from holdfast.wire.protocol.paths import PathUri
 
-__all__ = ["LogEvent", "Sampled", "clip", "inform", "path_text", "printable"]
+__all__ = ["LogEvent", "Sampled", "clip", "path_text", "printable"]
 
 # Characters of one field chosen by a client: enough for a program, an id or a path.
 MAX_FIELD = 256
@@ -39,21 +36,12 @@ _PERIOD = 60.0
 class LogEvent:
     """A message: constant words, and named fields."""
 
-    __slots__ = ("_fields", "text")
-
-    # Set by a server that writes its own log: records cost too much at one message per process.
-    direct: ClassVar["Callable[[str, LogEvent, float], None] | None"] = None
-    """Callback that takes messages at level `info` with their time, without a `LogRecord`."""
+    __slots__ = ("fields", "text")
 
     def __init__(self, text: str, **fields: str | int | float | None) -> None:
         """Fields that are None are left out. Pass texts of clients through `clip` first."""
         self.text = text
-        self._fields = fields
-
-    @property
-    def fields(self) -> dict[str, str | int | float | None]:
-        """The named fields, in order; a subclass may make them when they are written."""
-        return self._fields
+        self.fields = fields
 
     def __str__(self) -> str:
         # A number that never comes again would only push texts out of the cache of `_shown`.
@@ -86,27 +74,14 @@ class Sampled:
         return skipped
 
 
-def inform(logger: logging.Logger, event: LogEvent, at: float) -> None:
-    """
-    Log a message at level `info`, through `LogEvent.direct` if it is set.
-
-    The caller has checked that the level is wanted. `at` is the time of what happened, in
-    seconds since 1970.
-    """
-    if LogEvent.direct is None:
-        logger.info(event)
-    else:
-        LogEvent.direct(logger.name, event, at)
-
-
 def clip(text: str, limit: int = MAX_FIELD) -> str:
     """Return a text of at most `limit` characters; an ellipsis shows that it was cut."""
     return text if len(text) <= limit else text[: limit - 1] + _CUT
 
 
-def path_text(uri: PathUri, limit: int = MAX_PATH) -> str:
+def path_text(uri: PathUri) -> str:
     """Return a path as this machine spells it, of bounded length; a foreign one as its URI."""
-    return clip(uri.shown, limit)
+    return clip(uri.shown, MAX_PATH)
 
 
 def printable(text: str) -> str:

@@ -1,10 +1,11 @@
 """Becoming somebody else, or more than one is."""
 
 import os
+import struct
 
 import pytest
 
-from tests.breakout.inside import Blocked, Ground, run, status_of
+from tests.breakout.inside import Blocked, Ground, numbered, run, status_of
 from tests.breakout.table import attempt
 
 
@@ -132,3 +133,38 @@ def create_such_a_program(at: Ground) -> None:
             raise Blocked("the bit is gone")
     finally:
         os.unlink(f"{at.work}/program")
+
+
+@attempt("workspace", "networked", "offline", "root-but", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.set-group-id")
+def leave_a_program_that_others_run_with_this_group(at: Ground) -> None:
+    """What is in a private group of this user, they could then change."""
+    try:
+        os.chmod(f"{at.work}/notes", 0o2755)
+        if not os.stat(f"{at.work}/notes").st_mode & 0o2000:
+            raise Blocked("the bit is gone")
+    finally:
+        os.chmod(f"{at.work}/notes", 0o644)
+
+
+@attempt("workspace", "networked", "offline", "root-but", blocked_by="EPERM")
+@pytest.mark.requirement("security.sandbox.set-group-id")
+def create_a_file_that_keeps_the_bit_of_its_group(at: Ground) -> None:
+    """It does while its group cannot execute it, and that is changed without `chmod`."""
+    fd = os.open(f"{at.work}/program", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o2644)
+    try:
+        os.write(fd, b"x")
+        if not os.fstat(fd).st_mode & 0o2000:
+            raise Blocked("the bit is gone")
+    finally:
+        os.unlink(f"{at.work}/program")
+
+
+@attempt("workspace", "networked", "offline", "root-but", blocked_by="ENOSYS")
+@pytest.mark.requirement("security.sandbox.set-group-id")
+def create_such_a_file_with_a_mode_in_memory(at: Ground) -> None:
+    """A filter of system calls sees only where the mode is."""
+    # `struct open_how`: O_CREAT, O_EXCL and O_RDWR, then the mode.
+    how = struct.pack("=3Q", 0o302, 0o2644, 0)
+    os.close(numbered(437, -100, f"{at.work}/program".encode(), how, len(how)))
+    os.unlink(f"{at.work}/program")

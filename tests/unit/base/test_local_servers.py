@@ -268,6 +268,35 @@ def test_links_to_secrets_are_followed_when_they_change(
         assert set(map(str, keys)) <= set(reachable(environ).secrets)
 
 
+@pytest.mark.requirement("security.servers.replaced")
+def test_a_directory_for_secrets_alone_is_hidden_with_them(
+    environ: Environ, tmp_path: Path
+) -> None:
+    folder, real, home = tmp_path / "folder", tmp_path / "real", Path(environ["HOME"])
+    for each in (folder, real):
+        each.mkdir()
+        (each / "key").touch()
+    home.symlink_to(real)
+    (folder / "link").symlink_to(home / "key")
+    with hide(Reachable((str(folder / "key"), str(home / "key"), str(folder / "token")))):
+        # A link is not one of them, nor a directory.
+        assert reachable(environ).settings == ()
+        (folder / "link").unlink()
+        (folder / "token").mkdir()
+        assert reachable(environ).settings == ()
+        (folder / "token").rmdir()
+        # Commands need a home.
+        assert reachable(environ).settings == (str(folder),)
+        (folder / "token").touch()
+        assert reachable(environ).settings == (str(folder),)
+        # Others put their files there, and commands do, too.
+        folder.chmod(0o1777)
+        assert reachable(environ).settings == ()
+        folder.chmod(0o755)
+        (folder / "other").touch()
+        assert reachable(environ).settings == ()
+
+
 def test_the_directories_of_servers_are_made_before_one_starts(environ: Environ) -> None:
     Path(environ["HOME"]).mkdir()
     make_runtime_folders(environ)

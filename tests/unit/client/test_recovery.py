@@ -10,6 +10,7 @@ import pytest
 from holdfast.base.errors import (
     ConnectFailed,
     ConnectionLost,
+    ConnectRefused,
     HoldfastError,
     RemoteError,
     ServerGone,
@@ -99,11 +100,13 @@ async def test_a_server_that_cannot_be_reached_is_tried_again(
     assert server.refused == 3
 
 
-async def test_a_server_that_is_gone_is_not_tried_again(
+@pytest.mark.parametrize("final", [ServerGone, ConnectRefused])
+async def test_a_server_that_is_gone_or_refuses_is_not_tried_again(
     client: ExecServerClient,
     peer: ScriptedPeer,
     server: ScriptedServer,
     monkeypatch: pytest.MonkeyPatch,
+    final: type[ConnectFailed],
 ) -> None:
     process = await started(client, peer)
     attempts = 0
@@ -111,7 +114,7 @@ async def test_a_server_that_is_gone_is_not_tried_again(
     async def open_nothing(accept: object) -> Transport:
         nonlocal attempts
         attempts += 1
-        raise ServerGone("it is no more")
+        raise final("it is no more")
 
     monkeypatch.setattr(server, "open", open_nothing)
     peer.cut()

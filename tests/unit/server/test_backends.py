@@ -471,7 +471,7 @@ async def test_the_journal_claims_no_sandbox_that_a_backend_does_not_report(
     async with FakeBackend() as backend, Server(processes=backend) as server:
         client = Client(server)
         await client.initialize()
-        with caplog.at_level("INFO", "holdfast.server.operate.journal"):
+        with caplog.at_level("INFO", "holdfast.server.operate.records"):
             assert (await client.start("x", sandbox=sandbox))["sandboxType"] == "linuxSeccomp"
         client.hang_up()
     assert "sandbox=unknown" in caplog.text

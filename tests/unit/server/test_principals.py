@@ -14,7 +14,7 @@ from holdfast.client.client_session import ClientSession
 from holdfast.client.target import Target
 from holdfast.server.app import Server
 from holdfast.server.operate.auth import check_tokens
-from holdfast.server.operate.metrics import metrics_text
+from holdfast.server.pages import metrics_text
 from holdfast.server.principals import PrincipalLimits
 from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.fs import OpenParams

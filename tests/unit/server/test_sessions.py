@@ -14,6 +14,7 @@ from holdfast.engine.process.io.log import MAX_RETAINED_BYTES
 from holdfast.engine.process.registry import ProcessRegistry
 from holdfast.events import Reason
 from holdfast.server.delivery import DETACHED, UNDER_WAY
+from holdfast.server.operate.records import Records
 from holdfast.server.principals import Principals
 from holdfast.server.sessions import Session, Sessions
 from holdfast.wire.transports.transport import Credential
@@ -58,7 +59,7 @@ class Owner:
 
 @pytest.fixture
 async def sessions() -> AsyncIterator[Sessions]:
-    sessions = Sessions(ProcessRegistry)
+    sessions = Sessions(ProcessRegistry, records=Records())
     yield sessions
     await sessions.end_all(Reason.SERVER_STOPPING, grace=LIMIT)
 
@@ -167,7 +168,7 @@ async def test_a_detached_session_holds_what_fills_its_log_until_it_is_resumed(
 
 @pytest.mark.requirement("extension.hold-detached")
 async def test_a_process_that_ends_while_nobody_is_there_is_kept_as_long_as_its_session() -> None:
-    sessions = Sessions(lambda: ProcessRegistry(retention=0.01))
+    sessions = Sessions(lambda: ProcessRegistry(retention=0.01), records=Records())
     session = sessions.open(Owner(acknowledges=True))
     process = launch(session.processes, shell("echo out"))
     sessions.detach(session)
@@ -232,7 +233,7 @@ async def test_a_client_holds_one_process_and_no_other(sessions: Sessions) -> No
 @pytest.mark.virtual_time
 @pytest.mark.requirement("session.expiry", "session.resume.resets-the-clock")
 async def test_a_session_is_kept_for_80_seconds() -> None:
-    sessions = Sessions(ProcessRegistry)
+    sessions = Sessions(ProcessRegistry, records=Records())
     session = sessions.open(Owner())
     for _ in range(2):
         sessions.detach(session)
@@ -247,7 +248,7 @@ async def test_a_session_is_kept_for_80_seconds() -> None:
 @pytest.mark.requirement("security.session.silent")
 @pytest.mark.virtual_time
 async def test_the_session_of_a_silent_client_is_kept_for_300_seconds() -> None:
-    sessions = Sessions(ProcessRegistry)
+    sessions = Sessions(ProcessRegistry, records=Records())
     session = sessions.open(Owner())
     sessions.detach(session, silent=True)
     await asyncio.sleep(299)
@@ -284,7 +285,7 @@ async def test_a_connection_that_ends_after_its_session_changes_nothing(
 
 
 async def test_nothing_is_kept_of_a_process_that_is_forgotten() -> None:
-    sessions = Sessions(lambda: ProcessRegistry(retention=0.0))
+    sessions = Sessions(lambda: ProcessRegistry(retention=0.0), records=Records())
     session = sessions.open(Owner(acknowledges=True))
     logs = []
 
@@ -304,7 +305,7 @@ async def test_nothing_is_kept_of_a_process_that_is_forgotten() -> None:
 
 @pytest.mark.virtual_time
 async def test_a_connection_that_breaks_again_and_again_does_not_keep_what_has_ended() -> None:
-    sessions = Sessions(lambda: ProcessRegistry(retention=30.0))
+    sessions = Sessions(lambda: ProcessRegistry(retention=30.0), records=Records())
     session = sessions.open(Owner(acknowledges=True))
     seen, unseen = (
         launch(session.processes, shell("echo hi", process_id=name)) for name in ("seen", "unseen")

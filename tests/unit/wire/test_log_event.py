@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from holdfast.server.operate.log_lines import JsonLines, TextLines, json_line, time_text
+from holdfast.server.operate.logs import JsonLines, TextLines, json_line, time_text
 from holdfast.wire.log_event import LogEvent, Sampled, clip, path_text, printable
 from holdfast.wire.protocol.paths import PathUri
 

@@ -10,16 +10,16 @@ import inspect
 import logging
 import sys
 import termios
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TextIO, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Protocol, TextIO, TypeAlias, cast, runtime_checkable
 
 from holdfast.agent.approvals.question import Decision, DecisionKind, Question, QuestionKind
 from holdfast.agent.approvals.question_text import prefix_text, question_text
 from holdfast.base.errors import HoldfastError, InvalidParams
+from holdfast.base.tasks import in_daemon_thread
 
 __all__ = [
     "NO_PERSON",
@@ -37,8 +37,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 REVIEW_LIMIT = 90.0
 """Seconds that an automatic reviewer has."""
@@ -174,7 +172,7 @@ class CallbackApprover:
         if self._is_async:
             found = await cast("Awaitable[object]", self._callback(question))
         else:
-            found = await _in_thread(self._callback, question)
+            found = await in_daemon_thread(partial(self._callback, question))
             if inspect.isawaitable(found):
                 found = await found
         if isinstance(found, str):
@@ -350,7 +348,7 @@ class TerminalApprover:
     async def ask(self, question: Question) -> Decision:
         """Show a question and return what the person decides; the end of input declines."""
         async with self._turn:
-            return await _in_thread(self._ask, question)
+            return await in_daemon_thread(partial(self._ask, question))
 
     def _ask(self, question: Question) -> Decision:
         source = self._source or sys.stdin
@@ -387,36 +385,6 @@ class TerminalApprover:
             target.write("Please type one of the letters in brackets: ")
             target.flush()
         return choices["n"]
-
-
-async def _in_thread(function: Callable[[Question], T], question: Question) -> T:
-    """
-    Call a function in a thread of its own and return what it returns.
-
-    Whoever stops waiting leaves the thread behind. It is a daemon: a function that never
-    returns must not keep the program from its end.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def report(set_outcome: Callable[[], None]) -> None:
-        if not done.done():
-            set_outcome()
-
-    def run() -> None:
-        try:
-            found = function(question)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
-            failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-            notify = partial(report, lambda: done.set_exception(failure))
-        else:
-            notify = partial(report, lambda: done.set_result(found))
-        # The loop is closed, so nobody waits for the answer.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(notify)
-
-    threading.Thread(target=run, name="approver", daemon=True).start()
-    return await done
 
 
 def _forget_typed(source: TextIO) -> None:

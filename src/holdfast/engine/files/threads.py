@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from holdfast.base.errors import Refused
 from holdfast.engine.files.errno_mapping import refusal
-from holdfast.engine.linux.child_signals import block_child_signals
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 
 __all__ = ["FileThreads", "SerialQueue", "ThreadShare", "Threads"]
 
@@ -64,7 +63,7 @@ class Threads(Protocol):
 class _Job:
     """Queued or running call."""
 
-    __slots__ = ("error", "future", "last", "result", "share", "slow", "started", "undo", "work")
+    __slots__ = ("error", "future", "result", "share", "slow", "started", "undo", "work")
 
     def __init__(
         self,
@@ -80,8 +79,6 @@ class _Job:
         self.started = 0.0
         # Set by the loop: the call is stuck, so another thread may run.
         self.slow = False
-        # Set by its thread, which ends after this call since another one replaced it.
-        self.last = False
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -123,18 +120,17 @@ class FileThreads:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # One entry per waiting job, or `None` to end a thread. An entry that no thread may
-        # start, since its share is at its limit, is removed and counted in `_withheld`.
-        self._tokens: SimpleQueue[bool | None] = SimpleQueue()
-        self._withheld = 0
-        # Jobs that have a thread.
-        self._running: set[_Job] = set()
+        self._threads = DaemonThreads("holdfast-files", LIMIT, kept=CORE)
+        self._lock = threading.Lock()
         # Shares that may start a job, each once, in the order of their turns.
         self._line: deque[ThreadShare] = deque()
-        self._lock = threading.Lock()
+        # Jobs that have a thread.
+        self._running: set[_Job] = set()
+        # Threads at work, or about to be, and how many of them are stuck.
+        self._workers = 0
+        self._slow = 0
         self._own = ThreadShare(self, OWN_SHARE)
         self._jobs: set[_Job] = set()
-        self._threads = 0
         self._timer: asyncio.TimerHandle | None = None
         self._finished: deque[_Job] = deque()
         self._waking = False
@@ -170,18 +166,9 @@ class FileThreads:
         with self._lock:
             share.waiting.append(job)
             self._stand_in_line(share)
-        self._tokens.put(True)
-        if self._closed:
-            # A file may still have to be closed after the end. All threads have been told to
-            # end, so one more runs this job and ends, too.
-            self._tokens.put(None)
-            self._start_last_thread()
-            return future
-        # Threads start when they are needed: most clients never use files.
-        wanted = self._threads < CORE and self._threads < len(self._jobs)
-        started = wanted and self._start_thread()
-        if not started and self._timer is None and len(self._jobs) > self._threads:
-            self._timer = self._loop.call_later(STUCK, self._look_after)
+            wanted = self._reserve_thread()
+        if not (wanted and self._start_thread()):
+            self._look_later()
         return future
 
     async def aclose(self, grace: float = 2.0) -> None:
@@ -190,47 +177,45 @@ class FileThreads:
             self._idle.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace)
-        # After the wait: stuck threads are replaced until then.
-        if self._timer is not None:
-            self._timer.cancel()
+        # A file may still have to be closed later: its thread ends after that.
         self._closed = True
-        for _ in range(self._threads):
-            self._tokens.put(None)
+        self._threads.close()
 
     # -- the loop's side
 
     def _start_thread(self) -> bool:
-        """Start a thread; return False if the system cannot, as `_look_after` tries again."""
+        """Start the reserved thread; return False if the system cannot."""
         try:
-            threading.Thread(target=self._work, name="holdfast-files", daemon=True).start()
+            self._threads.start(self._work)
         except RuntimeError:
+            with self._lock:
+                self._workers -= 1
             return False
-        self._threads += 1
         return True
 
-    def _start_last_thread(self) -> None:
-        """Start a thread for a job that came after the end, as soon as the system can."""
-        if not self._start_thread():
-            self._loop.call_later(STUCK, self._start_last_thread)
+    def _replace_stuck(self) -> None:
+        """Start threads while jobs wait; look again, until none waits."""
+        for _ in range(CORE):
+            with self._lock:
+                wanted = self._reserve_thread()
+            if not (wanted and self._start_thread()):
+                break
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if self._line and self._timer is None:
+            self._timer = self._loop.call_later(STUCK, self._look_after)
 
     def _look_after(self) -> None:
         """Mark stuck jobs, and start threads in their place while jobs are waiting."""
         self._timer = None
         now = time.monotonic()
         with self._lock:
-            running = list(self._running)
-        for job in running:
-            if job.started and now - job.started >= STUCK:
-                job.slow = True
-        slow = sum(job.slow for job in running)
-        # Without withheld jobs, which no thread may start.
-        waiting = self._tokens.qsize()
-        for _ in range(min(waiting, LIMIT - self._threads, CORE + slow - self._threads)):
-            if not self._start_thread():
-                break
-        # Look again, until a thread is free or all are replaced.
-        if waiting:
-            self._timer = self._loop.call_later(STUCK, self._look_after)
+            for job in self._running:
+                if not job.slow and job.started and now - job.started >= STUCK:
+                    job.slow = True
+                    self._slow += 1
+        self._replace_stuck()
 
     def _settle(self) -> None:
         # Cleared before the queue is read: a thread that still finds it set has added its job
@@ -241,8 +226,6 @@ class FileThreads:
                 break
             job = self._finished.popleft()
             self._jobs.discard(job)
-            if job.last:
-                self._threads -= 1
             if job.future.done():
                 if job.undo is not None and job.error is None and job.started:
                     self._run_undo(job)
@@ -256,8 +239,8 @@ class FileThreads:
             self._loop.call_soon(self._settle)
         if not self._jobs:
             self._idle.set()
-        elif self._timer is None and not self._closed and self._tokens.qsize():
-            self._timer = self._loop.call_later(STUCK, self._look_after)
+        else:
+            self._look_later()
 
     def _run_undo(self, job: _Job) -> None:
         undo, result = job.undo, job.result
@@ -272,11 +255,25 @@ class FileThreads:
             share.queued = True
             self._line.append(share)
 
-    def _take(self) -> _Job | None:
-        """Return the next job of the share whose turn it is; None if no job may start."""
+    def _reserve_thread(self) -> bool:
+        """Count one more thread as at work, if a job may start in it."""
+        # After the end, nobody may be there to notice that the others are stuck.
+        wanted = bool(self._line) and (self._closed or self._workers - self._slow < CORE)
+        self._workers += wanted
+        return wanted
+
+    def _next(self, done: _Job | None) -> _Job | None:
+        """Count a job as ended, and return the next for its thread; None if there is none."""
         with self._lock:
-            if not self._line:
-                self._withheld += 1
+            was_replaced = False
+            if done is not None:
+                self._running.discard(done)
+                done.share.running -= 1
+                self._slow -= done.slow
+                self._stand_in_line(done.share)
+                was_replaced = done.slow and self._workers - self._slow > CORE
+            if was_replaced or not self._line:
+                self._workers -= 1
                 return None
             share = self._line.popleft()
             share.queued = False
@@ -298,45 +295,24 @@ class FileThreads:
             if not share.waiting and share.queued:
                 share.queued = False
                 self._line.remove(share)
-            self._withheld = max(self._withheld - len(unwanted), 0)
             # Room for the closing of files beside the calls that are stuck.
             share.limit += SHARE
             self._stand_in_line(share)
-            self._offer(len(share.waiting))
+        self._replace_stuck()
         self._jobs.difference_update(unwanted)
         if not self._jobs:
             self._idle.set()
 
-    def _offer(self, jobs: int) -> None:
-        """Put back entries of withheld jobs, so that threads look for them."""
-        for _ in range(min(jobs, self._withheld)):
-            self._withheld -= 1
-            self._tokens.put(True)
-
-    def _give_back(self, job: _Job) -> None:
-        """Count a job as ended, and let a withheld job of its share start."""
-        share = job.share
-        with self._lock:
-            self._running.discard(job)
-            share.running -= 1
-            self._stand_in_line(share)
-            if share.waiting:
-                self._offer(1)
-
     # -- a thread's side
 
     def _work(self) -> None:
-        block_child_signals()
-        while self._tokens.get() is not None:
-            job = self._take()
-            if job is None:
-                continue
+        job = self._next(None)
+        while job is not None:
             self._do(job)
-            self._give_back(job)
-            job.last = last = job.slow
-            self._finished.append(job)
+            done, job = job, self._next(job)
+            self._finished.append(done)
             # Otherwise the result would stay alive until the thread's next job.
-            del job
+            del done
             if not self._waking:
                 self._waking = True
                 try:
@@ -344,8 +320,6 @@ class FileThreads:
                 except RuntimeError:
                     # The loop is closed, so nobody waits for results.
                     return
-            if last:
-                return
 
     @staticmethod
     def _do(job: _Job) -> None:

@@ -91,14 +91,17 @@ class Connector:
         tls = await self._context()
         sock = await _connected(proxy.url.host, proxy.url.port, run_look_up)
         outer = tls if proxy.url.scheme == "https" else None
+        answer = _TunnelAnswer(loop)
         try:
-            transport, answer = await loop.create_connection(
-                lambda: _TunnelAnswer(loop),
+            transport, _ = await loop.create_connection(
+                lambda: answer,
                 sock=sock,
                 ssl=outer,
                 server_hostname=proxy.url.host if outer else None,
             )
         except BaseException:
+            # asyncio still reports the end of the connection, as an error that no caller retrieves.
+            answer.accepted.cancel()
             sock.close()
             raise
         try:

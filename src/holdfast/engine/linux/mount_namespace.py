@@ -18,12 +18,11 @@ of the machine's: an older one would miss mounts, and keep alive what was unmoun
 import ctypes
 import errno
 import os
-import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
-from holdfast.engine.linux.child_signals import block_child_signals
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.linux.proc import umask
 
 __all__ = ["MountNamespace", "mounts_are_private"]
@@ -40,11 +39,9 @@ _MS_REC, _MS_PRIVATE = 16384, 1 << 18
 # The namespace of the main thread, which is the machine's.
 _MACHINES_MOUNTS = "/proc/self/ns/mnt"
 
-# Queues of the threads that have nothing to do. A call on a dead mount never returns, and must
-# not stop the calls of other event loops: each gets a separate thread.
-_idle: list[SimpleQueue[Callable[[], None]]] = []
-# The child of a fork has none of the threads.
-os.register_at_fork(after_in_child=_idle.clear)
+# A call on a dead mount never returns, and must not stop the calls of other event loops. Each
+# caller waits for its call, so there are no more calls than event loops and threads for starts.
+_threads = DaemonThreads("holdfast-mounts", 512)
 
 # Directories of which each sandbox has its own, so that mounts below the machine's do not show.
 _OF_A_SANDBOX = ("/dev", "/proc")
@@ -93,10 +90,6 @@ class MountNamespace:
         Raises:
             OSError: The system refuses to make the namespace or a thread.
         """
-        try:
-            thread = _idle.pop()
-        except IndexError:
-            thread = _start_thread()
         done: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
 
         def run() -> None:
@@ -106,11 +99,12 @@ class MountNamespace:
                 result = self._call_inside(work, self._folder if devices else None)
             except BaseException as error:  # noqa: BLE001 - for whoever waits
                 raised = error
-            # Before the answer: the next call of the same caller finds this thread.
-            _idle.append(thread)
             done.put((result, raised))
 
-        thread.put(run)
+        try:
+            _threads.start(run)
+        except RuntimeError as full:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from full
         result, error = done.get()
         if error is not None:
             raise error
@@ -150,28 +144,6 @@ class MountNamespace:
             # With the mounts below: a command would write into the directory under one of them.
             _mount(b"/dev/" + name, folder + b"/" + name, _MS_BIND | _MS_REC)
         _mount(folder, b"/dev", _MS_MOVE)
-
-
-def _start_thread() -> "SimpleQueue[Callable[[], None]]":
-    """
-    Start a thread that runs what is put into the returned queue; that must not raise.
-
-    Raises:
-        OSError: The system cannot start a thread.
-    """
-    queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    thread = threading.Thread(target=_run, args=(queue,), name="holdfast-mounts", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
-    return queue
-
-
-def _run(queue: "SimpleQueue[Callable[[], None]]") -> None:
-    block_child_signals()
-    while True:
-        queue.get()()
 
 
 def _enter(namespace: int) -> None:

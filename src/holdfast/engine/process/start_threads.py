@@ -5,22 +5,16 @@ A call on a dead mount never returns and cannot be cancelled. So none is made in
 and each owner may have `MAX_CALLS` of them. Its further calls wait for these, while the calls
 of other owners go on. An owner that is gone counts no more.
 
-A thread that has started a child must not end. The kernel sends the parent-death signal of the
-child (`PR_SET_PDEATHSIG`) at the end of the thread that forked it. Programs such as bubblewrap
-set that signal for themselves. So these threads never end, and wait for the next call.
+A thread that has started a child must not end (see `DaemonThreads`), so these never do.
 """
 
 import asyncio
-import os
-import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from holdfast.engine.linux.child_signals import block_child_signals, restore_signals
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 
 __all__ = ["CALL_LIMIT", "StartThreads", "call_in_daemon"]
 
@@ -36,67 +30,7 @@ MAX_CALLS = 8
 MAX_THREADS = 256
 
 
-class _Pool:
-    """Pool of daemon threads that never end. Each has a queue of its own."""
-
-    def __init__(self) -> None:
-        self.forget_threads()
-
-    def forget_threads(self) -> None:
-        """Begin anew, without threads; in the child of a fork none of them is there."""
-        self._lock = threading.Lock()
-        self._idle: list[SimpleQueue[Callable[[], None]]] = []
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._count = 0
-
-    def submit(self, work: Callable[[], None]) -> None:
-        """
-        Run `work` in a thread; it must not raise.
-
-        Raises:
-            RuntimeError: There is no thread, and the system cannot start one now.
-        """
-        with self._lock:
-            if self._idle:
-                self._idle.pop().put(work)
-            elif self._count >= MAX_THREADS or not self._start(work):
-                self._waiting.append(work)
-
-    def _start(self, work: Callable[[], None]) -> bool:
-        """Start a thread with `work`; return False if the system cannot, but others exist."""
-        # A queue per thread: each one in `_idle` belongs to a thread that waits.
-        queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        try:
-            threading.Thread(
-                target=self._run, args=(queue,), name="holdfast-start", daemon=True
-            ).start()
-        except RuntimeError:
-            if not self._count:
-                raise
-            return False
-        # Only now: a thread that did not start must not be counted for ever.
-        self._count += 1
-        queue.put(work)
-        return True
-
-    def _run(self, queue: "SimpleQueue[Callable[[], None]]") -> None:
-        while True:
-            # Only while it waits: some of the work runs programs by `subprocess`.
-            blocked = block_child_signals()
-            work = queue.get()
-            restore_signals(blocked)
-            work()
-            with self._lock:
-                if self._waiting:
-                    queue.put(self._waiting.popleft())
-                else:
-                    self._idle.append(queue)
-            # The thread may be idle for long, and must not keep alive what `work` refers to.
-            del work
-
-
-_pool = _Pool()
-os.register_at_fork(after_in_child=_pool.forget_threads)
+_pool = DaemonThreads("holdfast-start", MAX_THREADS, runs_programs=True)
 
 
 class StartThreads:
@@ -126,7 +60,7 @@ class StartThreads:
             # The caller was cancelled or has timed out, so the result has no owner.
             if done.done():
                 if undo is not None and error is None:
-                    _pool.submit(partial(undo, result))  # type: ignore[arg-type]
+                    _pool.start(partial(undo, result), may_wait=True)  # type: ignore[arg-type]
             elif error is None:
                 done.set_result(result)  # type: ignore[arg-type]  # the result of `work`
             else:
@@ -152,7 +86,7 @@ class StartThreads:
         async with asyncio.timeout(CALL_LIMIT):
             await self._free.acquire()
             try:
-                _pool.submit(run)
+                _pool.start(run, may_wait=True)
             except RuntimeError:
                 self._free.release()
                 raise

@@ -65,7 +65,12 @@ def _start(program: str, arguments: list[str]) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Start the command, wait until it or the client ends, and kill what is left."""
+    """
+    Start the command, wait until it or the client ends, and kill what is left.
+
+    Returns:
+        The exit status of a command that has ended by itself, as a shell has it; otherwise 0.
+    """
     # Without the site's packages, and without asking where they might be.
     sys.path.insert(0, os.path.abspath(f"{__file__}/../../../.."))
     # Late, because it needs the path set above. The guardian has these functions already.
@@ -110,7 +115,10 @@ def main(argv: list[str]) -> int:
     # From here on the supervisor finishes its work whatever it is sent; SIGKILL cannot be ignored.
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    if first != ended:
+    status = 0
+    if first == ended:
+        status = _exit_status(command)
+    else:
         _signal_group(command, signal.SIGTERM)
         # A stopped process takes the signal only when it goes on.
         _signal_group(command, signal.SIGCONT)
@@ -119,7 +127,15 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _signal_group(command, signal.SIGKILL)
     kill_all_children()
-    return 0
+    return status
+
+
+def _exit_status(command: int) -> int:
+    """Return the exit status of a command that has ended, and leave it a zombie."""
+    found = os.waitid(os.P_PID, command, os.WEXITED | os.WNOWAIT)
+    # A process without options to return at once is waited for, so there is a result.
+    assert found is not None
+    return found.si_status if found.si_code == os.CLD_EXITED else 128 + found.si_status
 
 
 def _report(what: bytes) -> None:

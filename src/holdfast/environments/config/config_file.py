@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.base.errors import InvalidConfig
+from holdfast.base.regular_files import read_regular
 from holdfast.base.suggestions import listed
 from holdfast.base.system_text import system_text
 from holdfast.environments.config.home import FILE_NAME
@@ -26,6 +27,9 @@ from holdfast.environments.config.snapshot import (
 )
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]
+
+# Bytes of a file; more is a mistake.
+_LARGEST: Final = 1 << 20
 
 # Bytes.
 _ID_LIMIT: Final = 64
@@ -54,7 +58,7 @@ def read(path: Path) -> str:
     """
     number: int | None = None
     try:
-        return path.read_bytes().decode()
+        return read_regular(path, largest=_LARGEST).decode()
     except OSError as error:
         number, detail = error.errno, system_text(error)
         cause: Exception = error

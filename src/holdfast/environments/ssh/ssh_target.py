@@ -18,10 +18,11 @@ ssh is lost, the next one reaches the same server, so the session can be resumed
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.base.errors import ConnectFailed, ServerGone
+from holdfast.base.errors import ConnectFailed, ConnectRefused, ServerGone
 from holdfast.base.late_import import late_module
 from holdfast.base.version import __version__
 from holdfast.client.serving_command import ServingCommand
@@ -58,6 +59,21 @@ RETRY_INTERVAL = 1.0
 
 # Seconds in which a host has to end its server, and with it ssh, after a farewell.
 _END_LIMIT = 5.0
+
+# Lines of OpenSSH after which another attempt has the same result: the key of the host, the login,
+# the algorithms, its own configuration. With a jump host, they are not the last ones. Whatever is
+# not known, such as a failure of the network, is worth another attempt.
+_REFUSALS = re.compile(
+    r"Host key verification failed\."
+    r"|(?:.*: )?Permission denied \([^ ]*\)\."
+    r"|.*: Too many authentication failures"
+    r"|Unable to negotiate with .*: no matching .*"
+    r"|Bad owner or permissions on .*"
+    r"|.*: terminating, \d+ bad configuration options"
+)
+
+# Exit statuses of a shell on the host that cannot execute, or cannot find, what it is asked for.
+_CANNOT_EXECUTE = (126, 127)
 
 # Bytes that start-up files of a shell may print before our first line.
 _NOISE_LIMIT = 64 << 10
@@ -226,8 +242,16 @@ class SshTarget(Target):
         return report
 
     async def _failed(self, why: str) -> ConnectFailed:
-        words = await self.last_words()
-        return ConnectFailed(f"cannot connect to {self.address.destination}: {words or why}")
+        """Return the error for an ssh that has ended, or does not answer."""
+        # `_launch` has set it.
+        assert self._command is not None
+        said = await self._command.last_lines()
+        refusal = next((line for line in said if _REFUSALS.fullmatch(line)), None)
+        words = refusal or next(reversed(said), why)
+        text = f"cannot connect to {self.address.destination}: {words}"
+        if refusal is not None or await self._command.exit_status() in _CANNOT_EXECUTE:
+            return ConnectRefused(text)
+        return ConnectFailed(text)
 
     async def _drop_command(self) -> None:
         """End ssh, if it runs; the server on the host stays for a while."""

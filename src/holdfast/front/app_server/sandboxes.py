@@ -124,6 +124,9 @@ class _UnseenDisk:
     def can_create(self, folder: str) -> bool:
         return False
 
+    def sets_group(self, folder: str) -> bool:
+        return False
+
     def text(self, path: str) -> str:
         return ""
 

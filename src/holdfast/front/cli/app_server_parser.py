@@ -2,11 +2,11 @@
 
 import argparse
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.listen_parser import add_listen_options, positive
 from holdfast.front.cli.operate_parser import add_log_options
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
 from holdfast.front.cli.server_options_parser import add_environment_option
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_app_server"]
 
@@ -68,7 +68,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         metavar="VERSION",
         help=f"behave like {' or '.join(_COMPAT)} where the default does better",
     )
-    parser.set_defaults(run=_run, as_codex=False)
+    parser.set_defaults(run=late("holdfast.front.cli.guarded:app_server"), as_codex=False)
 
 
 def _named_file(text: str) -> tuple[str, str]:
@@ -78,8 +78,3 @@ def _named_file(text: str) -> tuple[str, str]:
     if name.startswith(":"):
         raise argparse.ArgumentTypeError(f"{name!r}: such names belong to built-in profiles")
     return name, path
-
-
-def _run(options: argparse.Namespace) -> int:
-    status: int = load("holdfast.front.cli.guarded:app_server")(options)
-    return status

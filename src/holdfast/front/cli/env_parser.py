@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.base.late_import import load
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_env"]
 
@@ -84,10 +84,5 @@ def _add_json_option(parser: argparse.ArgumentParser) -> None:
 
 def _add(operations: _Commands, name: str, about: str) -> argparse.ArgumentParser:
     parser = operations.add_parser(name, help=about, description=about)
-
-    def start(options: argparse.Namespace) -> int:
-        status: int = load("holdfast.front.cli.env:env")(name, options)
-        return status
-
-    parser.set_defaults(run=start)
+    parser.set_defaults(run=late("holdfast.front.cli.env:env", name))
     return parser

@@ -226,7 +226,7 @@ async def _copy(location: EnvironmentFiles, options: argparse.Namespace, outcome
 
 
 async def _move(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
-    move = load("holdfast.engine.files.trees:move")
+    move = load("holdfast.engine.files.transfer:move")
 
     async def rename(source: PathUri, into: PathUri) -> None:
         await move(location.files, source, into)

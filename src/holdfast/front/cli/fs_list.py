@@ -10,12 +10,12 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from holdfast.base.errors import HoldfastError, NotFound, OperationFailed
+from holdfast.engine.files.transfer import EVERYTHING
 from holdfast.front.cli.fs import EnvironmentFiles, Outcome
 from holdfast.wire.protocol.fs import (
     FileMetadata,
     GetMetadataParams,
     ReadDirectoryParams,
-    WalkOptions,
     WalkParams,
 )
 from holdfast.wire.protocol.paths import PathUri
@@ -24,11 +24,6 @@ __all__ = ["list_paths"]
 
 # Concurrent requests for metadata.
 _AT_ONCE = 32
-
-# The largest limits that a server accepts.
-_EVERYTHING = WalkOptions(
-    max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
-)
 
 
 class _ListedFile(NamedTuple):
@@ -78,7 +73,7 @@ async def _list(
 
 
 async def _walk(location: EnvironmentFiles, path: PathUri, outcome: Outcome) -> list[_ListedFile]:
-    found = await location.files.walk(WalkParams(path, options=_EVERYTHING))
+    found = await location.files.walk(WalkParams(path, options=EVERYTHING))
     # A partial list would look complete to a script.
     if found.truncated:
         raise OperationFailed("there is more below it than can be listed")

@@ -3,8 +3,8 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.server_options_parser import add_environment_options, add_verbose_option
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_fs"]
 
@@ -111,10 +111,5 @@ def _add(
     operations: _Commands, common: argparse.ArgumentParser, name: str, about: str
 ) -> argparse.ArgumentParser:
     parser = operations.add_parser(name, help=about, description=about, parents=[common])
-
-    def start(options: argparse.Namespace) -> int:
-        status: int = load("holdfast.front.cli.fs:fs")(name, options)
-        return status
-
-    parser.set_defaults(run=start)
+    parser.set_defaults(run=late("holdfast.front.cli.fs:fs", name))
     return parser

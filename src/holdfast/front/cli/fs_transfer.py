@@ -3,32 +3,35 @@
 
 A download continues after a lost connection, as long as the original is unchanged: in the same
 run by itself, in a later one with `--resume`. An upload replaces the file only at its end, so
-there is nothing to continue.
+there is nothing to continue. A terminal shows the progress of a long transfer.
 """
 
 import argparse
 import asyncio
+import glob
 import os
 import sys
+import time
 from collections.abc import Callable
-from typing import BinaryIO
+from contextlib import suppress
+from types import TracebackType
+from typing import BinaryIO, Self, TextIO
 
 from msgspec import UNSET, UnsetType
 
 from holdfast.base.errors import ConnectionLost, InvalidRequest, OperationFailed
-from holdfast.engine.files.transfer import read_blocks
-from holdfast.engine.files.trees import (
+from holdfast.engine.files.transfer import (
     local_folders,
+    masked,
     open_in_thread,
     permissions_of,
+    read_blocks,
     run_together,
     send_file,
     walk_tree,
 )
 from holdfast.front.cli.exit_status import Ended
 from holdfast.front.cli.fs import FOLDER, EnvironmentFiles, Outcome, complain, inside
-from holdfast.front.cli.fs_local import PartialFile, is_folder, landing, make_folder, source_of
-from holdfast.front.cli.progress import Progress
 from holdfast.wire.protocol.fs import (
     CreateDirectoryParams,
     FileMetadata,
@@ -37,10 +40,181 @@ from holdfast.wire.protocol.fs import (
 )
 from holdfast.wire.protocol.paths import PathUri
 
-__all__ = ["cat", "get", "put"]
+__all__ = ["Progress", "cat", "get", "human_size", "put"]
 
 # Connections that may be lost in a row without a byte in between.
 _ATTEMPTS = 5
+
+# Seconds before anything is drawn: most transfers are over by then.
+_PATIENCE = 0.5
+
+# Seconds between two updates.
+_INTERVAL = 0.1
+
+_WIDTH = 24
+
+
+# -- progress
+
+
+class Progress:
+    """
+    Progress of a transfer, drawn on stderr if that is a terminal.
+
+    A context manager; at its end the line is erased.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int | None,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            label: The name of the transfer.
+            total: Its size in bytes, if known.
+            stream: The stream to draw on.
+            clock: Returns the time.
+        """
+        self._stream = sys.stderr if stream is None else stream
+        self._shown = self._stream.isatty()
+        self._label = label
+        self._total = total
+        self._done = 0
+        self._clock = clock
+        self._began = clock()
+        self._next = self._began + _PATIENCE
+        self._drawn = False
+
+    def advance(self, size: int) -> None:
+        """Add `size` transferred bytes."""
+        self._done += size
+        now = self._clock()
+        if self._shown and now >= self._next:
+            self._next = now + _INTERVAL
+            self._draw(now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._drawn:
+            # Return to the start of the line and erase it.
+            self._write("\r\x1b[K")
+
+    def _draw(self, now: float) -> None:
+        self._drawn = True
+        speed = self._done / max(now - self._began, 1e-9)
+        parts = [human_size(self._done)]
+        if self._total:
+            share = min(self._done / self._total, 1.0)
+            bar = "█" * int(share * _WIDTH)
+            parts = [f"{bar:░<{_WIDTH}} {share:4.0%}", f"{parts[0]} of {human_size(self._total)}"]
+        parts.append(f"{human_size(int(speed))}/s")
+        if self._total and speed > 0:
+            left = int(max(self._total - self._done, 0) / speed)
+            parts.append(f"{left // 60}:{left % 60:02} left")
+        self._write("\r\x1b[K" + f"{self._label}  {'  '.join(parts)}"[: _columns()])
+
+    def _write(self, text: str) -> None:
+        # A terminal that is gone is no reason to fail the transfer.
+        with suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def human_size(size: int) -> str:
+    """Return a size in a unit for people."""
+    number = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(2).columns - 1
+    except OSError:
+        return 79
+
+
+# -- the file that arrives
+
+
+class PartialFile:
+    """
+    A download in progress: a hidden file beside the target.
+
+    Its name has the size and the time of the original, so that a later attempt can tell whether
+    it is the same. Partial files of other originals are removed.
+    """
+
+    def __init__(self, target: str, original: FileMetadata, *, resume: bool) -> None:
+        """
+        Args:
+            target: Its final path.
+            original: Metadata of the original.
+            resume: Continue what an earlier attempt left, if there is any.
+
+        Raises:
+            OSError: It cannot be created.
+        """
+        folder, name = os.path.split(target)
+        self._target = target
+        self._path = os.path.join(folder, f".{name}.{original.size}-{original.modified_at_ms}.part")
+        for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*-*.part")):
+            if left != self._path:
+                os.unlink(left)
+        # The name proves that the original is the same; without `resume` it is truncated anyway.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if resume else os.O_TRUNC)
+        self.file: BinaryIO = open(os.open(self._path, flags, 0o666), "r+b")  # noqa: SIM115 - `complete` and `give_up` close it
+        self.start = min(self.file.seek(0, os.SEEK_END), original.size)
+        """Bytes that an earlier attempt has left."""
+        self.file.seek(self.start)
+        # An earlier attempt may have left more than the original has.
+        self.file.truncate()
+
+    def complete(self, permissions: int | None) -> None:
+        """
+        Move it to the target: it is complete.
+
+        Args:
+            permissions: The permission bits of the original, if known.
+        """
+        if permissions is not None:
+            os.fchmod(self.file.fileno(), masked(permissions))
+        self.file.close()
+        os.replace(self._path, self._target)
+
+    def give_up(self) -> bool:
+        """Keep it for another attempt if it has any content; return True if so."""
+        with suppress(OSError):
+            self.file.close()
+        # An empty file would only be clutter.
+        if os.path.getsize(self._path):
+            return True
+        os.unlink(self._path)
+        return False
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path)
+
+
+def _landing(target: str, name: str) -> str:
+    """Return the target, or the path in it if it is a directory."""
+    return os.path.join(target, name) if os.path.isdir(target) else target
+
 
 # -- cat and get
 
@@ -60,7 +234,7 @@ async def get(location: EnvironmentFiles, options: argparse.Namespace, outcome: 
     """Fetch files and folders: all paths but the last, or the only one to the current folder."""
     *sources, target = options.paths if len(options.paths) > 1 else [*options.paths, "."]
     # Checked before the first transfer.
-    if len(sources) > 1 and target != "-" and not is_folder(target):
+    if len(sources) > 1 and target != "-" and not _is_folder(target):
         raise Ended(1, f"{target} is no folder, which several sources need")
     for text in sources:
         await outcome.attempt(text, _get(location, text, target, options, outcome))
@@ -79,13 +253,13 @@ async def _get(
     if metadata.is_directory:
         if not options.recursive or target == "-":
             raise InvalidRequest(FOLDER)
-        await _get_folder(location, source, landing(target, name), options, outcome)
+        await _get_folder(location, source, _landing(target, name), options, outcome)
         return
     with Progress(name, metadata.size) as progress:
         if target == "-":
             await _fetch(location, source, metadata, _stdout(), 0, progress.advance)
         else:
-            into = landing(target, name)
+            into = _landing(target, name)
             await _get_file(location, source, metadata, into, options.resume, progress)
 
 
@@ -99,9 +273,9 @@ async def _get_folder(
     found = await walk_tree(location.files, source)
     for path, message in found.errors:
         outcome.failed(str(path), OperationFailed(message))
-    make_folder(target)
+    os.makedirs(target, exist_ok=True)
     for _, parts in found.folders:
-        make_folder(os.path.join(target, *parts))
+        os.makedirs(os.path.join(target, *parts), exist_ok=True)
     with Progress(source.native, None) as progress:
 
         async def fetch(path: PathUri, into: str) -> None:
@@ -209,18 +383,24 @@ async def _put(
         with Progress("stdin", None) as progress:
             await _send(location, sys.stdin.buffer, target, progress)
         return
-    source = source_of(text)
-    into = await inside(location, target, source.name, several=several)
+    source, name, size = _local_file(text)
+    into = await inside(location, target, name, several=several)
     # As with `cp`, a trailing slash means a directory, even a missing one.
     if into == target and options.target.endswith("/"):
-        into = target.child(source.name)
-    if not source.is_directory:
-        with Progress(source.name, source.size) as progress:
-            await _put_file(location, source.path, into, progress)
+        into = target.child(name)
+    if not _is_folder(source):
+        with Progress(name, size) as progress:
+            await _put_file(location, source, into, progress)
     elif options.recursive:
-        await _put_folder(location, source.path, into, outcome)
+        await _put_folder(location, source, into, outcome)
     else:
         raise InvalidRequest(FOLDER)
+
+
+def _local_file(text: str) -> tuple[str, str, int]:
+    """Return the absolute path of what is sent, its name and its size."""
+    path = os.path.abspath(text)
+    return path, os.path.basename(path), os.stat(path).st_size
 
 
 async def _put_folder(
@@ -235,7 +415,7 @@ async def _put_folder(
         here = os.path.join(source, *folder.parts)
         for name in (*folder.files, *folder.links):
             path = os.path.join(here, name)
-            if is_folder(path):
+            if _is_folder(path):
                 complain(f"{path}: a link to a folder is left out")
             else:
                 files.append((path, into.child(name)))

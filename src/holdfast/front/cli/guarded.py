@@ -1,7 +1,8 @@
 """
 Subcommands that run under a guardian: the half that stays in the guardian.
 
-The worker is loaded after the fork, so that the guardian stays small.
+The worker is loaded after the fork, so that the guardian stays small. The guardian makes sure that
+no process of a command is left, whatever happens to the worker.
 """
 
 import argparse
@@ -9,19 +10,31 @@ import signal
 
 from holdfast.base.late_import import load
 from holdfast.engine.supervision.guardian import run_guarded
-from holdfast.front.cli.serve import reloads
 
-__all__ = ["app_server", "mcp", "shell"]
+__all__ = ["app_server", "mcp", "run", "shell"]
 
 # Signals that the guardian of a prompt forwards instead of obeying them itself.
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_TO_PROMPT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+# Signals that are forwarded to the command; see `Foreground` for the effect of each.
+_TO_COMMAND = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGWINCH,
+    signal.SIGTSTP,
+)
 
 
 def app_server(options: argparse.Namespace) -> int:
     """Start the app-server, print its URL, and serve until a signal or the end of stdin."""
+    reloads = load("holdfast.front.cli.serve:reloads")(options)
     return run_guarded(
         lambda lifeline: load("holdfast.front.cli.app_server:run_app_server")(options, lifeline),
-        pass_on=(signal.SIGHUP,) if reloads(options) else (),
+        pass_on=(signal.SIGHUP,) if reloads else (),
         notify=True,
     )
 
@@ -35,9 +48,17 @@ def mcp(options: argparse.Namespace) -> int:
     )
 
 
+def run(options: argparse.Namespace) -> int:
+    """Run a command and return its exit status, or one of our own: see `exit_status.py`."""
+    return run_guarded(
+        lambda lifeline: load("holdfast.front.cli.run_foreground:run_attended")(options, lifeline),
+        forward=_TO_COMMAND,
+    )
+
+
 def shell(options: argparse.Namespace) -> int:
     """Run the prompt and return the exit status."""
     return run_guarded(
         lambda lifeline: load("holdfast.front.cli.shell:run_shell")(options, lifeline),
-        forward=_FORWARDED,
+        forward=_TO_PROMPT,
     )

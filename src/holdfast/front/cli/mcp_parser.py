@@ -2,9 +2,9 @@
 
 import argparse
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write, seconds
 from holdfast.front.cli.server_options_parser import add_environment_option
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_mcp"]
 
@@ -73,7 +73,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="leave out the notes on what happened and what to do, for texts as in Codex",
     )
     _add_http_options(parser)
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=late("holdfast.front.cli.guarded:mcp"))
 
 
 def _add_approval_options(parser: argparse.ArgumentParser) -> None:
@@ -137,8 +137,3 @@ def _add_http_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a web page that may come in, such as https://app.example.com; may be repeated",
     )
-
-
-def _run(options: argparse.Namespace) -> int:
-    status: int = load("holdfast.front.cli.guarded:mcp")(options)
-    return status

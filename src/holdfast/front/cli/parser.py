@@ -4,7 +4,7 @@ import argparse
 
 from holdfast.base.late_import import load
 from holdfast.base.version import __version__
-from holdfast.front.cli.suggesting_parser import SuggestingParser
+from holdfast.front.cli.suggesting_parser import SuggestingParser, late
 
 __all__ = ["add_completion", "make_parser"]
 
@@ -70,9 +70,4 @@ def add_completion(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     completion.add_argument("shell", choices=_SHELLS, help="which shell")
-    completion.set_defaults(run=_run_completion)
-
-
-def _run_completion(options: argparse.Namespace) -> int:
-    status: int = load("holdfast.front.cli.completion:completion")(options)
-    return status
+    completion.set_defaults(run=late("holdfast.front.cli.completion:completion"))

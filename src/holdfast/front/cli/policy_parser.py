@@ -3,9 +3,8 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
-from holdfast.front.cli.suggesting_parser import add_command
+from holdfast.front.cli.suggesting_parser import add_command, late
 
 __all__ = ["add_policy", "add_rules_option"]
 
@@ -84,9 +83,7 @@ def _add_check(operations: _Commands) -> None:
         help="look up paths of programs by their base name, where host_executable permits it",
     )
     check.add_argument("--pretty", action="store_true", help="indent the JSON")
-    add_command(
-        check, "check", run=lambda options: int(load("holdfast.front.cli.policy:check")(options))
-    )
+    add_command(check, "check", run=late("holdfast.front.cli.policy:check"))
 
 
 def _add_explain(operations: _Commands) -> None:
@@ -128,6 +125,6 @@ def _add_explain(operations: _Commands) -> None:
     add_command(
         explain,
         "explain",
-        run=lambda options: int(load("holdfast.front.cli.policy:explain")(options)),
+        run=late("holdfast.front.cli.policy:explain"),
         metavar="CMD",
     )

@@ -2,10 +2,9 @@
 
 import argparse
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.sandbox_options_parser import add_confining_options, seconds
 from holdfast.front.cli.server_options_parser import add_environment_options, add_verbose_option
-from holdfast.front.cli.suggesting_parser import add_command
+from holdfast.front.cli.suggesting_parser import add_command, late
 
 __all__ = ["add_run"]
 
@@ -73,7 +72,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="store_true",
         help="changes nothing: the command always gets your input; `-it` works as `-t`",
     )
-    add_command(run, "run", run=lambda options: int(load("holdfast.front.cli.run:run")(options)))
+    add_command(run, "run", run=late("holdfast.front.cli.guarded:run"))
 
 
 def _assignment(text: str) -> tuple[str, str]:

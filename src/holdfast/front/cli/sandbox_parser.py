@@ -3,8 +3,8 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_doctor", "add_sandbox"]
 
@@ -52,7 +52,7 @@ def add_sandbox(commands: _Commands) -> None:
     )
     add_sandbox_write(explain)
     explain.add_argument("--json", action="store_true", help="for programs")
-    explain.set_defaults(run=_run_explain)
+    explain.set_defaults(run=late("holdfast.front.cli.sandbox:explain"))
 
 
 def add_doctor(commands: _Commands) -> None:
@@ -64,14 +64,4 @@ def add_doctor(commands: _Commands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     doctor.add_argument("--json", action="store_true", help="for programs")
-    doctor.set_defaults(run=_run_doctor)
-
-
-def _run_explain(options: argparse.Namespace) -> int:
-    status: int = load("holdfast.front.cli.sandbox:explain")(options)
-    return status
-
-
-def _run_doctor(options: argparse.Namespace) -> int:
-    status: int = load("holdfast.front.cli.doctor:doctor")(options)
-    return status
+    doctor.set_defaults(run=late("holdfast.front.cli.doctor:doctor"))

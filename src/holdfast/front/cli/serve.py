@@ -18,13 +18,13 @@ __all__ = ["reloads", "serve"]
 _KEPT_IDLE = 10.0
 
 
-def serve(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     """
     Start a server, print its URL, and serve until a signal or the end of stdin.
 
     Args:
-        options: The parsed command line.
         parser: The parser of this subcommand; it reads the config file, too.
+        options: The parsed command line.
     """
     given = options
 

@@ -2,7 +2,6 @@
 
 import argparse
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.listen_parser import (
     add_listen_options,
     add_principal_limits,
@@ -10,6 +9,7 @@ from holdfast.front.cli.listen_parser import (
     positive,
 )
 from holdfast.front.cli.operate_parser import add_operating_options
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["SERVER_CONFIG", "add_exec_server", "add_serve"]
 
@@ -90,9 +90,4 @@ def _add_server(
     add_principal_limits(serve)
     serve.set_defaults(as_codex=as_codex, command=name)
     add_operating_options(serve, default_config=config)
-
-    def start(options: argparse.Namespace) -> int:
-        status: int = load("holdfast.front.cli.serve:serve")(options, serve)
-        return status
-
-    serve.set_defaults(run=start)
+    serve.set_defaults(run=late("holdfast.front.cli.serve:serve", serve))

@@ -6,10 +6,10 @@ The parser defines what is allowed, so every option can be in the file. The comm
 
 import argparse
 import os
-import stat
 
 from holdfast.base.errors import InvalidConfig
 from holdfast.base.late_import import load
+from holdfast.base.regular_files import read_regular
 from holdfast.base.suggestions import closest
 from holdfast.base.url_schemes import is_stdio
 from holdfast.front.cli.listen_parser import ListenAction
@@ -79,17 +79,11 @@ def _options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 def _read(path: str) -> "dict[str, Any]":
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            # The null device names no options on purpose.
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and path != os.devnull:
-                raise InvalidConfig(f"cannot read {path}: it is no regular file", path=path)
-            content = file.read(_MAX_BYTES + 1)
+        content = read_regular(path, largest=_MAX_BYTES)
     except OSError as error:
         raise InvalidConfig(
             f"cannot read {path}: {error.strerror}", errno=error.errno, path=path
         ) from error
-    if len(content) > _MAX_BYTES:
-        raise InvalidConfig(f"{path} is larger than a config file may be: {_MAX_BYTES} bytes")
     try:
         # Loaded only if there is a file: this is the guardian.
         table: dict[str, Any] = load("tomllib:loads")(content.decode())
@@ -99,11 +93,6 @@ def _read(path: str) -> "dict[str, Any]":
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
     return table
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file with O_NONBLOCK: a FIFO without a writer would block a server's reload."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def _suggestion(key: str, known: dict[str, argparse.Action]) -> str:

@@ -12,9 +12,10 @@ from holdfast.base.url_schemes import is_stdio
 from holdfast.front.cli.serve import reloads
 from holdfast.server.kept import Keeping
 from holdfast.server.listen import BadListenUrl, meant_listen_url
+from holdfast.server.operate.auth import AuthOptions
 from holdfast.server.operate.listener_auth import EntranceOptions
 from holdfast.server.operate.logs import LogFormat, start_logging
-from holdfast.server.operate.reload import LiveSettings, Reread
+from holdfast.server.operate.reloading import LiveSettings, Reread
 from holdfast.server.operate.run_server import (
     ListenFailed,
     ServeOptions,
@@ -111,13 +112,15 @@ def _serve_options(
         listen=options.listen,
         also_listen=options.also_listen,
         concurrent_requests=options.concurrent_requests,
-        auth_mode=options.ws_auth,
-        token_file=options.ws_token_file,
-        token_sha256=options.ws_token_sha256,
-        shared_secret_file=options.ws_shared_secret_file,
-        issuer=options.ws_issuer,
-        audience=options.ws_audience,
-        max_clock_skew=options.ws_max_clock_skew_seconds,
+        auth=AuthOptions(
+            mode=options.ws_auth,
+            token_file=options.ws_token_file,
+            token_sha256=options.ws_token_sha256,
+            shared_secret_file=options.ws_shared_secret_file,
+            issuer=options.ws_issuer,
+            audience=options.ws_audience,
+            max_clock_skew=options.ws_max_clock_skew_seconds,
+        ),
         entrance=EntranceOptions(
             token_file=options.token_file,
             makes_token=not options.as_codex,
@@ -127,7 +130,6 @@ def _serve_options(
             tls_key=options.tls_key,
         ),
         announces_token=make is not None,
-        limits=_limits(options),
         pages=not options.as_codex,
         reloads=reloads(options),
         settings=_live_settings(options),

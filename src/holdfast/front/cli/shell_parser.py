@@ -3,10 +3,10 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.base.late_import import load
 from holdfast.front.cli.policy_parser import add_rules_option
 from holdfast.front.cli.sandbox_options_parser import add_confining_options, seconds
 from holdfast.front.cli.server_options_parser import add_environment_options
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_shell"]
 
@@ -59,9 +59,4 @@ def add_shell(commands: _Commands) -> None:
     shell.add_argument(
         "--model-text", action="store_true", help="show the text for a model, not live output"
     )
-
-    def start(options: argparse.Namespace) -> int:
-        status: int = load("holdfast.front.cli.guarded:shell")(options)
-        return status
-
-    shell.set_defaults(run=start)
+    shell.set_defaults(run=late("holdfast.front.cli.guarded:shell"))

@@ -6,9 +6,21 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from holdfast.base.late_import import load
 from holdfast.base.suggestions import did_you_mean
 
-__all__ = ["SuggestingParser", "add_command"]
+__all__ = ["SuggestingParser", "add_command", "late"]
+
+
+def late(where: str, *first: object) -> Callable[[argparse.Namespace], int]:
+    """
+    Return a function that imports the one of a subcommand only when it is called.
+
+    Args:
+        where: `module:function`, which returns the exit status.
+        first: Arguments before the options.
+    """
+    return lambda options: int(load(where)(*first, options))
 
 
 def add_command(

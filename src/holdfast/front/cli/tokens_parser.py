@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from holdfast.base.late_import import load
+from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_token"]
 
@@ -51,10 +51,5 @@ def add_token(commands: _Commands) -> None:
 def _add(operations: _Commands, name: str, about: str) -> argparse.ArgumentParser:
     parser = operations.add_parser(name, help=about, description=about)
     parser.add_argument("--token-file", metavar="PATH", required=True, help="the server's file")
-
-    def start(options: argparse.Namespace) -> int:
-        status: int = load("holdfast.front.cli.tokens:token")(name, options)
-        return status
-
-    parser.set_defaults(run=start)
+    parser.set_defaults(run=late("holdfast.front.cli.tokens:token", name))
     return parser

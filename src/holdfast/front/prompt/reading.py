@@ -1,12 +1,11 @@
 """Reads lines of the prompt: plainly, or with history and completion."""
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from holdfast.base.late_import import late_module
+from holdfast.base.tasks import in_daemon_thread
 
 if TYPE_CHECKING:
     from holdfast.front.prompt import rich_reader
@@ -42,32 +41,12 @@ class PlainReader:
         if self._shows:
             self._target.write(prompt)
             self._target.flush()
-        line = await _in_thread(self._source.readline)
-        return line.rstrip("\n") if line else None
-
-
-async def _in_thread(read: Callable[[], str]) -> str:
-    """Call a function in a daemon thread: a wait for a key must not delay the exit."""
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[str] = loop.create_future()
-
-    def settle(line: str) -> None:
-        if not found.done():
-            found.set_result(line)
-
-    def work() -> None:
+        # A wait for a key must not delay the exit.
         try:
-            line = read()
+            line = await in_daemon_thread(self._source.readline)
         except (OSError, ValueError):
-            line = ""
-        try:
-            loop.call_soon_threadsafe(settle, line)
-        except RuntimeError:
-            # The loop is closed, so nobody waits for the line.
-            return
-
-    threading.Thread(target=work, daemon=True).start()
-    return await found
+            return None
+        return line.rstrip("\n") if line else None
 
 
 def make_reader(

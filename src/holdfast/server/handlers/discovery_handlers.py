@@ -1,12 +1,12 @@
 """Handlers of `capabilityRoots/discoverV1` and `capabilities/discoverV2`."""
 
 import os
-import pwd
 from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.base.errors import OperationFailed
 from holdfast.base.late_import import late_module
+from holdfast.base.own_files import database_home
 from holdfast.server.server_connection import ServerConnection
 from holdfast.wire.protocol.discovery import (
     DiscoverInstalledParams,
@@ -45,7 +45,7 @@ async def _discover_installed(
     client: ServerConnection, params: DiscoverInstalledParams
 ) -> DiscoverInstalledResponse:
     # In threads: the user database may be a directory service, the home a network mount.
-    home = os.environ.get("HOME") or await client.threads.run(_home_of_user)
+    home = os.environ.get("HOME") or await client.threads.run(database_home) or None
     try:
         codex = await client.threads.run(partial(executor_config.codex_home, os.environ, home))
     except OperationFailed:
@@ -58,10 +58,3 @@ async def _discover_installed(
         system_folder=executor_config.SYSTEM_FOLDER,
         sandbox=params.sandbox,
     )
-
-
-def _home_of_user() -> str | None:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        return None

@@ -1,12 +1,12 @@
 """Handlers of `initialize`, `environment/*` and `environmentConfig/read`."""
 
 import os
-import pwd
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from holdfast.base.errors import InvalidParams
 from holdfast.base.late_import import late_module
+from holdfast.base.own_files import database_home
 from holdfast.server.server_connection import ServerConnection
 from holdfast.wire.protocol.environment import (
     ConfigReadParams,
@@ -70,16 +70,12 @@ def _read_config(
 
     def load() -> ConfigReadResponse:
         """Read the configuration; blocks on files, the user database and the resolver."""
-        try:
-            home = pwd.getpwuid(os.getuid()).pw_dir
-        except KeyError:
-            home = None
         return executor_config.read_executor_config(
             cwd,
             params.config_paths,
             params.requirements_paths,
             environ=os.environ,
-            home=home,
+            home=database_home() or None,
             hostname=executor_config.executor_hostname(),
         )
 

@@ -1,24 +1,32 @@
 """
 Handlers of `fs/*`: they translate between the wire and the file system.
 
-Requests run concurrently; requests on one handle run in the order of arrival.
+Requests run concurrently; requests on one handle run in the order of arrival. Each change is a
+record of the audit log.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
+from holdfast.backends import FileSystem
+from holdfast.base.errors import HoldfastError
 from holdfast.engine.files.errno_mapping import native_path
 from holdfast.engine.files.handle import check_read_length, check_write_range
 from holdfast.server.open_files import ServedFile, check_handle_id
-from holdfast.server.operate.audited import add_change, note_opened
+from holdfast.server.operate.records import FileRecord
 from holdfast.server.server_connection import ServerConnection
+from holdfast.server.sessions import short_session
+from holdfast.wire.log_event import clip, path_text
 from holdfast.wire.protocol.fs import (
     CanonicalizeParams,
     CanonicalizeResponse,
     CloseParams,
+    CopyParams,
+    CreateDirectoryParams,
     FileMetadata,
     GetMetadataParams,
     OpenParams,
@@ -27,11 +35,14 @@ from holdfast.wire.protocol.fs import (
     ReadDirectoryParams,
     ReadDirectoryResponse,
     ReadFileParams,
+    RemoveParams,
+    RenameParams,
     WalkParams,
     WalkResponse,
     WatchMissingParams,
     WatchMissingResponse,
     WriteBlockParams,
+    WriteFileParams,
 )
 from holdfast.wire.protocol.methods import (
     FS_CANONICALIZE,
@@ -50,7 +61,7 @@ from holdfast.wire.protocol.methods import (
     FS_WRITE_BLOCK,
     FS_WRITE_FILE,
 )
-from holdfast.wire.protocol.wire_types import Empty
+from holdfast.wire.protocol.wire_types import Empty, Method
 from holdfast.wire.rpc.base64 import encode_base64
 from holdfast.wire.rpc.encode import Encoded, encode_value
 from holdfast.wire.rpc.router import Router
@@ -58,6 +69,11 @@ from holdfast.wire.rpc.router import Router
 __all__ = ["add_file_methods"]
 
 _EMPTY = Empty()
+
+_Changing: TypeAlias = (
+    WriteFileParams | CreateDirectoryParams | RemoveParams | CopyParams | RenameParams
+)
+_Change = TypeVar("_Change", bound=_Changing)
 
 # Bytes up to which base64 is coded in the event loop: 1 MiB takes less than a millisecond, and
 # the detour over a thread costs about as much.
@@ -79,11 +95,11 @@ def add_file_methods(router: Router[ServerConnection]) -> None:
     router.add(FS_READ_DIRECTORY, _read_directory)
     router.add(FS_WALK, _walk)
     router.add(FS_WATCH_MISSING, _watch_missing)
-    add_change(router, FS_WRITE_FILE, lambda files, params: files.write_file(params))
-    add_change(router, FS_CREATE_DIRECTORY, lambda files, params: files.create_directory(params))
-    add_change(router, FS_REMOVE, lambda files, params: files.remove(params))
-    add_change(router, FS_COPY, lambda files, params: files.copy(params))
-    add_change(router, FS_RENAME, lambda files, params: files.rename(params))
+    _add_change(router, FS_WRITE_FILE, lambda files, params: files.write_file(params))
+    _add_change(router, FS_CREATE_DIRECTORY, lambda files, params: files.create_directory(params))
+    _add_change(router, FS_REMOVE, lambda files, params: files.remove(params))
+    _add_change(router, FS_COPY, lambda files, params: files.copy(params))
+    _add_change(router, FS_RENAME, lambda files, params: files.rename(params))
 
 
 # -- whole files
@@ -130,9 +146,9 @@ async def _opened(client: ServerConnection, params: OpenParams, file: ServedFile
     except BaseException as error:
         client.files.forget(params.handle_id, file)
         if isinstance(error, Exception):
-            note_opened(client, params, error)
+            _note_opened(client, params, error)
         raise
-    note_opened(client, params, None)
+    _note_opened(client, params, None)
     return OpenResponse(handle_id=params.handle_id)
 
 
@@ -241,3 +257,72 @@ async def _watch_missing(
     client: ServerConnection, params: WatchMissingParams
 ) -> WatchMissingResponse:
     return WatchMissingResponse(watching=await client.files.watch(params))
+
+
+# -- records of changes
+
+
+def _add_change(
+    router: Router[ServerConnection],
+    method: Method[_Change, Empty],
+    change: Callable[[FileSystem, _Change], Awaitable[None]],
+) -> None:
+    """Serve a method that changes files, and add an audit line whether it succeeds or not."""
+    operation = method.name.removeprefix("fs/")
+
+    async def handle(client: ServerConnection, params: _Change) -> Empty:
+        # Stays like this if the task is cancelled, which is no `Exception`.
+        outcome: str | None = "cancelled"
+        try:
+            await change(client.filesystem, params)
+            outcome = None
+        except Exception as error:
+            outcome = _reason(error)
+            raise
+        finally:
+            _note_change(client, operation, params, outcome)
+        return _EMPTY
+
+    router.add(method, handle)
+
+
+def _note_opened(client: ServerConnection, params: OpenParams, error: Exception | None) -> None:
+    """Add a line about an attempt to open a file for writing."""
+    if params.mode != "read":
+        reason = None if error is None else _reason(error)
+        _note_change(client, f"open:{params.mode}", params, reason)
+
+
+def _note_change(
+    client: ServerConnection,
+    operation: str,
+    params: _Changing | OpenParams,
+    error: str | None,
+) -> None:
+    records = client.state.records
+    if records.audit is None:
+        return
+    source = None
+    if isinstance(params, CopyParams | RenameParams):
+        path, source = params.destination_path, path_text(params.source_path)
+    else:
+        path = params.path
+    size = None
+    if isinstance(params, WriteFileParams):
+        size = params.data_base64.size
+    records.add(
+        FileRecord(
+            principal=client.principal,
+            session=short_session(client.session.id),
+            operation=operation,
+            path=path_text(path),
+            source=source,
+            bytes=size,
+            sandboxed=not isinstance(params, RenameParams) and params.sandbox is not None,
+            error=error,
+        )
+    )
+
+
+def _reason(error: Exception) -> str:
+    return clip(str(error)) if isinstance(error, HoldfastError) else type(error).__name__

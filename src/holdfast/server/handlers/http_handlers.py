@@ -1,10 +1,19 @@
-"""Handler of `http/request`: it translates between the wire and the HTTP client."""
+"""
+Handler of `http/request`: it translates between the wire and the HTTP client.
+
+Each call to another host is a record of the audit log, whatever its outcome.
+"""
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import Self
+from urllib.parse import urlsplit
 
-from holdfast.server.operate.audited import AuditedCall
+from holdfast.base.errors import InvalidParams, InvalidRequest
+from holdfast.server.operate.records import CallRecord
 from holdfast.server.server_connection import ServerConnection
+from holdfast.server.sessions import short_session
+from holdfast.wire.log_event import clip
 from holdfast.wire.protocol.http import HttpRequestParams, HttpResponse
 from holdfast.wire.protocol.methods import HTTP_REQUEST
 from holdfast.wire.rpc.base64 import encode_base64
@@ -35,7 +44,7 @@ def _request(
 
 
 async def _buffered(client: ServerConnection, params: HttpRequestParams) -> HttpResponse | Encoded:
-    with AuditedCall(client, params) as call:
+    with _AuditedCall(client, params) as call:
         response = await client.http.request(params)
         call.status = response.status
     body = response.body_base64
@@ -49,7 +58,7 @@ async def _buffered(client: ServerConnection, params: HttpRequestParams) -> Http
 
 async def _streamed(client: ServerConnection, params: HttpRequestParams) -> HttpResponse:
     try:
-        with AuditedCall(client, params) as call:
+        with _AuditedCall(client, params) as call:
             response, body = await client.http.stream(params)
             call.status = response.status
     except BaseException:
@@ -57,3 +66,55 @@ async def _streamed(client: ServerConnection, params: HttpRequestParams) -> Http
         raise
     client.bodies.start(params.request_id, body)
     return response
+
+
+class _AuditedCall:
+    """Adds a line about the call to another host that is made inside, whatever its outcome."""
+
+    # Not made by `contextmanager`, which would take longer than the rest of a small request.
+    __slots__ = ("_client", "_params", "status")
+
+    def __init__(self, client: ServerConnection, params: HttpRequestParams) -> None:
+        self._client = client
+        self._params = params
+        self.status: int | None = None
+        """Set by the caller once there is an answer."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        records = self._client.state.records
+        if records.audit is None:
+            return
+        client, params = self._client, self._params
+        if kind is None:
+            reason = None
+        else:
+            # Only the type: the text of the error may contain the whole URL.
+            reason = kind.__name__ if issubclass(kind, Exception) else "cancelled"
+        # These are raised before a connection is made.
+        refused = isinstance(error, InvalidParams | InvalidRequest)
+        records.add(
+            CallRecord(
+                principal=client.principal,
+                session=short_session(client.session.id),
+                decision="refused" if refused else "allowed",
+                method=clip(params.method, 32),
+                # Scheme, host and port only.
+                target=clip(_origin(params.url)),
+                status=self.status,
+                error=reason,
+            )
+        )
+
+
+def _origin(url: str) -> str:
+    """Return a URL without user, path and query, which may hold secrets."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return "unreadable"

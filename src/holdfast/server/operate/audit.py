@@ -14,9 +14,14 @@ from contextlib import suppress
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.system_text import system_text
-from holdfast.server.operate.audit_lines import AuditLine, LostLine, RefusalLine
-from holdfast.server.operate.line_writer import LineWriter, PartlyWritten, write_all
-from holdfast.server.operate.log_lines import json_line, time_text
+from holdfast.server.operate.line_writer import (
+    CLOSE_LIMIT,
+    LineWriter,
+    PartlyWritten,
+    write_all,
+)
+from holdfast.server.operate.logs import json_line, time_text
+from holdfast.server.operate.records import LostRecord, Record, RefusalRecord
 from holdfast.wire.log_event import LogEvent, Sampled, clip
 
 __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
@@ -172,57 +177,41 @@ def _is_torn(descriptor: int) -> bool:
         os.close(reading)
 
 
-class AuditLog:
+class AuditLog(LineWriter[tuple[float, Record]]):
     """Audit log for use in the event loop; its methods never block and never raise."""
 
     def __init__(self, file: AuditFile) -> None:
+        super().__init__("audit", encode=_encode, write=file.write, gap=_gap, warn=_warn)
         self._file = file
-        self._writer: LineWriter[tuple[float, AuditLine]] = LineWriter(
-            "audit", encode=_encode, write=file.write, gap=_gap, warn=_warn
-        )
         self._refusals = Sampled()
 
-    @property
-    def lost(self) -> int:
-        """Number of lines since the start that could not be written."""
-        return self._writer.lost
+    def write(self, record: Record, size: int = 0, *, at: float | None = None) -> None:
+        """Add a line; see `Records.add`."""
+        self.put((time.time() if at is None else at, record), _LINE + size)
 
-    def write(self, line: AuditLine, size: int = 0, *, at: float | None = None) -> None:
-        """
-        Add a line.
-
-        Args:
-            line: What happened. The caller bounds texts from a client by `clip` or `bounded`.
-            size: Characters of fields that can be long, such as a command line.
-            at: When it happened, in seconds since 1970; now by default.
-        """
-        self._writer.put((time.time() if at is None else at, line), _LINE + size)
-
-    def write_refusal(self, line: RefusalLine) -> None:
+    def write_refusal(self, record: RefusalRecord) -> None:
         """Add a line about a client that was not let in; of a flood of them, only the first."""
         skipped = self._refusals.skipped()
         if skipped is not None:
-            line.skipped = skipped
-            self.write(line)
+            record.skipped = skipped
+            self.write(record)
 
-    def flush(self) -> None:
-        """Have the lines so far written now, without waiting for that."""
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Write the rest within `CLOSE_LIMIT` seconds; what is left is counted and logged."""
-        if self._writer.close():
+    def close(self, limit: float = CLOSE_LIMIT) -> bool:
+        """Write the rest, and close the file unless the thread is stuck; see `LineWriter`."""
+        ended = super().close(limit)
+        if ended:
             self._file.close()
+        return ended
 
 
-def _encode(item: tuple[float, AuditLine]) -> bytes:
-    at, line = item
+def _encode(item: tuple[float, Record]) -> bytes:
+    at, record = item
     # The time comes first, for people: `{` and the rest of the object follow it.
-    return b'{"time":"%b",%b\n' % (time_text(at).encode(), json_line(line)[1:])
+    return b'{"time":"%b",%b\n' % (time_text(at).encode(), json_line(record)[1:])
 
 
 def _gap(count: int, reason: str) -> bytes:
-    return _encode((time.time(), LostLine(count=count, reason=reason)))
+    return _encode((time.time(), LostRecord(count=count, reason=reason)))
 
 
 def _warn(count: int, reason: str) -> None:

@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
+
 from holdfast.base.errors import HoldfastError
+from holdfast.base.regular_files import read_regular
 from holdfast.base.system_text import system_text
 from holdfast.base.token_file import DEFAULT_PRINCIPAL, NamedToken
 from holdfast.wire.log_event import LogEvent
@@ -48,6 +51,12 @@ REVOKED: Final = "its token was revoked"
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 # Bytes of a shared secret: HS256 is no stronger than its key, and RFC 7518 asks for 256 bits.
 _MIN_SECRET = 32
+
+# Bytes of a file with a secret; more is a mistake, such as the path of a log.
+_LARGEST: Final = 64 << 10
+
+# Seconds for a command of the shell to print a secret; it may ask the user for a passphrase.
+_PIPE_TIME: Final = 60.0
 
 _DEFAULT_SKEW = 30
 
@@ -91,18 +100,19 @@ class SecretCheck(Protocol):
 class Access:
     """A check whose secrets can be read again while the server runs."""
 
-    def __init__(self, make: Callable[[], SecretCheck]) -> None:
+    def __init__(self, make: Callable[[], SecretCheck], first: SecretCheck | None = None) -> None:
         """
         Read the secrets.
 
         Args:
             make: Reads the secrets and makes the check; called again by `read`.
+            first: The check of the start, if it was made already.
 
         Raises:
             BadAuthOptions: The secrets cannot be used.
         """
         self._make = make
-        self._check = make()
+        self._check = make() if first is None else first
 
     def __call__(self, header: str | None) -> Credential:
         return self._check(header)
@@ -132,27 +142,16 @@ class Access:
             logger.error("%s: every client is refused", empty)
 
 
-class AuthOptions:
+class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The `--ws-*` options, which Codex's server has too."""
 
-    def __init__(
-        self,
-        *,
-        mode: str | None = None,
-        token_file: str | None = None,
-        token_sha256: str | None = None,
-        shared_secret_file: str | None = None,
-        issuer: str | None = None,
-        audience: str | None = None,
-        max_clock_skew: int | None = None,
-    ) -> None:
-        self.mode = mode
-        self.token_file = token_file
-        self.token_sha256 = token_sha256
-        self.shared_secret_file = shared_secret_file
-        self.issuer = issuer
-        self.audience = audience
-        self.max_clock_skew = max_clock_skew
+    mode: str | None = None
+    token_file: str | None = None
+    token_sha256: str | None = None
+    shared_secret_file: str | None = None
+    issuer: str | None = None
+    audience: str | None = None
+    max_clock_skew: int | None = None
 
     @property
     def has_token_options(self) -> bool:
@@ -168,9 +167,13 @@ class AuthOptions:
         )
 
 
-def make_check(options: AuthOptions) -> SecretCheck | None:
+def make_check(options: AuthOptions, *, at_start: bool = True) -> SecretCheck | None:
     """
     Return the check that the options ask for; None if they ask for none.
+
+    Args:
+        options: The options.
+        at_start: True to read a secret from a pipe, which is possible once.
 
     Raises:
         BadAuthOptions: The options are unusable; the text is Codex's.
@@ -183,11 +186,11 @@ def make_check(options: AuthOptions) -> SecretCheck | None:
             )
         return None
     if options.mode == "capability-token":
-        return _capability_check(options)
-    return _signed_check(options)
+        return _capability_check(options, at_start=at_start)
+    return _signed_check(options, at_start=at_start)
 
 
-def _capability_check(options: AuthOptions) -> SecretCheck:
+def _capability_check(options: AuthOptions, *, at_start: bool) -> SecretCheck:
     if options.has_jwt_options:
         raise BadAuthOptions(
             "`--ws-shared-secret-file`, `--ws-issuer`, `--ws-audience`, and"
@@ -200,7 +203,7 @@ def _capability_check(options: AuthOptions) -> SecretCheck:
             raise BadAuthOptions("--ws-token-sha256 must be a 64-character hex SHA-256 digest")
         expected = bytes.fromhex(options.token_sha256)
     elif options.token_file is not None:
-        expected = _digest(_read_secret(options.token_file))
+        expected = _digest(_read_secret(options.token_file, at_start=at_start))
     else:
         raise BadAuthOptions(
             "`--ws-token-file` or `--ws-token-sha256` is required"
@@ -240,7 +243,7 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _signed_check(options: AuthOptions) -> SecretCheck:
+def _signed_check(options: AuthOptions, *, at_start: bool) -> SecretCheck:
     if options.has_token_options:
         raise BadAuthOptions(
             "`--ws-token-file` and `--ws-token-sha256` require"
@@ -250,7 +253,7 @@ def _signed_check(options: AuthOptions) -> SecretCheck:
         raise BadAuthOptions(
             "`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set"
         )
-    secret = _read_secret(options.shared_secret_file).encode()
+    secret = _read_secret(options.shared_secret_file, at_start=at_start).encode()
     if len(secret) < _MIN_SECRET:
         raise BadAuthOptions(
             f"signed websocket bearer secret {options.shared_secret_file}"
@@ -361,10 +364,10 @@ def _bearer(header: str | None) -> str:
     return token
 
 
-def _read_secret(path: str) -> str:
+def _read_secret(path: str, *, at_start: bool) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
-            secret = file.read().strip()
+        content = read_regular(path, largest=_LARGEST, pipe_within=_PIPE_TIME if at_start else None)
+        secret = content.decode().strip()
     except OSError as error:
         raise BadAuthOptions(
             f"failed to read websocket auth secret {path}: {system_text(error)}",

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from holdfast.engine.linux.child_signals import block_child_signals
 
-__all__ = ["CHUNK", "GATHER", "LineWriter", "PartlyWritten", "write_all"]
+__all__ = ["CHUNK", "CLOSE_LIMIT", "GATHER", "LineWriter", "PartlyWritten", "write_all"]
 
 T = TypeVar("T")
 

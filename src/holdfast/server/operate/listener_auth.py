@@ -169,9 +169,11 @@ def make_entrance(
         return Entrance(None, secrets=(*tokens, *key), warnings=tuple(map(_UNUSED.format, unused)))
     tls = _read_tls(options, where)
     if check is not None:
-        again = Access(lambda: _again(auth))
-        files = [path for path in (auth.token_file, auth.shared_secret_file) if path is not None]
-        return Entrance(again, tls, secrets=(*files, *key))
+        access = Access(lambda: _again(auth), check)
+        # A pipe is not hidden: it is empty by now.
+        named = (auth.token_file, auth.shared_secret_file)
+        files = [path for path in named if path is not None and os.path.isfile(path)]
+        return Entrance(access, tls, secrets=(*files, *key))
     if options.token_file is not None:
         return _with_token_file(options.token_file, tls, key, where)
     if where.is_network and options.makes_token and not _is_open(options):
@@ -203,7 +205,7 @@ def _is_open(options: EntranceOptions) -> bool:
 
 
 def _again(auth: AuthOptions) -> SecretCheck:
-    check = make_check(auth)
+    check = make_check(auth, at_start=False)
     # The options are the same as at the start, where they asked for a check.
     assert check is not None
     return check

@@ -1,14 +1,34 @@
-"""Logging of a server in a process of its own: levels, formats, and a threaded handler."""
+"""
+Logging of a server in a process of its own: levels, formats, and a threaded handler.
 
+A line is text for people, or JSON for programs. JSON is written in ASCII. So a line has no
+character that controls a terminal, and stays valid for paths that are not UTF-8.
+"""
+
+import json
 import logging
 import time
-from typing import Literal
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from holdfast.server.operate.line_writer import LineWriter, write_all
-from holdfast.server.operate.log_lines import JsonLines, TextLines, json_event, text_head
-from holdfast.wire.log_event import LogEvent
+from holdfast.server.operate.records import Record, Records
+from holdfast.wire.log_event import LogEvent, printable
 
-__all__ = ["LEVELS", "LogFormat", "ThreadedLog", "set_level", "start_logging"]
+__all__ = [
+    "LEVELS",
+    "JsonLines",
+    "LogFormat",
+    "TextLines",
+    "ThreadedLog",
+    "json_line",
+    "set_level",
+    "start_logging",
+    "time_text",
+]
 
 LogFormat = Literal["text", "json"]
 
@@ -21,50 +41,7 @@ _STDERR = 2
 _RECORD_SIZE = 1024
 
 
-class ThreadedLog(logging.Handler):
-    """Handler that writes to stderr in a thread, so that a stuck reader does not block."""
-
-    def __init__(self, formatter: logging.Formatter) -> None:
-        super().__init__()
-        self.setFormatter(formatter)
-        self._as_json = isinstance(formatter, JsonLines)
-        self._writer: LineWriter[tuple[float, str, LogEvent] | bytes] = LineWriter(
-            "log", encode=self._line, write=lambda data: write_all(_STDERR, data), gap=self._gap
-        )
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
-        except Exception:  # noqa: BLE001 - a message that does not fit its arguments
-            self.handleError(record)
-        else:
-            self._writer.put(line, len(line))
-
-    def inform(self, name: str, event: LogEvent, at: float) -> None:
-        """Queue a message at `info`, to be formatted in the thread."""
-        # Under the handler's lock, as `emit` is: `put` is for one thread at a time.
-        assert self.lock is not None
-        with self.lock:
-            self._writer.put((at, name, event), _RECORD_SIZE)
-
-    def close(self) -> None:
-        """Write the rest, within `CLOSE_LIMIT` seconds."""
-        self._writer.close()
-        super().close()
-
-    def _line(self, item: tuple[float, str, LogEvent] | bytes) -> bytes:
-        if isinstance(item, bytes):
-            return item
-        return self._event_line(*item, level="INFO")
-
-    def _event_line(self, at: float, name: str, event: LogEvent, *, level: str) -> bytes:
-        if self._as_json:
-            return json_event(at, level, name, event) + b"\n"
-        return f"{text_head(at, level, name)}{event}\n".encode()
-
-    def _gap(self, count: int, reason: str) -> bytes:
-        event = LogEvent("log lines were lost", count=count, reason=reason)
-        return self._event_line(time.time(), __name__, event, level="WARNING")
+_encode = msgspec.json.Encoder().encode
 
 
 def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = False) -> None:
@@ -86,7 +63,7 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
     handler: logging.Handler
     if threaded:
         handler = ThreadedLog(formatter)
-        LogEvent.direct = handler.inform
+        Records.direct = handler.add
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(formatter)
@@ -99,3 +76,147 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
 def set_level(level: str) -> None:
     """Change how much is logged, to one of `LEVELS`."""
     logging.getLogger().setLevel(level.upper())
+
+
+_Queued: TypeAlias = tuple[float, str, Record, Mapping[str, str]]
+
+
+class ThreadedLog(logging.Handler):
+    """Handler that writes to stderr in a thread, so that a stuck reader does not block."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._as_json = isinstance(formatter, JsonLines)
+        self._writer: LineWriter[_Queued | bytes] = LineWriter(
+            "log", encode=self._line, write=lambda data: write_all(_STDERR, data), gap=self._gap
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record).encode("utf-8", "backslashreplace") + b"\n"
+        except Exception:  # noqa: BLE001 - a message that does not fit its arguments
+            self.handleError(record)
+        else:
+            self._writer.put(line, len(line))
+
+    def add(self, at: float, name: str, record: Record, more: Mapping[str, str]) -> None:
+        """Queue the message of a record at `info`, to be made in the thread; see `Records`."""
+        # Under the handler's lock, as `emit` is: `put` is for one thread at a time.
+        assert self.lock is not None
+        with self.lock:
+            self._writer.put((at, name, record, more), _RECORD_SIZE)
+
+    def close(self) -> None:
+        """Write the rest, within `CLOSE_LIMIT` seconds."""
+        self._writer.close()
+        super().close()
+
+    def _line(self, item: _Queued | bytes) -> bytes:
+        if isinstance(item, bytes):
+            return item
+        at, name, record, more = item
+        return self._event_line(at, name, record.message(more), level="INFO")
+
+    def _event_line(self, at: float, name: str, event: LogEvent, *, level: str) -> bytes:
+        if self._as_json:
+            return _json_event(at, level, name, event) + b"\n"
+        return f"{_text_head(at, level, name)}{event}\n".encode()
+
+    def _gap(self, count: int, reason: str) -> bytes:
+        event = LogEvent("log lines were lost", count=count, reason=reason)
+        return self._event_line(time.time(), __name__, event, level="WARNING")
+
+
+class TextLines(logging.Formatter):
+    """Formatter for `TIME LEVEL LOGGER: MESSAGE`, followed by an indented traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        # A `LogEvent` is escaped already.
+        if not isinstance(record.msg, LogEvent):
+            message = printable(message)
+        line = _text_head(record.created, record.levelname, record.name) + message
+        trace = _traceback(self, record)
+        if trace is None:
+            return line
+        # Indented: the text of an exception must not be able to fake a line of the log.
+        return "\n  ".join([line, *map(printable, trace.split("\n"))])
+
+
+class JsonLines(logging.Formatter):
+    """Formatter for one JSON object per record, with the fields of a `LogEvent` as members."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = record.msg
+        if not isinstance(event, LogEvent):
+            event = LogEvent(record.getMessage(), traceback=_traceback(self, record))
+        return _json_event(record.created, record.levelname, record.name, event).decode()
+
+
+def _text_head(at: float, level: str, logger: str) -> str:
+    """Return the beginning of a line of text."""
+    return f"{time_text(at)} {level} {logger}: "
+
+
+def _json_event(at: float, level: str, logger: str, event: LogEvent) -> bytes:
+    """Return a message as one JSON object, without a line end."""
+    line: dict[str, object] = {
+        "time": time_text(at),
+        "level": level.lower(),
+        "logger": logger,
+        "message": event.text,
+    }
+    line |= {name: value for name, value in event.fields.items() if value is not None}
+    return json_line(line)
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str | None:
+    parts = []
+    if record.exc_info and record.exc_info[0] is not None:
+        parts.append(formatter.formatException(record.exc_info))
+    if record.stack_info:
+        parts.append(formatter.formatStack(record.stack_info))
+    return "\n".join(parts) if parts else None
+
+
+def time_text(seconds: float) -> str:
+    """Return a time since 1970 in UTC with milliseconds, as RFC 3339 has it."""
+    return _millisecond_text(int(seconds * 1000))
+
+
+# On a busy server many lines have the same millisecond, and most the second of the line before.
+@lru_cache(maxsize=4)
+def _millisecond_text(milliseconds: int) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{_second_text(seconds)}.{rest:03}Z"
+
+
+@lru_cache(maxsize=4)
+def _second_text(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def json_line(fields: Mapping[str, object] | msgspec.Struct) -> bytes:
+    """Return an object as JSON in printable ASCII, without a line end."""
+    try:
+        line = _encode(fields)
+        if line.isascii() and b"\x7f" not in line:
+            return line
+    except UnicodeEncodeError:
+        # A lone surrogate, which stands for a byte that is not UTF-8.
+        pass
+    # The slow way, for texts beyond ASCII: this encoder escapes them.
+    plain = _encodable(msgspec.to_builtins(fields))
+    return json.dumps(plain, separators=(",", ":")).encode()
+
+
+def _encodable(value: object) -> object:
+    """Return a value with lone surrogates escaped as text, since JSON cannot have them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {name: _encodable(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(member) for member in value]
+    return value

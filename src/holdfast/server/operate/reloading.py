@@ -3,20 +3,22 @@
 import asyncio
 import logging
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from holdfast.base.errors import HoldfastError
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.supervision.guardian import tell_service_manager
 from holdfast.engine.supervision.service_manager import READY, RELOADING
 from holdfast.server.operate.listener_auth import Entrance, Part
 from holdfast.server.operate.logs import set_level
-from holdfast.server.operate.reload import LiveSettings, Reload, Reread, changes
+from holdfast.server.principals import PrincipalLimits
 
-__all__ = ["Reloading"]
+__all__ = ["LiveSettings", "Reload", "Reloading", "Reread"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,32 @@ _MOST_STUCK: Final = 4
 
 # Seconds after SIGHUP until a closed terminal can be told from a reload.
 _HANGUP_LOOK: Final = 0.5
+
+
+class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the config file that apply without a restart."""
+
+    log_level: str = "error"
+    limits: PrincipalLimits = PrincipalLimits()
+
+
+class Reread(NamedTuple):
+    """The config file, read again."""
+
+    settings: LiveSettings
+    restart: Sequence[str]
+    """Options that differ from those of the start, and need a restart."""
+
+
+class Reload(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a reload."""
+
+    settings: LiveSettings | None = None
+    """None if there is no config file, or it cannot be used."""
+    changed: Sequence[str] = ()
+    """Sentences about settings that differ from those before."""
+    restart: Sequence[str] = ()
+    problems: Sequence[str] = ()
 
 
 class _Reading:
@@ -48,7 +76,7 @@ class Reloading:
         entrance: Entrance,
         terminal_gone: Callable[[], None],
         *,
-        settings: LiveSettings | None = None,
+        settings: LiveSettings,
         reread: Callable[[], Reread] | None = None,
     ) -> None:
         """
@@ -57,8 +85,8 @@ class Reloading:
         Args:
             entrance: Has the tokens and certificates.
             terminal_gone: Called if the signal came because that terminal was closed.
-            settings: The settings of the start, if there is a config file to read again.
-            reread: Reads that file, in any thread; raises `HoldfastError`.
+            settings: The settings of the start.
+            reread: Reads the config file, in any thread; raises `HoldfastError`.
         """
         self.follow: Callable[[Reload], None] | None = None
         """Called in the event loop with the result of each reload; set by the server."""
@@ -70,8 +98,8 @@ class Reloading:
         self._had_terminal = _has_terminal()
         # The reading that is under way, if there is one; another one is out of date.
         self._reading: _Reading | None = None
-        # By what they read. Those that hang stay here.
-        self._threads: dict[str, list[threading.Thread]] = {}
+        # By what they read; some may hang.
+        self._threads: dict[str, DaemonThreads] = {}
         self._again = False
         self._looking: asyncio.TimerHandle | None = None
 
@@ -112,20 +140,16 @@ class Reloading:
         self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]
     ) -> str | None:
         """Read a file in a thread; return the problem if that is not possible."""
-        threads = [one for one in self._threads.get(name, ()) if one.is_alive()]
-        self._threads[name] = threads
-        if len(threads) >= _MOST_STUCK:
+        if name not in self._threads:
+            self._threads[name] = DaemonThreads("holdfast-reload", _MOST_STUCK, kept=0)
+        if self._threads[name].is_full:
             return f"{_MOST_STUCK} earlier attempts to read {name} hang"
         # Not in a thread of the event loop's executor, whose end the server would wait for: a file
         # on a dead mount can hang for ever.
-        thread = threading.Thread(
-            target=self._read, args=(reading, name, read), name="holdfast-reload", daemon=True
-        )
         try:
-            thread.start()
+            self._threads[name].start(partial(self._read, reading, name, read))
         except RuntimeError as error:
             return f"{name} cannot be read: {error}"
-        threads.append(thread)
         reading.left.append(name)
         return None
 
@@ -193,9 +217,7 @@ class Reloading:
             self.follow(result)
 
     def _apply(self, found: Reread, problems: list[str]) -> Reload:
-        # Set if a file is read again.
-        assert self._settings is not None
-        changed = list(changes(self._settings, found.settings))
+        changed = list(_changes(self._settings, found.settings))
         # Before or after, so that the log has the change of its own level.
         if not logger.isEnabledFor(logging.INFO):
             set_level(found.settings.log_level)
@@ -209,6 +231,20 @@ class Reloading:
         return Reload(
             settings=found.settings, changed=changed, restart=found.restart, problems=problems
         )
+
+
+def _changes(old: LiveSettings, new: LiveSettings) -> Iterator[str]:
+    """Yield a sentence for each setting that differs."""
+    if new.log_level != old.log_level:
+        yield f"log-level is {new.log_level} now, it was {old.log_level}"
+    for name in PrincipalLimits.__struct_fields__:
+        was, now = getattr(old.limits, name), getattr(new.limits, name)
+        if was != now:
+            yield f"max-{name.replace('_', '-')} is {_number(now)} now, it was {_number(was)}"
+
+
+def _number(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)
 
 
 def _problem(error: Exception) -> str:

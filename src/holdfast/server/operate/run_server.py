@@ -1,6 +1,7 @@
 """Runs a server in a process of its own: options, signals, listeners, and its end."""
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
@@ -36,12 +37,9 @@ from holdfast.server.operate.listener_auth import (
     EntranceOptions,
     make_entrance,
 )
-from holdfast.server.operate.malloc import keep_freed_memory
-from holdfast.server.operate.reload import LiveSettings, Reload, Reread
-from holdfast.server.operate.reloading import Reloading
+from holdfast.server.operate.reloading import LiveSettings, Reload, Reloading, Reread
 from holdfast.server.operate.stop_signals import StopSignals
 from holdfast.server.operate.systemd import inherited_sockets, lets_everybody_in, send_signs_of_life
-from holdfast.server.principals import PrincipalLimits
 from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.wire.transports.transport import Credential, Receiver, Transport
@@ -90,6 +88,14 @@ _IDLE_LOOK = 1.0
 _ORPHANED_GRACE = 2.0
 
 
+# Parameters of mallopt(3).
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+# Bytes; the largest value that glibc accepts for either threshold.
+_KEPT_MEMORY = 32 << 20
+
+
 class StartFailed(HoldfastError):
     """The server cannot start; the text is for the user who started it."""
 
@@ -112,26 +118,19 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str = "ws"
     """The scheme of a URL to listen on: `ws`, or `http`."""
     concurrent_requests: int | None = None
-    auth_mode: str | None = None
-    token_file: str | None = None
-    token_sha256: str | None = None
-    shared_secret_file: str | None = None
-    issuer: str | None = None
-    audience: str | None = None
-    max_clock_skew: int | None = None
+    auth: AuthOptions = AuthOptions()
     entrance: EntranceOptions = EntranceOptions()
-    """Options of authentication, beside the `--ws-…` options."""
+    """Options of authentication, besides the `--ws-…` options."""
     announces_token: bool = False
     """True if its clients are not ours: a token made here is announced, to be copied by hand."""
     takes_uvloop: bool = True
     """False for asyncio's own event loop, which takes 2 MiB less memory and is slower."""
-    limits: PrincipalLimits = PrincipalLimits()
     pages: bool = False
     """True if `/healthz` and `/metrics` are answered."""
     reloads: bool = False
     """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
-    settings: LiveSettings | None = None
-    """The settings that a reload may change, if there may be a config file."""
+    settings: LiveSettings = LiveSettings()
+    """The settings that a reload may change."""
     reread: Callable[[], Reread] | None = None
     """Reads the config file again, at SIGHUP; raises `HoldfastError`."""
     drain: float = 0.0
@@ -217,7 +216,7 @@ def serve_forever(
     """
     try:
         addresses = _addresses(options)
-        entrance = make_entrance(options.entrance, _auth_options(options), addresses)
+        entrance = make_entrance(options.entrance, options.auth, addresses)
     except (BadListenUrl, BadEntrance) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
     if not (options.entrance.no_auth or options.entrance.insecure_no_auth):
@@ -231,7 +230,7 @@ def serve_forever(
     raise_descriptor_limit()
     # Inherited by all processes [sandbox.core]: a core dump would copy their memory to the disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    keep_freed_memory()
+    _keep_freed_memory()
     exporting = configure_telemetry()
     telemetry = None if exporting is None else exporting.telemetry
     try:
@@ -257,18 +256,6 @@ def _addresses(options: ServeOptions) -> list[ListenUrl]:
         raise BadListenUrl("--listen stdio goes with no other --listen")
     # Not for HTTP, whose server makes its own sockets.
     return (inherited_sockets() if given[0].kind in ("ws", "unix") else []) or given
-
-
-def _auth_options(options: ServeOptions) -> AuthOptions:
-    return AuthOptions(
-        mode=options.auth_mode,
-        token_file=options.token_file,
-        token_sha256=options.token_sha256,
-        shared_secret_file=options.shared_secret_file,
-        issuer=options.issuer,
-        audience=options.audience,
-        max_clock_skew=options.max_clock_skew,
-    )
 
 
 def _refuse_open_sockets(addresses: Sequence[ListenUrl]) -> None:
@@ -313,7 +300,7 @@ def _exec_server_maker(options: ServeOptions, audit: "audit_log.AuditLog | None"
             concurrent_requests=options.concurrent_requests or state.DEFAULT_CONCURRENT_REQUESTS,
             telemetry=telemetry,
             resumable=where.kind != "stdio" or options.keeping is not None,
-            limits=options.limits,
+            limits=options.settings.limits,
             pages=options.pages,
             audit=audit,
         )
@@ -446,6 +433,23 @@ def _tune_garbage_collector() -> None:
     # A server may keep thousands of processes for its clients, and reference cycles are rare:
     # frequent collections would find nothing.
     gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _keep_freed_memory() -> None:
+    """
+    Return freed memory to the kernel later than glibc would by default.
+
+    A block of a file is in memory three times: as a message, as text and as bytes. By default
+    each of them is mapped anew, and the kernel has to clear it page by page. That takes twice as
+    long as all other work on the block (`scripts/bench --without kept-memory`). With another C
+    library nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return
+    mallopt(_M_MMAP_THRESHOLD, _KEPT_MEMORY)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT_MEMORY)
 
 
 async def _listen(

@@ -72,7 +72,7 @@ class Acceptor:
         self,
         listening: socket.socket,
         take: Callable[[socket.socket], None],
-        newcomers: Newcomers,
+        newcomers: Newcomers | None = None,
     ) -> None:
         """
         Begin to accept.
@@ -85,7 +85,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._take = take
-        self._newcomers = newcomers
+        self._newcomers = newcomers or Newcomers()
         listening.setblocking(False)
         self._watch()
 
@@ -139,7 +139,7 @@ class PlainListener:
         self._make_protocol = make_protocol
         self._loop = asyncio.get_running_loop()
         self._opening = OwnedTasks()
-        self._acceptor = Acceptor(listening, self._take, newcomers or Newcomers())
+        self._acceptor = Acceptor(listening, self._take, newcomers)
 
     def close(self) -> None:
         """Accept no more; connections that are open go on."""

@@ -17,9 +17,8 @@ from functools import partial
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.system_text import system_text
-from holdfast.base.tasks import OwnedTasks
 from holdfast.wire.log_event import LogEvent, clip
-from holdfast.wire.transports.accepting import Acceptor, Newcomers
+from holdfast.wire.transports.accepting import Newcomers, PlainListener
 
 __all__ = ["BadCertificate", "ServerTls", "TlsListener"]
 
@@ -128,8 +127,8 @@ class ServerTls:
         )
 
 
-class TlsListener:
-    """Accepts connections, and hands on those whose handshake succeeds in time."""
+class TlsListener(PlainListener):
+    """Makes a protocol of each connection whose handshake succeeds in time."""
 
     def __init__(
         self,
@@ -144,26 +143,22 @@ class TlsListener:
         Begin to accept.
 
         Args:
-            listening: A socket that listens; it is closed with the listener.
+            listening: See `PlainListener`.
             tls: What is shown to clients.
-            make_protocol: Called for each connection.
-            newcomers: Counts the connections that have not been let in.
+            make_protocol: See `PlainListener`.
+            newcomers: See `PlainListener`.
             timeout: Seconds that a handshake may take.
         """
-        self.sockets = (listening,)
-        self._loop = asyncio.get_running_loop()
         self._tls = tls
-        self._make_protocol = make_protocol
         self._newcomers = newcomers
         self._timeout = timeout
-        self._handshakes = OwnedTasks()
         # In the order in which they began.
         self._shaking: dict[asyncio.Task[None], None] = {}
-        self._acceptor = Acceptor(listening, self._take, newcomers)
+        super().__init__(listening, make_protocol, newcomers)
 
     def close(self) -> None:
-        """Accept no more; what has shaken hands goes on."""
-        self._acceptor.close()
+        """Accept no more; connections that have shaken hands go on."""
+        super().close()
         for task in list(self._shaking):
             task.cancel()
 
@@ -172,7 +167,7 @@ class TlsListener:
             oldest = next(iter(self._shaking))
             del self._shaking[oldest]
             oldest.cancel()
-        task = self._handshakes.start(self._shake_hands(line))
+        task = self._opening.start(self._open(line))
         self._shaking[task] = None
         task.add_done_callback(partial(self._forget, line))
 
@@ -183,7 +178,7 @@ class TlsListener:
             # socket.
             line.close()
 
-    async def _shake_hands(self, line: socket.socket) -> None:
+    async def _open(self, line: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._make_protocol,

@@ -10,6 +10,7 @@ import io
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from picows import (
@@ -265,6 +266,8 @@ class WebSocketTransport(WSListener):
                     self._quick_ack.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._is_client:
+            self._loop.call_soon(_retrieve_end, transport)
         self._closed.set()
         self._lost = True
         self._life.stop()
@@ -385,7 +388,6 @@ def websocket_protocol(
     *,
     host: str | None = None,
     resource: str | None = None,
-    timeout: float | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> WSProtocol:
     """
@@ -396,7 +398,6 @@ def websocket_protocol(
         ping_interval: Seconds; picows itself sends no pings.
         host: The server to ask; None at the server itself.
         resource: The path to ask for.
-        timeout: Seconds of the handshake.
         headers: Sent with the request.
     """
     return WSProtocol(
@@ -408,7 +409,10 @@ def websocket_protocol(
         _picows_logger,
         # An exception in a callback ends the connection.
         True,
-        timeout,
+        # No limit of the handshake: callers have their own. uvloop does not report the end of a
+        # connection whose caller is cancelled, so the timer would go on and set an exception that
+        # is never retrieved.
+        None,
         # `LifeWatch` sends pings, and at a server expects no answer.
         False,
         ping_interval,
@@ -420,6 +424,15 @@ def websocket_protocol(
         None if headers is None else dict(headers),
         _READ_BUFFER,
     )
+
+
+def _retrieve_end(ended: WSTransport) -> None:
+    """Retrieve the error that picows keeps of a client, which asyncio would log otherwise."""
+    waiting = ended.wait_disconnected()
+    # It does not wait for a connection that has ended; StopIteration is an exception, too.
+    with suppress(Exception):
+        waiting.send(None)
+    waiting.close()
 
 
 def _frame_head(size: int) -> bytes:

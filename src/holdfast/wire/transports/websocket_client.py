@@ -61,7 +61,6 @@ async def connect_websocket(
             # Whoever a URL is for has no part in the name of the host.
             host=parsed.netloc.rpartition("@")[2],
             resource=parsed.resource_name,
-            timeout=timeout,
             headers=headers or {},
         )
 

@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.base.late_import import late_module
 from holdfast.wire.log_event import LogEvent, clip
@@ -18,7 +18,6 @@ from holdfast.wire.transports.accepting import Newcomers, PlainListener
 from holdfast.wire.transports.http_head import MAX_HEAD, BadHead, RequestHead, Response
 from holdfast.wire.transports.transport import Credential, Receiver, Transport
 from holdfast.wire.transports.unix import bind_unix
-from holdfast.wire.transports.unix_as_tcp import UnixAsTcp
 from holdfast.wire.transports.websocket import (
     WebSocketTransport,
     socket_address,
@@ -141,7 +140,7 @@ class _FrontDoor(asyncio.Protocol):
         self._transport.set_protocol(protocol)
         sock = self._transport.get_extra_info("socket")
         protocol.connection_made(
-            UnixAsTcp(self._transport) if sock.family == socket.AF_UNIX else self._transport
+            _UnixAsTcp(self._transport) if sock.family == socket.AF_UNIX else self._transport
         )
         # The head is checked; picows gets it in the one spelling it knows.
         key = request.get("sec-websocket-key") or ""
@@ -167,7 +166,7 @@ async def listen_websocket(
     tls: "SSLContext | None" = None,
     listening: socket.socket | None = None,
     refused: Refused | None = None,
-) -> "PlainListener | tls_listener.TlsListener":
+) -> PlainListener:
     """
     Listen for connections.
 
@@ -232,3 +231,36 @@ async def listen_websocket_unix(
         lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL, None, newcomers),
         newcomers,
     )
+
+
+class _UnixAsTcp:
+    """A unix socket as picows wants it: that sets and reads options of TCP on every socket."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        found = self._transport.get_extra_info(name, default)
+        return _UnixSocket(found) if name == "socket" else found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class _UnixSocket:
+    """Passes everything on but plain options of TCP, which it does not have."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        if level != socket.IPPROTO_TCP:
+            self._sock.setsockopt(level, name, value)
+
+    def getsockopt(self, level: int, name: int, *size: int) -> int | bytes:
+        if level == socket.IPPROTO_TCP and not size:
+            return 0
+        return self._sock.getsockopt(level, name, *size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)

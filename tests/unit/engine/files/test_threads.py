@@ -53,7 +53,7 @@ async def test_threads_in_place_of_stuck_ones_go_again(threads: FileThreads) -> 
     await threads.run(lambda: None)
     let_go.set()
     await asyncio.gather(*stuck)
-    assert threads._threads <= 2 * CORE
+    assert threads._workers <= 2 * CORE
 
 
 async def test_what_nobody_waits_for_is_undone(threads: FileThreads) -> None:
@@ -151,7 +151,7 @@ async def test_a_share_whose_calls_hang_waits_alone(threads: FileThreads) -> Non
             late = mine.run(lambda: "late")
             await other.run(lambda: None)
         assert not late.done()
-        assert threads._threads <= SHARE + CORE
+        assert threads._workers <= SHARE + CORE
     finally:
         let_go.set()
     await asyncio.gather(*stuck, late)

@@ -1,6 +1,7 @@
 """Choice among a host's addresses, and what is left behind (RFC 8305)."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ import pytest
 
 from holdfast.engine.http import connector as module
 from holdfast.engine.http.connector import Connector
+from holdfast.engine.http.proxies import Proxy
 from holdfast.engine.http.urls import Url
 
 
@@ -90,3 +92,28 @@ async def test_a_connection_that_cannot_be_made_leaves_no_socket(
     url = Url.parse(f"http://127.0.0.1:{listening.getsockname()[1]}/")
     with pytest.raises(OSError, match=r"^$"):
         await Connector({}).open(url, None)
+
+
+@pytest.mark.both_loops
+async def test_a_caller_who_gives_up_on_a_proxy_leaves_no_error(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cancelling(module._TunnelAnswer):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            opening.cancel()
+
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: reported.append(f"{context['message']}: {context.get('exception')}")
+    )
+    monkeypatch.setattr(module, "_TunnelAnswer", Cancelling)
+    proxy = Proxy(Url.parse(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+    opening = asyncio.create_task(Connector({}).open(Url.parse("https://h/"), proxy))
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    # The end of the connection is reported after that of the caller.
+    listening.accept()[0].close()
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert reported == []

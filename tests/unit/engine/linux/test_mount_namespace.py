@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.engine.linux import mount_namespace as module
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.linux.device_nodes import DEVICES, OwnDevices, may_make_devices
 from holdfast.engine.linux.mount_namespace import MountNamespace, mounts_are_private
 from tests.unit.descriptors import no_descriptors
@@ -176,8 +177,9 @@ def test_a_call_that_never_returns_does_not_stop_the_calls_of_other_threads(
         stuck.join()
 
 
-def test_one_caller_needs_one_thread(namespace: MountNamespace) -> None:
-    assert len({namespace.call(threading.get_native_id) for _ in range(20)}) == 1
+def test_one_caller_needs_few_threads(namespace: MountNamespace) -> None:
+    # Two as a rule: the first may not wait again yet when its caller has its answer.
+    assert len({namespace.call(threading.get_native_id) for _ in range(100)}) < 10
 
 
 def test_a_call_has_the_umask_of_that_moment(namespace: MountNamespace, tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_where_no_thread_can_be_started_the_error_is_one_of_the_system(
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(module, "_idle", [])
+    monkeypatch.setattr(module, "_threads", DaemonThreads("holdfast-mounts", 8))
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(BlockingIOError):
         MountNamespace(devices.folder, devices.kept)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import SpawnFailed
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.process import admission, interpreter, reachable, spawn, start_threads
 from holdfast.engine.process.reachable import (
     call_after_stat,
@@ -268,8 +269,7 @@ async def test_threads_that_could_not_start_are_not_counted(
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(start_threads, "_pool", start_threads._Pool())
-    monkeypatch.setattr(start_threads, "MAX_THREADS", 2)
+    monkeypatch.setattr(start_threads, "_pool", DaemonThreads("holdfast-start", 2))
     threads = StartThreads()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)

@@ -654,6 +654,15 @@ def test_a_matching_link_that_leads_to_a_directory_by_then_denies_nothing() -> N
     assert policy.access(f"{WS}/c") == "write"
 
 
+@pytest.mark.requirement("security.sandbox.set-group-id")
+def test_writable_directories_of_a_group_are_found() -> None:
+    disk = FakeDisk({f"{WS}/inside": None, "/read": None, "/other": None})
+    disk.of_group = {WS, f"{WS}/inside", "/read"}
+    policy = policy_for(disk, ROOT, PROJECT, path_entry("/other", "write"))
+    assert policy.group_directories == (WS,)
+    assert policy_for(FakeDisk({WS: None}), ROOT, PROJECT).group_directories == ()
+
+
 # -- sockets
 
 

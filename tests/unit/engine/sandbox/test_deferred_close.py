@@ -5,8 +5,8 @@ import select
 
 import pytest
 
-from holdfast.engine.sandbox.bubblewrap import deferred_close as module
-from holdfast.engine.sandbox.bubblewrap.deferred_close import close_in_background
+from holdfast.engine.sandbox.bubblewrap import mount_points as module
+from holdfast.engine.sandbox.bubblewrap.mount_points import close_in_background
 
 LIMIT_MS = 5_000
 

@@ -46,6 +46,16 @@ def test_a_link_leads_to_a_file_or_does_not(tmp_path: Path) -> None:
     assert not any(HOST.leads_to_file(str(tmp_path / n)) for n in ("folder", "lost", "loop"))
 
 
+def test_a_directory_gives_new_files_its_group_or_does_not(tmp_path: Path) -> None:
+    assert not HOST.sets_group(str(tmp_path))
+    memory = RememberedDisk(HOST)
+    assert not memory.sets_group(str(tmp_path))
+    tmp_path.chmod(0o2755)
+    assert HOST.sets_group(str(tmp_path))
+    assert not memory.still_true()
+    assert not HOST.sets_group(str(tmp_path / "none"))
+
+
 def test_who_owns_a_directory_can_make_something_in_it(tmp_path: Path) -> None:
     assert HOST.can_create(str(tmp_path))
     tmp_path.chmod(0o500)

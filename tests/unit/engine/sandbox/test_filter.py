@@ -157,11 +157,12 @@ def test_leases_are_refused_and_locks_are_not(kind: FilterKind, machine: str) ->
 @pytest.mark.requirement("security.sandbox.snapshots")
 @pytest.mark.parametrize(("kind", "machine"), BOTH)
 def test_snapshots_are_refused_and_clones_of_files_are_not(kind: FilterKind, machine: str) -> None:
-    snapshot, snapshot_v2, remove_v2, clone = 0x50009401, 0x50009417, 0x5000943F, 0x40049409
+    btrfs, btrfs_v2, remove_v2, clone = 0x50009401, 0x50009417, 0x5000943F, 0x40049409
+    # `_IOW(0xbc, 16, struct bch_ioctl_subvolume)` and `_IOW(0xbc, 29, struct …_subvolume_v2)`.
+    bcachefs, bcachefs_v2 = 0x4020BC10, 0x4030BC1D
 
-    assert call(kind, machine, "ioctl", 3, snapshot) == EPERM
-    assert call(kind, machine, "ioctl", 3, snapshot_v2) == EPERM
-    assert call(kind, machine, "ioctl", 3, remove_v2) == EPERM
+    for control in (btrfs, btrfs_v2, remove_v2, bcachefs, bcachefs_v2):
+        assert call(kind, machine, "ioctl", 3, control) == EPERM
     assert call(kind, machine, "ioctl", 3, clone) == ALLOW
 
 
@@ -175,9 +176,49 @@ def test_no_program_is_made_to_run_as_its_owner(kind: FilterKind, machine: str, 
 
     assert call(kind, machine, name, *before, 0o4755) == EPERM
     assert call(kind, machine, name, *before, 1 << 32 | 0o106755) == EPERM
-    # Directories of a group, and temporary ones.
-    assert call(kind, machine, name, *before, 0o2775) == ALLOW
+    # With the group of the server, which is as good as its user where its files are the group's.
+    assert call(kind, machine, name, *before, 0o2755) == EPERM
+    # Temporary directories.
     assert call(kind, machine, name, *before, 0o1777) == ALLOW
+    # Directories of a group, where the workspace is one.
+    known = MACHINES[machine]
+    shared = filter_program(kind, machine, sets_group_ids=True)
+    number = known.numbers[name]
+    assert decide(shared, known.audit_arch, number, (*before, 0o2775)) == ALLOW
+    assert decide(shared, known.audit_arch, number, (*before, 0o6775)) == EPERM
+
+
+@pytest.mark.requirement("security.sandbox.set-group-id")
+@pytest.mark.parametrize(("kind", "machine"), BOTH)
+@pytest.mark.parametrize("name", ["open", "openat", "creat", "mknod", "mknodat"])
+def test_no_new_file_has_the_bit_of_its_group(kind: FilterKind, machine: str, name: str) -> None:
+    if name not in MACHINES[machine].numbers:
+        pytest.skip(f"{machine} has no such call")
+    opens = name.startswith("open")
+    before = (3, 0) if name in ("openat", "mknodat") else (0,)
+    read, write_new, temporary = 0, 0o101, 0o20200001
+
+    def made(mode: int, flags: int = write_new) -> int:
+        return call(kind, machine, name, *before, *([flags] if opens else []), mode)
+
+    # It would be kept until an access control list lets the group execute the file.
+    assert made(0o2644) == EPERM
+    assert made(1 << 32 | 0o2755) == EPERM
+    assert made(0o755) == ALLOW
+    if opens:
+        assert made(0o2644, temporary) == EPERM
+        # Without a new file the mode is what was left in the register.
+        assert made(0o7777, read) == ALLOW
+        assert made(0o7777, 0o200000) == ALLOW
+
+
+@pytest.mark.requirement("security.sandbox.set-group-id")
+@pytest.mark.parametrize(("kind", "machine"), BOTH)
+def test_a_mode_in_memory_is_asked_for_in_another_way(kind: FilterKind, machine: str) -> None:
+    known = MACHINES[machine]
+    shared = filter_program(kind, machine, sets_group_ids=True)
+    assert call(kind, machine, "openat2") == ENOSYS
+    assert decide(shared, known.audit_arch, known.numbers["openat2"], ()) == ALLOW
 
 
 @pytest.mark.requirement("security.sandbox.pairs")

@@ -27,6 +27,10 @@ def test_each_gap_is_named_only_where_it_applies() -> None:
     assert policy_gaps(restricted(READ), SCOPING_ABI) == ()
     assert about(policy_gaps(restricted(WORK), OLDEST_ABI)) == ["FIFO", "hard links"]
     assert about(policy_gaps(restricted(WORK), 0)) == ["hard links"]
+    (gap,) = policy_gaps(
+        restricted({"/work": WORK["/work"]}, group_directories=("/work",)), SCOPING_ABI
+    )
+    assert gap.startswith("programs that other users run with the group of /work can be made")
     open_network = Policy(full_write=False, rules=READ)
     assert about(policy_gaps(open_network, SCOPING_ABI)) == ["network"]
 

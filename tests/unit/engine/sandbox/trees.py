@@ -32,6 +32,7 @@ class FakeDisk:
                 self.files.setdefault("/".join(parts[:end]), None)
             self.files[path] = text
         self.closed: set[str] = set()
+        self.of_group: set[str] = set()
 
     def kind(self, path: str) -> Seen | None:
         if path not in self.files:
@@ -58,6 +59,9 @@ class FakeDisk:
 
     def can_create(self, folder: str) -> bool:
         return folder not in self.closed
+
+    def sets_group(self, folder: str) -> bool:
+        return folder in self.of_group
 
     def text(self, path: str) -> str:
         return self.files[path] or ""

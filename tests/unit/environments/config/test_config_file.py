@@ -168,6 +168,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"default = \xff")
     with pytest.raises(InvalidConfig, match="stream did not contain valid UTF-8"):
         config.load(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InvalidConfig, match=f"config `{path}`: it is no regular file"):
+        config.load(path)
 
 
 def test_a_file_with_a_mark_of_its_encoding_is_read(tmp_path: Path) -> None:

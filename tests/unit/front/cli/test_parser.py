@@ -20,7 +20,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
         calls.append(options)
         return 42
 
-    monkeypatch.setattr("holdfast.front.cli.run.run", run)
+    monkeypatch.setattr("holdfast.front.cli.guarded.run", run)
     return calls
 
 

@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_named(config: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="is no UTF-8 text"):
         configured("--config", str(config))
     config.write_bytes(b"#" * (2 << 20))
-    with pytest.raises(InvalidConfig, match="is larger than a config file may be"):
+    with pytest.raises(InvalidConfig, match="it has more than 1,048,576 bytes"):
         configured("--config", str(config))
 
 

@@ -13,8 +13,8 @@ import pytest
 from holdfast.client.client import ExecServerClient
 from holdfast.server.app import Server
 from holdfast.server.operate.audit import AuditFile, AuditLog, AuditUnusable
-from holdfast.server.operate.audit_lines import FileLine, RefusalLine, bounded
 from holdfast.server.operate.line_writer import PartlyWritten
+from holdfast.server.operate.records import FileRecord, RefusalRecord, bounded
 from tests.unit.engine.process.starting import program
 
 SMALL = 64 << 10
@@ -28,8 +28,8 @@ def audit_file(path: Path | str, *, max_bytes: int = SMALL, kept: int = 2) -> Au
     return AuditFile(str(path), max_bytes=max_bytes, kept=kept)
 
 
-def file_line(path: str, size: int | None = None) -> FileLine:
-    return FileLine(
+def file_line(path: str, size: int | None = None) -> FileRecord:
+    return FileRecord(
         principal="me",
         session="5f0c9a31",
         operation="writeFile",
@@ -272,7 +272,7 @@ def test_a_flood_of_refused_clients_does_not_push_other_lines_out(
 
     def refuse(count: int) -> None:
         for _ in range(count):
-            log.write_refusal(RefusalLine(address="10.0.0.9:1", status=401, reason="no"))
+            log.write_refusal(RefusalRecord(address="10.0.0.9:1", status=401, reason="no"))
 
     refuse(20_000)
     now = time.monotonic()

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import hmac
 import json
+import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +186,28 @@ def test_a_secret_that_cannot_be_used_is_named(tmp_path: Path, mode: str) -> Non
         assert text() == f"signed websocket bearer secret {path} must be at least 32 bytes"
         path.write_text("x" * 32)
         check_of(mode=mode, shared_secret_file=str(path))
+
+
+@pytest.mark.requirement("auth.secret.regular")
+@pytest.mark.parametrize("mode", ["capability-token", "signed-bearer-token"])
+def test_a_secret_is_in_a_regular_file(secret_file: str, mode: str) -> None:
+    signs = mode == "signed-bearer-token"
+    options: dict[str, Any] = {
+        "mode": mode,
+        "shared_secret_file" if signs else "token_file": secret_file,
+    }
+    access = Access(lambda: made(make_check(AuthOptions(**options))))
+    # A FIFO without a writer would block the start, and take a thread at each reload.
+    os.unlink(secret_file)
+    os.mkfifo(secret_file)
+    said = f"failed to read websocket auth secret {secret_file}: it is no regular file"
+    assert refusal(**options) == said
+    with pytest.raises(BadAuthOptions, match=re.escape(said)) as caught:
+        access.read()
+    assert caught.value.path == secret_file
+    os.unlink(secret_file)
+    Path(secret_file).write_bytes(b"x" * (64 << 10) + b"x")
+    assert refusal(**options).endswith("it has more than 65,536 bytes")
 
 
 @pytest.mark.requirement("serve.auth-options.relative-file")

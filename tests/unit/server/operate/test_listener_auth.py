@@ -1,5 +1,6 @@
 """Clients that a listener lets in, from the options of a server."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ import pytest
 from holdfast.base.local_servers import UnusableRuntimeFolder
 from holdfast.base.token_file import new_token
 from holdfast.server.listen import ListenUrl, parse_listen_url
-from holdfast.server.operate.auth import AuthOptions, Unauthorized
+from holdfast.server.operate.auth import AuthOptions, BadAuthOptions, Unauthorized
 from holdfast.server.operate.listener_auth import (
     BadEntrance,
     Entrance,
     EntranceOptions,
     make_entrance,
 )
+from holdfast.wire.transports.tls import BadCertificate
 
 PEM = Path(__file__).parents[2] / "engine" / "http" / "localhost.pem"
 NO_AUTH = AuthOptions()
@@ -187,3 +189,46 @@ def test_names_of_tokens_are_principals(tmp_path: Path) -> None:
     with pytest.raises(Unauthorized):
         made.check("Bearer ci")
     assert str(file) in made.hidden.secrets
+
+
+@pytest.mark.requirement("auth.secret.pipe")
+def test_a_secret_may_come_from_a_pipe_which_is_read_once() -> None:
+    reader, writer = os.pipe()
+    try:
+        path = f"/dev/fd/{reader}"
+        os.write(writer, b"the secret\n")
+        os.close(writer)
+        auth = AuthOptions(mode="capability-token", token_file=path)
+        made = entrance(auth=auth)
+        assert made.check is not None
+        assert made.check("Bearer the secret")
+        # There is nothing to hide, and sandboxes could not hide it.
+        assert made.hidden.secrets == ()
+        ((_, read),) = made.parts()
+        with pytest.raises(BadAuthOptions) as caught:
+            read()
+        assert str(caught.value) == (
+            f"failed to read websocket auth secret {path}:"
+            " it is a pipe, which can be read only once"
+        )
+        assert made.check("Bearer the secret")
+        # At another start it is empty.
+        assert "must not be empty" in refusal(auth=auth)
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.requirement("auth.secret.regular")
+def test_a_certificate_and_its_key_are_regular_files(tmp_path: Path) -> None:
+    key, fifo = tmp_path / "key", tmp_path / "fifo"
+    shutil.copy(PEM, key)
+    key.chmod(0o600)
+    os.mkfifo(fifo, 0o600)
+    said = f"cannot read {fifo}: it is no regular file"
+    assert refusal(tls_cert=str(fifo), tls_key=str(key)) == said
+    assert refusal(tls_cert=str(key), tls_key=str(fifo)) == said
+    made = entrance(tls_cert=str(key), tls_key=str(key), no_auth=True)
+    fifo.rename(key)
+    ((_, read),) = made.parts()
+    with pytest.raises(BadCertificate, match=f"cannot read {key}: it is no regular file"):
+        read()

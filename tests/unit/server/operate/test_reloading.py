@@ -11,8 +11,7 @@ from holdfast.base.token_file import NamedToken
 from holdfast.server.operate import reloading as module
 from holdfast.server.operate.auth import Access, check_tokens
 from holdfast.server.operate.listener_auth import Entrance, Part
-from holdfast.server.operate.reload import Reload
-from holdfast.server.operate.reloading import Reloading
+from holdfast.server.operate.reloading import LiveSettings, Reload, Reloading
 from holdfast.wire.transports.transport import Credential
 
 
@@ -43,7 +42,7 @@ class Files(Entrance):
 def reloading(files: Files) -> tuple[Reloading, asyncio.Queue[Reload]]:
     """Return a handler of SIGHUP, and the results of its reloads."""
     results: asyncio.Queue[Reload] = asyncio.Queue()
-    handler = Reloading(files, lambda: None)
+    handler = Reloading(files, lambda: None, settings=LiveSettings())
     handler.follow = results.put_nowait
     return handler, results
 
@@ -95,8 +94,8 @@ async def test_the_next_signal_reads_files_again_that_hung(monkeypatch: pytest.M
         assert problem == f"{module._MOST_STUCK} earlier attempts to read the certificate hang"
         assert files.revoked == ["ci"]
         files.free.set()
-        for thread in handler._threads["the certificate"]:
-            await asyncio.to_thread(thread.join)
+        while handler._threads["the certificate"].is_full:  # noqa: ASYNC110 - threads tell of no end
+            await asyncio.sleep(0.001)
         handler.hang_up()
         assert (await results.get()).problems == []
     # What the old attempts have read since is out of date.

@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.atomic_write import OLD, WriteTarget, write_pieces
 from holdfast.engine.files.directories import listed
@@ -133,15 +135,7 @@ class Confined:
                     created_at_ms=0,
                     modified_at_ms=0,
                 )
-            return FileMetadata(
-                is_directory=found.is_directory,
-                is_file=found.is_file,
-                is_symlink=resolved.is_link,
-                size=found.size,
-                created_at_ms=found.created_at_ms,
-                modified_at_ms=found.modified_at_ms,
-                permissions=found.permissions,
-            )
+            return msgspec.structs.replace(found, is_symlink=resolved.is_link)
 
     def canonicalize(self, params: CanonicalizeParams) -> str:
         """Return the real path of an existing file."""

@@ -14,10 +14,11 @@ import os
 import random
 import resource
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
+from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.linux.proc import stat_fields
 from holdfast.engine.process.process_tree import signal_all
 
@@ -32,6 +33,9 @@ _LOWEST, _HIGHEST = 1 << 40, 1 << 50
 
 # Rounds of looking: a process may fork between being found and being stopped.
 _ROUNDS = 32
+
+# A search holds the interpreter most of its time, so many at once would only delay each other.
+_killers = DaemonThreads("holdfast-kill", 4, kept=1)
 
 # States of `/proc/PID/stat`: zombie and dead.
 _ZOMBIE = (b"Z", b"X")
@@ -81,7 +85,7 @@ def kill_by_rlimit(mark: int) -> bool:
 
 def kill_by_rlimit_soon(mark: int) -> None:
     """Call `kill_by_rlimit` in a thread: on a machine with many processes it takes long."""
-    threading.Thread(target=kill_by_rlimit, args=(mark,), name="holdfast-kill", daemon=True).start()
+    _killers.start(partial(kill_by_rlimit, mark), may_wait=True)
 
 
 def _marked(mark: int) -> Iterator[int]:

@@ -135,6 +135,7 @@ class BubblewrapSandbox:
                 platform.machine(),
                 notifies=listens,
                 shares_group=shares_group,
+                sets_group_ids=bool(policy.group_directories),
             ),
             listen=listens,
             landlock=ruleset(policy, support.landlock_abi),

@@ -9,6 +9,7 @@ network. Nothing is loaded here.
 
 import errno
 import struct
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -85,17 +86,28 @@ _BTRFS_SNAPSHOT = 0x50009401
 _BTRFS_SNAPSHOT_V2 = 0x50009417
 # Removes a subvolume by its number, wherever it is.
 _BTRFS_REMOVE_V2 = 0x5000943F
+# Make a subvolume of bcachefs, which a flag in memory makes a snapshot, in both forms.
+_BCACHEFS_SUBVOLUME = 0x4020BC10
+_BCACHEFS_SUBVOLUME_V2 = 0x4030BC1D
 
 # Set a lease on a file or a delegation on a directory, which takes no more than a descriptor for
 # reading. Other programs that open it are then held up for 45 seconds at a time.
 _F_SETLEASE = 1024
 _F_SETDELEG = 1040
 
-# S_ISUID. In a workspace that others can enter, they would run a program as the server's user. A
-# new file can have it, too, but loses it with the first write.
+# S_ISUID and S_ISGID. In a workspace that others can enter, they would run a program as the user of
+# the server, or with its group. A new file can have them, too, and loses the first one with the
+# first write. It keeps the other until its group may execute it, which an access control list
+# can change.
 _SET_USER_ID = 0o4000
+_SET_GROUP_ID = 0o2000
 # Calls that set the mode of a file, with the number of that argument. `chmod` is not on aarch64.
 _MODE_CALLS = (("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("fchmodat2", 2))
+# Calls that create a file with a mode, likewise; those that only do so with a flag, with both.
+_CREATING_CALLS = (("creat", 1), ("mknod", 1), ("mknodat", 2))
+_OPENING_CALLS = (("open", 1, 2), ("openat", 2, 3))
+# O_CREAT, and O_TMPFILE without its O_DIRECTORY.
+_CREATES = 0o20000100
 
 _REFUSED_CONTROLS = (
     _TIOCSTI,
@@ -103,6 +115,8 @@ _REFUSED_CONTROLS = (
     _BTRFS_SNAPSHOT,
     _BTRFS_SNAPSHOT_V2,
     _BTRFS_REMOVE_V2,
+    _BCACHEFS_SUBVOLUME,
+    _BCACHEFS_SUBVOLUME_V2,
 )
 
 _AF_UNIX = 1
@@ -141,7 +155,12 @@ _NOTIFY = 0x7FC00000
 # A server needs a handful of filters, each for many commands.
 @cache
 def filter_program(
-    kind: FilterKind, machine: str, *, notifies: bool = False, shares_group: bool = False
+    kind: FilterKind,
+    machine: str,
+    *,
+    notifies: bool = False,
+    shares_group: bool = False,
+    sets_group_ids: bool = False,
 ) -> bytes:
     """
     Return a filter as an array of `struct sock_filter`.
@@ -153,6 +172,7 @@ def filter_program(
             The listener refuses it; without a listener the call fails with ENOSYS.
         shares_group: True if processes outside of the sandbox may be in the command's process
             group. The filter then refuses `kill(0)`, the only way to signal that group.
+        sets_group_ids: True to allow the set-group-ID bit, which directories of a group have.
 
     Raises:
         KeyError: The system call numbers of this architecture are not known.
@@ -169,6 +189,8 @@ def filter_program(
     # x32 has numbers of its own, so it would bypass all checks below.
     if known.has_x32:
         code += [_op(_JUMP_SET, _X32_BIT, 0, 1), _op(_RETURN, _REFUSE)]
+    if not sets_group_ids:
+        code += _refuse_group_ids(number)
     names = _ALWAYS_REFUSED + (_NETWORK_REFUSED if kind == "restricted" else ())
     for name in names:
         code += _when(number[name], [_op(_RETURN, _REFUSE)])
@@ -177,9 +199,10 @@ def filter_program(
     code += _when(number["clone3"], [_op(_RETURN, _UNKNOWN_CALL)])
     code += _when(number["clone"], _refuse_flags(0, _NEW_NAMESPACES))
     code += _when(number["unshare"], _refuse_flags(0, _NEW_NAMESPACES | _NEW_TIME_NAMESPACE))
+    bits = _SET_USER_ID if sets_group_ids else _SET_USER_ID | _SET_GROUP_ID
     for name, mode in _MODE_CALLS:
         if name in number:
-            code += _when(number[name], _refuse_flags(mode, _SET_USER_ID))
+            code += _when(number[name], _refuse_flags(mode, bits))
     code += _when(number["ioctl"], _refuse_values(1, *_REFUSED_CONTROLS))
     code += _when(number["fcntl"], _refuse_values(1, _F_SETLEASE, _F_SETDELEG))
     # The leader of the group is outside of the pid namespace, so `kill(0)` is the only way to
@@ -225,6 +248,25 @@ def _refuse_flags(index: int, flags: int) -> list[bytes]:
         _op(_RETURN, _REFUSE),
         _op(_RETURN, _ALLOW),
     ]
+
+
+def _refuse_group_ids(number: Mapping[str, int]) -> list[bytes]:
+    """
+    Return code that refuses new files with the set-group-ID bit.
+
+    It comes first, as no other call with an argument to look at is as frequent as `openat`.
+    """
+    code: list[bytes] = []
+    for name, flags, mode in _OPENING_CALLS:
+        if name in number:
+            # Without such a flag, the mode is whatever was in the register.
+            creates = [_argument(flags), _op(_JUMP_SET, _CREATES, 1, 0), _op(_RETURN, _ALLOW)]
+            code += _when(number[name], [*creates, *_refuse_flags(mode, _SET_GROUP_ID)])
+    for name, mode in _CREATING_CALLS:
+        if name in number:
+            code += _when(number[name], _refuse_flags(mode, _SET_GROUP_ID))
+    # The mode is in memory. Programs fall back to `openat`, as on an old kernel.
+    return code + _when(number["openat2"], [_op(_RETURN, _UNKNOWN_CALL)])
 
 
 def _refuse_values(index: int, *values: int) -> list[bytes]:

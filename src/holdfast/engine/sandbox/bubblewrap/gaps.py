@@ -51,6 +51,11 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
     # Mounts are made at the start, so a file that appears later has no mask.
     if policy.globs:
         gaps.append("files that come to match a denied pattern after the start can be read")
+    gaps += [
+        f"programs that other users run with the group of {path} can be made: the directory has the"
+        " set-group-ID bit"
+        for path in policy.group_directories
+    ]
     if kept_inside or (policy.writable and policy.denied):
         gaps.append("hard links inside a writable folder reach the protected file behind them")
     return tuple(gaps)

@@ -153,6 +153,11 @@ def _make(
         globs=tuple(builder.globs),
         links=tuple(dict.fromkeys(builder.links)),
         mounts=facts.mounts if builder.globs else NO_MOUNTS,
+        group_directories=tuple(
+            rule.path
+            for rule in builder.rules.values()
+            if (rule.access, rule.kind) == ("write", "directory") and disk.sets_group(rule.path)
+        ),
         legacy_landlock=context.use_legacy_landlock,
     )
 

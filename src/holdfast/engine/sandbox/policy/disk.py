@@ -41,6 +41,9 @@ class Disk(Protocol):
     def can_create(self, folder: str) -> bool:
         """Return True if this user can create a file in a directory, if need be after chmod."""
 
+    def sets_group(self, folder: str) -> bool:
+        """Return True if new files in a directory get its group, by its set-group-ID bit."""
+
     def text(self, path: str) -> str:
         """Return the first 4 KiB of a file; an empty text if it cannot be read."""
 
@@ -102,6 +105,12 @@ class HostDisk:
             closed = found.st_mode & _OWNER_MAKES != _OWNER_MAKES
             read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
             return found.st_uid == os.getuid() and closed and not read_only
+        except OSError:
+            return False
+
+    def sets_group(self, folder: str) -> bool:
+        try:
+            return bool(os.stat(folder).st_mode & stat.S_ISGID)
         except OSError:
             return False
 
@@ -179,6 +188,9 @@ class RememberedDisk:
 
     def can_create(self, folder: str) -> bool:
         return self._keep(self._disk.can_create, folder)
+
+    def sets_group(self, folder: str) -> bool:
+        return self._keep(self._disk.sets_group, folder)
 
     def text(self, path: str) -> str:
         return self._keep(self._disk.text, path)

@@ -145,6 +145,12 @@ class Policy:
     """Links on the way to readable or writable paths: the path of each, and its target."""
     mounts: MountTable = NO_MOUNTS
     """Mounts of this machine: a pattern denies a file under each of its paths."""
+    group_directories: tuple[str, ...] = ()
+    """
+    Writable directories with the set-group-ID bit, in which tools set it for new directories.
+
+    A filter of system calls cannot tell these from programs, so commands may set it for both.
+    """
     legacy_landlock: bool = False
     """True if the client asks for Landlock without mounts, which is refused."""
 
