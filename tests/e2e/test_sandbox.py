@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,17 @@ async def test_a_program_is_found_in_the_path_inside(
     run = await client.run(["echo", "found"], sandbox=read_only, tty=tty)
 
     assert (run.stdout + run.pty).split() == [b"found"]
+
+
+async def test_a_thread_wakes_the_event_loop_of_its_program(
+    client: Client, read_only: dict[str, Any]
+) -> None:
+    # The loop waits for events by the time that the thread is done.
+    program = "import asyncio, time; asyncio.run(asyncio.to_thread(time.sleep, 0.3)); print('done')"
+
+    run = await client.run([sys.executable, "-I", "-c", program], sandbox=read_only)
+
+    assert run.stdout == b"done\n"
 
 
 @both

@@ -131,6 +131,16 @@ def test_whoever_wants_to_know_is_told_of_attempts_to_reach_the_network(machine:
     assert filter_program("open", machine, notifies=True) == filter_program("open", machine)
 
 
+@pytest.mark.parametrize("machine", ARCHES)
+def test_data_is_sent_to_the_other_end_of_a_socket_and_to_no_address(machine: str) -> None:
+    nowhere, pointer, high_pointer = 0, 0x7FFF0010, 1 << 32
+
+    assert call("restricted", machine, "sendto", 3, pointer, 1, 0, nowhere) == ALLOW
+    assert call("restricted", machine, "sendto", 3, pointer, 1, 0, pointer, 16) == EPERM
+    assert call("restricted", machine, "sendto", 3, pointer, 1, 0, high_pointer, 16) == EPERM
+    assert call("open", machine, "sendto", 3, pointer, 1, 0, pointer, 16) == ALLOW
+
+
 @pytest.mark.requirement("security.shell.terminal")
 @pytest.mark.parametrize(("kind", "machine"), BOTH)
 def test_nobody_types_into_a_terminal_whatever_the_upper_half_says(

@@ -54,7 +54,8 @@ _ALWAYS_REFUSED = (
     "mount_setattr",
 )
 
-# `sendmsg` and `recvmsg` stay allowed: programs use them on socket pairs.
+# `sendmsg` and `recvmsg` stay allowed: programs use them on socket pairs. So does `sendto` without
+# an address, which is what the C library makes of `send`.
 _NETWORK_REFUSED = (
     "connect",
     "accept",
@@ -64,7 +65,6 @@ _NETWORK_REFUSED = (
     "getpeername",
     "getsockname",
     "shutdown",
-    "sendto",
     "sendmmsg",
     "recvmmsg",
     "getsockopt",
@@ -210,6 +210,7 @@ def filter_program(
     if shares_group:
         code += _when(number["kill"], _refuse_values(0, 0))
     if kind == "restricted":
+        code += _when(number["sendto"], _without_address(4))
         code += _when(number["socket"], _only_connected_unix(_NOTIFY if notifies else _REFUSE))
         code += _when(number["socketpair"], _only_connected_unix(_REFUSE))
     else:
@@ -275,6 +276,19 @@ def _refuse_values(index: int, *values: int) -> list[bytes]:
     for value in values:
         block += [_op(_JUMP_EQUAL, value, 0, 1), _op(_RETURN, _REFUSE)]
     return [*block, _op(_RETURN, _ALLOW)]
+
+
+def _without_address(index: int) -> list[bytes]:
+    """Return a block that refuses any pointer in an argument but NULL."""
+    low, high = _ARGS_AT + 8 * index, _ARGS_AT + 8 * index + 4
+    return [
+        _load(low),
+        _op(_JUMP_EQUAL, 0, 0, 2),
+        _load(high),
+        _op(_JUMP_EQUAL, 0, 1, 0),
+        _op(_RETURN, _REFUSE),
+        _op(_RETURN, _ALLOW),
+    ]
 
 
 def _only_common_families() -> list[bytes]:
