@@ -219,13 +219,21 @@ def attack_token_file(server: ServerProcess, path: Path) -> int:
 # -- limits, sockets
 
 
+_OPEN_A_SESSION = b'{"id":1,"method":"initialize","params":{"clientName":"attack"}}'
+
+
 def attack_limits(address: tuple[str, int], most: int) -> int:
-    """Use up the connections of one principal; refusals count for nobody. Returns how many."""
+    """Use up the connections of one principal; refusals do not count. Returns how many."""
+    # Unmasked in effect (the mask is 0). Without a session a connection would make room for others.
+    frame = bytes((0x81, 0x80 | len(_OPEN_A_SESSION), 0, 0, 0, 0)) + _OPEN_A_SESSION
     with ExitStack() as held:
         for _ in range(most):
             line = held.enter_context(socket.create_connection(address, LIMIT))
-            line.sendall(bearing(f"Bearer {OTHER}"))
-            assert line.recv(4096).startswith(b"HTTP/1.1 101 ")
+            line.sendall(bearing(f"Bearer {OTHER}") + frame)
+            answer = b""
+            while b"sessionId" not in answer:
+                answer += line.recv(4096)
+            assert answer.startswith(b"HTTP/1.1 101 ")
         assert ask(address, bearing(f"Bearer {OTHER}")) == 429
         for token, status in ((f"{OTHER}x", 401), (TOKEN, 101)):
             assert ask_when_free(address, bearing(f"Bearer {token}")) == status, token
