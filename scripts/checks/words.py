@@ -32,9 +32,9 @@ BETTER: Mapping[str, str] = {
     r"(?:inside|outside) of": "inside, outside",
     r"beside": "next to, in addition to",
     r"(?:of its|of their) own": "its own, separate",
-    # "There is no" is English; "that is no URL" is not.
+    # "There is no" and "there are none" are English; "that is no URL" is not.
     r"(?<!there )is no(?! longer| more| such)": "is not a",
-    r"(?:is|are) none": "not, no, zero",
+    r"(?<!there )(?:is|are) none": "not, no, zero",
     r"mend(?:s|ed|ing)?": "fix, restore",
     r"folders?": "directory",
 }
