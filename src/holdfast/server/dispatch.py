@@ -26,7 +26,7 @@ from holdfast.wire.connection import Connection
 from holdfast.wire.log_event import LogEvent, clip
 from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.envelope import Request
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.large_params import DecodedParams
 from holdfast.wire.rpc.router import Route, Router, error_of
 

@@ -35,7 +35,7 @@ from holdfast.wire.protocol.envelope import (
     Trace,
 )
 from holdfast.wire.protocol.wire_types import Method, NotificationMethod
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import (
     Encoded,
     encode_error,

@@ -9,7 +9,7 @@ from holdfast.base.errors import HoldfastError, InvalidRequest, MalformedMessage
 from holdfast.base.tasks import OwnedTasks
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
 from holdfast.front.app_server.command_handlers import command_family
-from holdfast.front.app_server.dialect import ALREADY_INITIALIZED, APP_SERVER, NOT_INITIALIZED
+from holdfast.front.app_server.app_server_kind import ALREADY_INITIALIZED, APP_SERVER, NOT_INITIALIZED
 from holdfast.front.app_server.family import MAX_WAITING_INPUT
 from holdfast.front.app_server.process_family import process_family
 from holdfast.server.dispatch import Dispatcher

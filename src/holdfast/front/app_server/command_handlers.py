@@ -11,7 +11,7 @@ from holdfast.environments.sandbox import home_here
 from holdfast.front.app_server.command_exec.command import Command
 from holdfast.front.app_server.command_exec.command_errors import CommandExecError
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import needs_experimental_api
+from holdfast.front.app_server.app_server_kind import needs_experimental_api
 from holdfast.front.app_server.family import CommandFamily, coded, milliseconds
 from holdfast.front.app_server.order import QueuePosition
 from holdfast.wire.protocol.command_exec import (

@@ -31,7 +31,7 @@ from holdfast.front.app_server.command_exec.command_errors import (
     SpawnRefused,
 )
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import DeltaEncoder
+from holdfast.front.app_server.app_server_kind import DeltaEncoder
 from holdfast.front.app_server.order import QueuePosition, RequestQueues
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.base64 import InvalidBase64, decode_base64

@@ -20,7 +20,7 @@ from holdfast.front.app_server.command_exec.command_errors import (
     UnknownCommand,
 )
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import APP_SERVER, needs_experimental_api
+from holdfast.front.app_server.app_server_kind import APP_SERVER, needs_experimental_api
 from holdfast.front.app_server.family import DONE, CommandFamily, coded, milliseconds
 from holdfast.front.app_server.order import QueuePosition
 from holdfast.wire.protocol.command_exec import (

@@ -8,7 +8,7 @@ caller, so a test needs none of them.
 
 from holdfast.base.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.wire.protocol.envelope import ErrorReply, Message, Reply, Request, RequestId, Trace
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import encode_request
 
 __all__ = ["Peer"]

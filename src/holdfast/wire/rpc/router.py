@@ -27,7 +27,7 @@ from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.envelope import ErrorData, Request
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.wire_types import Method
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import Encoded
 from holdfast.wire.rpc.large_params import DecodedParams
 

@@ -23,7 +23,7 @@ from holdfast.wire.protocol.command_exec import (
 from holdfast.wire.rpc.base64 import encode_base64
 from holdfast.wire.rpc.blame import blame
 from holdfast.wire.rpc.decode import decode_any_keys
-from holdfast.wire.rpc.dialect import Dialect
+from holdfast.wire.rpc.server_kind import Dialect
 from holdfast.wire.rpc.encode import encode_value
 
 __all__ = [
