@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.base.errors import HoldfastError, InvalidRequest, MalformedMessage
 from holdfast.base.tasks import OwnedTasks
+from holdfast.front.app_server.app_server_kind import (
+    ALREADY_INITIALIZED,
+    APP_SERVER,
+    NOT_INITIALIZED,
+)
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
 from holdfast.front.app_server.command_handlers import command_family
-from holdfast.front.app_server.app_server_kind import ALREADY_INITIALIZED, APP_SERVER, NOT_INITIALIZED
 from holdfast.front.app_server.family import MAX_WAITING_INPUT
 from holdfast.front.app_server.process_family import process_family
 from holdfast.server.dispatch import Dispatcher
@@ -84,7 +88,7 @@ class AppConnection:
             tasks=tasks,
             admit=self._admit,
             telemetry=server.telemetry,
-            dialect=APP_SERVER,
+            server_kind=APP_SERVER,
         )
         if server.telemetry is not None:
             server.telemetry.connection_opened(transport.kind)

@@ -18,9 +18,9 @@ from holdfast.environments.config.home import codex_home
 from holdfast.environments.environment import Environment
 from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.front.app_server.app_connection import AppConnection
+from holdfast.front.app_server.app_server_kind import APP_SERVER
 from holdfast.front.app_server.command_exec.command_manager import Compat
 from holdfast.front.app_server.command_handlers import add_command_methods
-from holdfast.front.app_server.app_server_kind import APP_SERVER
 from holdfast.front.app_server.process_family import add_process_methods
 from holdfast.front.app_server.sandboxes import SandboxProfiles
 from holdfast.server.listen import ListenUrl, listen, parse_listen_url

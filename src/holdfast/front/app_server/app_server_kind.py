@@ -23,14 +23,14 @@ from holdfast.wire.protocol.command_exec import (
 from holdfast.wire.rpc.base64 import encode_base64
 from holdfast.wire.rpc.blame import blame
 from holdfast.wire.rpc.decode import decode_any_keys
-from holdfast.wire.rpc.server_kind import Dialect
 from holdfast.wire.rpc.encode import encode_value
+from holdfast.wire.rpc.server_kind import ServerKind
 
 __all__ = [
     "ALREADY_INITIALIZED",
     "APP_SERVER",
     "NOT_INITIALIZED",
-    "AppServerDialect",
+    "AppServerKind",
     "DeltaEncoder",
     "needs_experimental_api",
 ]
@@ -70,8 +70,8 @@ def _decode_params(params: object, kind: type[T]) -> T:
         raise InvalidRequest(f"Invalid request: {text}") from None
 
 
-class AppServerDialect(Dialect):
-    """The dialect of the Codex app-server."""
+class AppServerKind(ServerKind):
+    """The app-server, where it differs from the exec-server."""
 
     control = frozenset(
         method.name
@@ -103,7 +103,7 @@ class AppServerDialect(Dialect):
         return Overloaded("Server overloaded; retry later.")
 
 
-APP_SERVER = AppServerDialect()
+APP_SERVER = AppServerKind()
 
 
 def _by_name(value: object, kind: object) -> object:

@@ -8,10 +8,10 @@ from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed,
 from holdfast.environments.environment import Environment
 from holdfast.environments.path_uris import below
 from holdfast.environments.sandbox import home_here
+from holdfast.front.app_server.app_server_kind import needs_experimental_api
 from holdfast.front.app_server.command_exec.command import Command
 from holdfast.front.app_server.command_exec.command_errors import CommandExecError
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.app_server_kind import needs_experimental_api
 from holdfast.front.app_server.family import CommandFamily, coded, milliseconds
 from holdfast.front.app_server.order import QueuePosition
 from holdfast.wire.protocol.command_exec import (

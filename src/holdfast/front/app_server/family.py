@@ -19,6 +19,7 @@ from holdfast.base.errors import (
     Refused,
     RemoteError,
 )
+from holdfast.front.app_server.app_server_kind import DeltaEncoder
 from holdfast.front.app_server.command_exec.command import Command, Done
 from holdfast.front.app_server.command_exec.command_errors import (
     CommandExecClosed,
@@ -31,7 +32,6 @@ from holdfast.front.app_server.command_exec.command_errors import (
     SpawnRefused,
 )
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.app_server_kind import DeltaEncoder
 from holdfast.front.app_server.order import QueuePosition, RequestQueues
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.base64 import InvalidBase64, decode_base64

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed, Refused
+from holdfast.front.app_server.app_server_kind import APP_SERVER, needs_experimental_api
 from holdfast.front.app_server.command_exec.command import Command
 from holdfast.front.app_server.command_exec.command_errors import (
     CommandExecError,
@@ -20,7 +21,6 @@ from holdfast.front.app_server.command_exec.command_errors import (
     UnknownCommand,
 )
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.app_server_kind import APP_SERVER, needs_experimental_api
 from holdfast.front.app_server.family import DONE, CommandFamily, coded, milliseconds
 from holdfast.front.app_server.order import QueuePosition
 from holdfast.wire.protocol.command_exec import (
