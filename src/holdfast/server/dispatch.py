@@ -3,7 +3,7 @@ Dispatcher of one connection's requests [dispatch.*].
 
 A request that can be answered at once is answered at once, in the order of arrival. A request
 that has to wait runs as a task, so that it does not block those behind it. With a limit of one
-concurrent request the order is strict, as in the real server.
+concurrent request the order is strict.
 
 A client may send a thousand requests at once. After `TURN` seconds the rest is left for the next
 turn of the event loop, so that other clients are served in between.
@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from holdfast.backends import Later
+from holdfast.base.dialect import limits
 from holdfast.base.errors import MalformedMessage, OperationFailed
 from holdfast.base.tasks import was_cancelled
 from holdfast.server.principals import Usage
@@ -39,7 +40,7 @@ R = TypeVar("R")
 V = TypeVar("V")
 
 # Messages in a queue; beyond them, nothing is read from the connection.
-MAX_QUEUED = 128
+MAX_QUEUED = limits.QUEUED_REQUESTS
 
 # Bytes of waiting requests, two of the largest; beyond them, nothing is read either.
 MAX_WAITING_BYTES = 128 << 20

@@ -228,7 +228,7 @@ class Connection:
         return self._peer.pending
 
     def _is_peer_busy(self) -> bool:
-        # A Codex server stops reading, pings included, while 128 messages are queued.
+        # A server may stop reading, pings included, while 128 messages are queued.
         return self._peer.pending > MANY_CALLS
 
     def close(self) -> None:

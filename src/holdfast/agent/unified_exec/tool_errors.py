@@ -4,8 +4,8 @@ Errors of a call, with the texts that the model reads.
 `write_stdin` shows an error's own text, `exec_command` the form that Rust's `{:?}` gives it.
 """
 
+from holdfast.base.dialect import debug_text
 from holdfast.base.errors import HoldfastError
-from holdfast.wire.rpc.rust_text import debug_text
 
 __all__ = [
     "LOGIN_DISABLED",

@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Final, TypedDict, cast
 
+from holdfast.base.dialect import wrong_type
 from holdfast.base.suggestions import did_you_mean
-from holdfast.wire.rpc.blame import wrong_type
 
 __all__ = ["EntryKeys", "FileKeys", "Unfit", "read_keys"]
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import blame
 from holdfast.base.errors import InvalidRequest, MalformedMessage, Overloaded, Refused
 from holdfast.wire.protocol.command_exec import (
     COMMAND_EXEC_RESIZE,
@@ -21,7 +22,6 @@ from holdfast.wire.protocol.command_exec import (
     PROCESS_WRITE_STDIN,
 )
 from holdfast.wire.rpc.base64 import encode_base64
-from holdfast.wire.rpc.blame import blame
 from holdfast.wire.rpc.decode import decode_any_keys
 from holdfast.wire.rpc.encode import encode_value
 from holdfast.wire.rpc.server_kind import ServerKind

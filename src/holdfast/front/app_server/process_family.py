@@ -8,6 +8,7 @@ from collections.abc import Awaitable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from holdfast.base.dialect import debug_text
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed, Refused
 from holdfast.front.app_server.app_server_kind import APP_SERVER, needs_experimental_api
 from holdfast.front.app_server.command_exec.command import Command
@@ -38,7 +39,6 @@ from holdfast.wire.protocol.command_exec import (
 )
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.router import Router
-from holdfast.wire.rpc.rust_text import debug_text
 
 if TYPE_CHECKING:
     from holdfast.front.app_server.app_connection import AppConnection

@@ -8,8 +8,8 @@ notification is written, and what a full server does.
 
 from collections.abc import Iterable
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError, MalformedMessage, MethodNotFound, Refused
-from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.methods import (
     ENVIRONMENT_INFO,
     ENVIRONMENT_STATUS,
@@ -67,7 +67,7 @@ class ServerKind:
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
         """Return the error for a method that is none of those that are known."""
-        return MethodNotFound(codes.server_lacks_method(method))
+        return MethodNotFound(texts.server_lacks_method(method))
 
     def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
         """
