@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from holdfast.codex.serde_text import blame as blame
     from holdfast.codex.serde_text import oversized as oversized
     from holdfast.codex.serde_text import wrong_type as wrong_type
+    from holdfast.codex.toml_text import Table as Table
+    from holdfast.codex.toml_text import spell_value as spell_value
+    from holdfast.codex.versions import Compat as Compat
 
 __all__ = [
+    "Compat",
+    "Table",
     "blame",
     "debug_text",
     "float_text",
     "limits",
     "names",
     "oversized",
+    "spell_value",
     "texts",
     "versions",
     "wrong_type",
@@ -35,12 +41,15 @@ __all__ = [
 __getattr__ = late_names(
     globals(),
     {
+        "Compat": "holdfast.codex.versions:Compat",
+        "Table": "holdfast.codex.toml_text:Table",
         "blame": "holdfast.codex.serde_text:blame",
         "debug_text": "holdfast.codex.rust_text:debug_text",
         "float_text": "holdfast.codex.rust_text:float_text",
         "limits": "holdfast.codex.limits",
         "names": "holdfast.codex.names",
         "oversized": "holdfast.codex.serde_text:oversized",
+        "spell_value": "holdfast.codex.toml_text:spell_value",
         "texts": "holdfast.codex.texts",
         "versions": "holdfast.codex.versions",
         "wrong_type": "holdfast.codex.serde_text:wrong_type",

@@ -31,6 +31,7 @@ __all__ = [
     "RETRY_OUTSIDE",
     "STDIN_CLOSED",
     "STDIN_FAILED",
+    "TRY_WITH_TOKEN",
     "client_lacks_method",
     "duration",
     "initialize_first",
@@ -38,6 +39,7 @@ __all__ = [
     "needs_experimental_api",
     "recovery_failed",
     "server_lacks_method",
+    "try_without_token",
     "unknown_environment",
     "unknown_process",
     "unknown_session",
@@ -76,6 +78,15 @@ def recovery_failed(limit: float) -> str:
 def duration(seconds: float) -> str:
     """Return a time as Rust writes one: `500ms`, `1.5s`, `10s`."""
     return f"{seconds:g}s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:g}ms"
+
+
+TRY_WITH_TOKEN = '  A real Codex needs its token: README.md, "Point a real Codex at it"\n'  # noqa: S105 - a hint
+"""A hint of `scripts/serve`, which shows how to use its server."""
+
+
+def try_without_token(url: str) -> str:
+    """Return the same hint for a server without tokens."""
+    return f"  CODEX_EXEC_SERVER_URL={url} codex\n"
 
 
 # -- sandboxes

@@ -8,7 +8,7 @@ of Holdfast, so that it starts fast; the kernel limits its memory and processor 
 
 Starlark hands tuples to Python as lists. So each file is first evaluated with functions
 written in Starlark, which see the real types. On an error it is evaluated again, with native
-functions that raise the error at the same call: that gives the positions of the original.
+functions that raise the error at the same call: that gives the positions that users know.
 """
 
 import json
@@ -18,6 +18,8 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from holdfast.base.dialect import limits
 
 __all__: list[str] = []
 
@@ -34,7 +36,7 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "network_rule": {"host": "str", "protocol": "str", "decision": "str", "justification": "str"},
 }
 
-# Checked in this order, which is that of Codex's errors.
+# Checked in this order: users know which error comes first.
 _REQUIRED = {
     "prefix_rule": ("pattern",),
     "host_executable": ("name", "paths"),
@@ -44,7 +46,7 @@ _REQUIRED = {
 # Parameters that only Holdfast has; by name only.
 _OWN_PARAMETERS = {"prefix_rule": {"sandbox": "str"}}
 
-# Spellings of the original, and the protocol that each means.
+# Accepted spellings, and the protocol that each means.
 _PROTOCOLS = {
     "http": "http",
     "https": "https",
@@ -81,14 +83,11 @@ def {name}(*args, **kwargs):
 # The template above is a function that a rules file calls; it passes the types of its arguments
 # on. It has no helpers, since a rules file could replace each by its name.
 
-# Characters that an error shows of a value, a mark for what is left out included.
-_SHOWN = 58
-
 _LEFT_OUT = "<<...>>"
 
 
 class RuleRefused(Exception):
-    """Error for a call that makes no rule; the text is the one of Codex."""
+    """A call that makes no rule; the text says why."""
 
 
 class Value:
@@ -106,9 +105,9 @@ class Value:
     @property
     def shown(self) -> str:
         """The value as errors show it, shortened in the middle."""
-        if len(self.representation) <= _SHOWN:
+        if len(self.representation) <= limits.SHOWN_VALUE:
             return self.representation
-        kept = _SHOWN - len(_LEFT_OUT)
+        kept = limits.SHOWN_VALUE - len(_LEFT_OUT)
         # Two thirds of the room are for the beginning, one third for the end.
         head = kept * 2 // 3
         return self.representation[:head] + _LEFT_OUT + self.representation[head - kept :]
@@ -437,7 +436,7 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
             return {"error": f"evaluation needs more than {limits['steps']} steps"}
         located = _native_error(starlark, name, text, file) or str(error)
         return {"error": f"starlark error: {located}"}
-    # Only functions can go deeper than the original permits.
+    # Only functions can go deeper than rules files may.
     if "def" in text and (deeper := _native_error(starlark, name, text, file)) is not None:
         return {"error": f"starlark error: {deeper}"}
     return {"calls": file.calls}

@@ -23,7 +23,7 @@ class EntryKeys(TypedDict, total=False):
 
     id: str
     skills: object
-    """Accepted, since Codex reads the same file; not used here."""
+    """Accepted, since other programs read the same file; not used here."""
     url: str
     auth_bearer_token: str
     program: str

@@ -5,13 +5,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError, InvalidRequest, MalformedMessage
 from holdfast.base.tasks import OwnedTasks
-from holdfast.front.app_server.app_server_kind import (
-    ALREADY_INITIALIZED,
-    APP_SERVER,
-    NOT_INITIALIZED,
-)
+from holdfast.front.app_server.app_server_kind import APP_SERVER
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
 from holdfast.front.app_server.command_handlers import command_family
 from holdfast.front.app_server.family import MAX_WAITING_INPUT
@@ -101,7 +98,7 @@ class AppConnection:
             InvalidRequest: It was done already, or its name cannot be in a header.
         """
         if self._initialized:
-            raise InvalidRequest(ALREADY_INITIALIZED)
+            raise InvalidRequest(texts.ALREADY_INITIALIZED)
         name = params.client_info.name
         # The name becomes part of the user agent, a header.
         if any((char < " " and char != "\t") or char == "\x7f" for char in name):
@@ -115,7 +112,7 @@ class AppConnection:
 
     def _admit(self, route: Route["AppConnection"]) -> None:
         if not self._initialized and route.name != APP_INITIALIZE.name:
-            raise InvalidRequest(NOT_INITIALIZED)
+            raise InvalidRequest(texts.NOT_INITIALIZED)
 
     # -- what handlers send
 

@@ -27,23 +27,12 @@ from holdfast.wire.rpc.encode import encode_value
 from holdfast.wire.rpc.server_kind import ServerKind
 
 __all__ = [
-    "ALREADY_INITIALIZED",
     "APP_SERVER",
-    "NOT_INITIALIZED",
     "AppServerKind",
     "DeltaEncoder",
-    "needs_experimental_api",
 ]
 
 T = TypeVar("T")
-
-NOT_INITIALIZED = "Not initialized"
-ALREADY_INITIALIZED = "Already initialized"
-
-
-def needs_experimental_api(what: str) -> str:
-    """Return the error text for a method or member that needs `experimentalApi`."""
-    return f"{what} requires experimentalApi capability"
 
 
 def _now_ms() -> int:
@@ -87,7 +76,7 @@ class AppServerKind(ServerKind):
     decode_message = staticmethod(decode_any_keys)
     decode_params = staticmethod(_decode_params)
     encode_notification = staticmethod(_encode_notification)
-    # Codex's app-server ignores them, unlike its exec-server.
+    # Unlike the exec-server, which closes the connection.
     ignores_stray_replies = True
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:

@@ -282,8 +282,7 @@ class CommandFamily:
             command = self.commands.get(command_id)
         except CommandExecError as error:
             raise self._refusal(error) from error
-        # Like Codex, a control during the drain keeps its turn until the answer; later ones find
-        # the id free.
+        # A control during the drain keeps its turn until the answer; later ones find the id free.
         if not (self._refuse_late or command.running):
             await command.released()
         return command

@@ -8,9 +8,9 @@ from collections.abc import Awaitable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from holdfast.base.dialect import debug_text
+from holdfast.base.dialect import debug_text, texts
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed, Refused
-from holdfast.front.app_server.app_server_kind import APP_SERVER, needs_experimental_api
+from holdfast.front.app_server.app_server_kind import APP_SERVER
 from holdfast.front.app_server.command_exec.command import Command
 from holdfast.front.app_server.command_exec.command_errors import (
     CommandExecError,
@@ -89,7 +89,7 @@ def _refusal(error: CommandExecError) -> Refused:
 
 def _admit(client: "AppConnection", method: str) -> None:
     if not client.experimental:
-        raise InvalidRequest(needs_experimental_api(method))
+        raise InvalidRequest(texts.needs_experimental_api(method))
 
 
 def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Empty]:

@@ -1,7 +1,9 @@
 """The options of `holdfast app-server`."""
 
 import argparse
+from typing import get_args
 
+from holdfast.base.dialect import Compat
 from holdfast.front.cli.listen_parser import add_listen_options, positive
 from holdfast.front.cli.operate_parser import add_log_options
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
@@ -9,8 +11,6 @@ from holdfast.front.cli.server_options_parser import add_environment_option
 from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["add_app_server"]
-
-_COMPAT = ("codex-0.166.0",)
 
 _ABOUT = """\
 Serve the app-server protocol to editors and other applications: `command/exec`, its
@@ -64,9 +64,9 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     )
     parser.add_argument(
         "--compat",
-        choices=_COMPAT,
+        choices=get_args(Compat),
         metavar="VERSION",
-        help=f"behave like {' or '.join(_COMPAT)} where the default does better",
+        help=f"behave like {' or '.join(get_args(Compat))} where the default does better",
     )
     parser.set_defaults(run=late("holdfast.front.cli.guarded:app_server"), as_codex=False)
 
