@@ -32,7 +32,6 @@ __all__ = [
     "RECOVERY_INTERVAL",
     "SECRET_BYTES",
     "SESSION_KEPT",
-    "SHOWN_VALUE",
     "SNAPSHOT_SCOPE",
     "STATUS_TIMEOUT",
     "STREAM_DRAIN",
@@ -254,6 +253,3 @@ TOOL_SESSION_IDS = (1_000, 99_999)
 
 APPROVAL_REVIEW = 90.0
 """Seconds that an automatic reviewer has."""
-
-SHOWN_VALUE = 58
-"""Characters that an error in a rules file shows of a value, a mark of an omission included."""

@@ -19,8 +19,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.base.dialect import limits
-
 __all__: list[str] = []
 
 # The parameters of each function and their types, in the order of positional arguments.
@@ -83,6 +81,9 @@ def {name}(*args, **kwargs):
 # The template above is a function that a rules file calls; it passes the types of its arguments
 # on. It has no helpers, since a rules file could replace each by its name.
 
+# Characters that an error shows of a value, a mark for what is left out included.
+_SHOWN = 58
+
 _LEFT_OUT = "<<...>>"
 
 
@@ -105,9 +106,9 @@ class Value:
     @property
     def shown(self) -> str:
         """The value as errors show it, shortened in the middle."""
-        if len(self.representation) <= limits.SHOWN_VALUE:
+        if len(self.representation) <= _SHOWN:
             return self.representation
-        kept = limits.SHOWN_VALUE - len(_LEFT_OUT)
+        kept = _SHOWN - len(_LEFT_OUT)
         # Two thirds of the room are for the beginning, one third for the end.
         head = kept * 2 // 3
         return self.representation[:head] + _LEFT_OUT + self.representation[head - kept :]

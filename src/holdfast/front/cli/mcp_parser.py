@@ -70,7 +70,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--no-notes",
         action="store_true",
-        help="leave out the notes on what happened and what to do: the texts that models know",
+        help="leave out the notes on what happened and what to do",
     )
     _add_http_options(parser)
     parser.set_defaults(run=late("holdfast.front.cli.guarded:mcp"))
