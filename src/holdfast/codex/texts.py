@@ -14,6 +14,8 @@ __all__ = [
     "COMMAND_EMPTY",
     "DANGEROUS",
     "DIRECTORY_EXISTS",
+    "FOUND_DIRECTORY",
+    "FOUND_NOT_EXECUTABLE",
     "HANDLE_EMPTY",
     "HTTP_DECODING",
     "HTTP_HEADER_NAME",
@@ -21,16 +23,26 @@ __all__ = [
     "HTTP_REDIRECTS",
     "INITIALIZE_ONCE",
     "INPUT_OUTSIDE",
+    "IS_DIRECTORY",
     "JUSTIFICATION_ALONE",
     "LOGIN_DISABLED",
+    "MISSING_ABSOLUTE",
+    "MISSING_FILE",
+    "NAMED_EACCES",
+    "NAMED_ENOENT",
+    "NOT_EXECUTABLE",
+    "NOT_EXECUTABLE_ABSOLUTE",
     "NOT_INITIALIZED",
+    "NOT_IN_PATH",
     "NOT_REGULAR",
+    "NOT_SPAWNED",
     "NO_ABSOLUTE_PATH",
     "NO_ENVIRONMENT",
     "NO_FOLDER",
     "NO_LANDLOCK",
     "NO_MANAGED_NETWORK",
     "NO_MXC",
+    "NO_PATH",
     "NO_PERSON",
     "NO_PROCESS_ID",
     "NO_PROXIES",
@@ -86,6 +98,7 @@ __all__ = [
     "mxc_not_prepared",
     "needs_experimental_api",
     "negative_timeout",
+    "no_program",
     "not_a_file",
     "not_resumed",
     "permission_path",
@@ -198,6 +211,28 @@ def snapshot_scope(most: int) -> str:
 
 def snapshot_shell(name: str) -> str:
     return f"shell snapshots are unsupported for shell `{name}`"
+
+
+# -- programs on a terminal: one line for a path, one for each candidate in PATH
+
+NOT_SPAWNED = "Unable to spawn "
+"""The beginning, before the program."""
+
+NAMED_ENOENT = "(ENOENT: No such file or directory)"
+NAMED_EACCES = "(EACCES: Permission denied)"
+MISSING_FILE = "it does not exist"
+MISSING_ABSOLUTE = f"it doesn't exist on the filesystem {NAMED_ENOENT}"
+IS_DIRECTORY = "it is a directory"
+NOT_EXECUTABLE = "it is not executable"
+NOT_EXECUTABLE_ABSOLUTE = f"{NOT_EXECUTABLE} {NAMED_EACCES}"
+FOUND_DIRECTORY = "exists but is a directory."
+FOUND_NOT_EXECUTABLE = "exists but is not executable."
+NOT_IN_PATH = "No viable candidates found in PATH"
+NO_PATH = "Unable to resolve the PATH"
+
+
+def no_program(kind: str) -> str:
+    return f"missing program for {kind} spawn"
 
 
 # -- files
