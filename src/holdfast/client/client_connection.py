@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import pybase64
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -81,7 +82,7 @@ class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
     stream: OutputStream
 
 
-# The exact spelling of a Holdfast and of a Codex server. A message that is spelled in another
+# The exact spelling of every known server. A message that is spelled in another
 # way is parsed in full, so these bytes are an optimisation only.
 _OUTPUT_START = b'{"method":"process/output","params":'
 _CHUNK_START = b',"chunk":"'
@@ -154,11 +155,11 @@ class Link:
         except TimeoutError:
             raise ConnectFailed(
                 "timed out waiting for exec-server initialize handshake"
-                f" after {codes.duration(timeout)}"
+                f" after {texts.duration(timeout)}"
             ) from None
         except ConnectionLost as error:
             # The connection may also have ended before `initialize` was sent: the same case.
-            text = "exec-server transport disconnected"
+            text = texts.TRANSPORT_LOST
             if self._malformed:
                 last = self._last_message.decode("utf-8", "replace").strip()
                 text += f": it said `{last}`, which is no message"
@@ -189,7 +190,7 @@ class Link:
                 raise TooManyCalls
             # Something would keep running on the server; a new connection has free slots.
             self.connection.abandon("too many pending requests")
-            raise ConnectionLost("exec-server transport disconnected")
+            raise ConnectionLost(texts.TRANSPORT_LOST)
         telemetry = self._telemetry
         trace = None if telemetry is None else telemetry.client_request(method.name)
         if patience > 0:
@@ -284,7 +285,7 @@ class Link:
             self.connection.reply(request.id, decision)
             return
         self.connection.fail(
-            request.id, codes.METHOD_NOT_FOUND, codes.client_lacks_method(request.method)
+            request.id, codes.METHOD_NOT_FOUND, texts.client_lacks_method(request.method)
         )
 
     def malformed(self, error: MalformedMessage) -> None:

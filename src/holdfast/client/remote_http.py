@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
 from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
@@ -32,10 +33,10 @@ __all__ = [
     "RemoteHttpClient",
 ]
 
-MAX_DELTA = 1 << 20
+MAX_DELTA = limits.BODY_PIECE
 """Bytes of one piece of a body."""
 
-MAX_QUEUED = 256
+MAX_QUEUED = limits.BODY_PIECES
 """Pieces of one body that wait for their reader; one more and the stream fails."""
 
 MAX_QUEUED_BYTES = 16 << 20
@@ -125,7 +126,7 @@ class RemoteHttpClient:
     def interrupted(self) -> None:
         """Fail every body that is not complete: its connection is lost."""
         for body in list(self._bodies.values()):
-            body.fail(ConnectionLost("exec-server transport disconnected"))
+            body.fail(ConnectionLost(texts.TRANSPORT_LOST))
 
     def forget(self, request_id: str) -> None:
         """Expect no more pieces of that body."""

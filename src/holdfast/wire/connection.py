@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectionLost,
     MalformedMessage,
@@ -35,7 +36,6 @@ from holdfast.wire.protocol.envelope import (
     Trace,
 )
 from holdfast.wire.protocol.wire_types import Method, NotificationMethod
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import (
     Encoded,
     encode_error,
@@ -45,6 +45,7 @@ from holdfast.wire.rpc.encode import (
 from holdfast.wire.rpc.large_params import NEVER_HEAVY, is_heavy
 from holdfast.wire.rpc.params import decode_result
 from holdfast.wire.rpc.peer import Peer
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 from holdfast.wire.transports.transport import Transport
 
 __all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
@@ -105,7 +106,7 @@ class Connection:
         self,
         transport: Transport,
         handler: ConnectionHandler,
-        dialect: Dialect = EXEC_SERVER,
+        server_kind: ServerKind = EXEC_SERVER,
         *,
         prepare: Callable[[Request, int], Request] | None = None,
         take_raw: Callable[[bytes], bool] | None = None,
@@ -114,7 +115,7 @@ class Connection:
         Args:
             transport: Carries the messages.
             handler: Is told what the peer says.
-            dialect: What the peer speaks.
+            server_kind: The exec-server, or another whose protocol the peer speaks.
             prepare: Decodes the params of a request with many values, whose message has so many
                 bytes, and returns it with them. It is called in a thread. Without it every
                 message is decoded where it is received.
@@ -125,8 +126,8 @@ class Connection:
         self._take_raw = take_raw
         self.transport = transport
         self._handler = handler
-        self._peer = Peer(dialect)
-        self._encode_notification = dialect.encode_notification
+        self._peer = Peer(server_kind)
+        self._encode_notification = server_kind.encode_notification
         self._calls: dict[RequestId, asyncio.Future[object]] = {}
         self._ended: str | None = None
         self.send: Callable[[bytes], None] = transport.send
@@ -202,7 +203,7 @@ class Connection:
             ConnectionLost: The transport ended first.
         """
         if self._ended is not None:
-            raise ConnectionLost("exec-server transport closed")
+            raise ConnectionLost(texts.TRANSPORT_CLOSED)
         request_id, message = self._peer.request(method.name, params, trace)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._calls[request_id] = future
@@ -228,7 +229,7 @@ class Connection:
         return self._peer.pending
 
     def _is_peer_busy(self) -> bool:
-        # A Codex server stops reading, pings included, while 128 messages are queued.
+        # A server may stop reading, pings included, while 128 messages are queued.
         return self._peer.pending > MANY_CALLS
 
     def close(self) -> None:
@@ -341,7 +342,7 @@ class Connection:
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
-                future.set_exception(ConnectionLost("exec-server transport disconnected"))
+                future.set_exception(ConnectionLost(texts.TRANSPORT_LOST))
         self._handler.lost(reason)
 
     def pause_sending(self) -> None:
@@ -410,7 +411,7 @@ class Connection:
         error = event.error
         if error.code == codes.TRANSPORT_CLOSED:
             # The server noticed before us that the connection is over; retries need another one.
-            future.set_exception(ConnectionLost("exec-server transport disconnected"))
+            future.set_exception(ConnectionLost(texts.TRANSPORT_LOST))
             self.abandon(error.message)
         elif error.code == codes.METHOD_NOT_FOUND:
             future.set_exception(Unsupported(error.code, error.message, error.data))

@@ -3,8 +3,8 @@ Replaces the content of a file in one step, so that no reader sees half of it.
 
 The content goes to an unnamed file (O_TMPFILE) in the same directory. Where the file system has
 none, the file has a hidden name. A rename then replaces the old file. An unnamed file vanishes
-with its descriptor, so even a killed server leaves nothing behind. The real server truncates the
-file and writes into it.
+with its descriptor, so even a killed server leaves nothing behind, and no reader sees
+half of a file.
 
 A file is written in place if another one could not stand in for it: a file with several names or
 with extended attributes, in a directory that takes no new file, a device, a FIFO.
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple, Protocol
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest
 from holdfast.engine.files.nofollow import open_parent
 from holdfast.engine.linux.shared_directories import creates_over
@@ -157,7 +158,7 @@ def find_target_nofollow(path: str) -> WriteTarget:
         undo.callback(os.close, old)
         # After the open, so that the checked file is the one that is written.
         if not stat.S_ISREG(os.fstat(old).st_mode):
-            raise InvalidRequest("path is not a regular file")
+            raise InvalidRequest(texts.NOT_REGULAR)
         return WriteTarget(os.dup(folder), name, os.dup(old))
 
 

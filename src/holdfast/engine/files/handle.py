@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidRequest, NotFound
 from holdfast.engine.files import nofollow
 from holdfast.engine.files.atomic_write import Writer, WriteTarget, find_target, start_writing
@@ -39,10 +40,10 @@ __all__ = [
     "replacing",
 ]
 
-MAX_BLOCK = 1 << 20
+MAX_BLOCK = limits.FILE_BLOCK
 """Largest number of bytes of one block."""
 
-MAX_FILE = 512 << 20
+MAX_FILE = limits.FILE_READ
 """Largest number of bytes of a file that is read as a whole."""
 
 # Bytes of one `read` where `fstat` reports size 0, as in `/proc`.
@@ -57,7 +58,7 @@ def check_read_length(size: int) -> None:
         InvalidRequest: The length is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
-        raise InvalidRequest(f"file read block length must be between 1 and {MAX_BLOCK}")
+        raise InvalidRequest(texts.block_length("read", MAX_BLOCK))
 
 
 def check_write_range(offset: int, size: int) -> None:
@@ -68,9 +69,9 @@ def check_write_range(offset: int, size: int) -> None:
         InvalidRequest: One of them is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
-        raise InvalidRequest(f"file write block length must be between 1 and {MAX_BLOCK}")
+        raise InvalidRequest(texts.block_length("write", MAX_BLOCK))
     if offset + size > I64_MAX:
-        raise InvalidRequest("file write range exceeds the signed 64-bit file offset limit")
+        raise InvalidRequest(texts.WRITE_RANGE)
 
 
 class OpenFile(Protocol):
@@ -154,7 +155,7 @@ def _open_to_read(path: str) -> int:
 
 def not_a_file(path: str) -> InvalidRequest:
     """Return the error for a path that is not a regular file."""
-    return InvalidRequest(f"path `{lossy(path)}` is not a file")
+    return InvalidRequest(texts.not_a_file(lossy(path)))
 
 
 def read_all(descriptor: int, params: ReadFileParams) -> bytes:
@@ -198,7 +199,7 @@ class _ReadFile:
             data += more
         if len(data) < size:
             return data, True
-        # The real server reports the end only with the next block, an empty one. Files in
+        # The end is reported only with the next block, an empty one. Files in
         # `/proc` have size 0, which never equals the end of a block.
         return data, os.fstat(self._descriptor).st_size == offset + size
 
@@ -317,7 +318,7 @@ class LocalFileHandle:
             try:
                 return self._opened().read(offset, size)
             except OSError:
-                # As in the real server, a handle is closed after a failed read.
+                # The protocol closes a handle after a failed read.
                 self._discard()
                 raise
 

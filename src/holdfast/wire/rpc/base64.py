@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pybase64
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidRequest
 from holdfast.wire.protocol.fs import FileContent
 
@@ -12,7 +13,7 @@ __all__ = ["InvalidBase64", "content_bytes", "content_pieces", "decode_base64", 
 
 
 class InvalidBase64(InvalidParams):
-    """Error for a text that is not base64; the message is the one of the real server."""
+    """A text that is not base64; the message names the first fault."""
 
 
 # Characters that are decoded at a time; a multiple of four.
@@ -47,9 +48,9 @@ def decode_base64(text: str) -> bytes:
 
 
 def _fault(data: bytes) -> str:
-    """Return the error text of the real server: the first fault that its decoder finds."""
+    """Return the error text for the first fault, in the order of the protocol."""
     size = len(data)
-    # That decoder looks at a single byte beyond whole groups of four before all others.
+    # A single byte beyond whole groups of four comes before all others.
     if size % 4 == 1 and data[-1] != _PAD and _STRAY.match(data, size - 1):
         return f"Invalid symbol {data[-1]}, offset {size - 1}."
     last_group = (size - 1) // 4 * 4
@@ -93,7 +94,7 @@ def _decode_content(text: str) -> bytes:
     try:
         return decode_base64(text)
     except InvalidBase64 as error:
-        raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {error}") from None
+        raise InvalidRequest(texts.content_not_base64(error)) from None
 
 
 def _decode_pieces(text: str) -> Iterator[bytes]:

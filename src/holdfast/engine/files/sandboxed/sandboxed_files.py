@@ -1,9 +1,9 @@
 """
 File operations with the permissions of a sandbox, in the server's own process [fs.sandbox.*].
 
-The real server starts a sandboxed helper process for most of them. Here `resolve` resolves each
-path as the sandbox would show it, and the operation uses the descriptors of the result. The
-responses are those of the helper, with two exceptions. A write to a directory that exists only
+No helper process is started. `resolve` resolves each path as the sandbox would show it, and the
+operation uses the descriptors of the result. The responses are those that a process inside of the
+sandbox would give, with two exceptions. A write to a directory that exists only
 in the helper's sandbox, and would be lost, is refused. A recursive removal that cannot finish
 does not begin.
 """
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.atomic_write import OLD, WriteTarget, write_pieces
 from holdfast.engine.files.directories import listed
@@ -108,11 +109,7 @@ class Confined:
             if resolved.sight is Sight.DENIED or resolved.sight is Sight.TRAVERSABLE_DENIED:
                 raise failure(errno.EACCES)
             if not stat.S_ISREG(resolved.mode):
-                raise (
-                    not_a_file(path)
-                    if follow_symlinks
-                    else InvalidRequest("path is not a regular file")
-                )
+                raise (not_a_file(path) if follow_symlinks else InvalidRequest(texts.NOT_REGULAR))
             return reopen(resolved.descriptor, _READ)
 
     def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
@@ -215,12 +212,12 @@ class Confined:
             if resolved.is_folder:
                 raise failure(errno.EISDIR)
             if resolved.sight is Sight.DENIED:
-                # The helper of the real server gets different errors in the two cases.
+                # A process inside gets different errors in the two cases.
                 raise failure(errno.EROFS if follow_symlinks else errno.EACCES)
             if resolved.sight is not Sight.WRITE:
                 raise failure(errno.EROFS)
             if not follow_symlinks and not stat.S_ISREG(resolved.mode):
-                raise InvalidRequest("path is not a regular file")
+                raise InvalidRequest(texts.NOT_REGULAR)
             is_device = stat.S_ISCHR(resolved.mode) or stat.S_ISBLK(resolved.mode)
             if is_device and not self._resolver.view.has_device(resolved.path):
                 raise failure(errno.EACCES)
@@ -238,7 +235,7 @@ class Confined:
             self.make_folders(path, follow_symlinks=follow_symlinks)
             return
         if not follow_symlinks and path == "/":
-            raise OperationFailed("directory already exists")
+            raise OperationFailed(texts.DIRECTORY_EXISTS)
         with self.find_to_write(path, follow=False, links_on_the_way=follow_symlinks) as resolved:
             if resolved.exists:
                 raise failure(errno.EEXIST)
