@@ -1,4 +1,4 @@
-"""Error codes and the exact texts a client may compare with [envelope.codes]."""
+"""Error codes and the exact texts that clients may compare [envelope.codes]."""
 
 __all__ = [
     "INTERNAL_ERROR",

@@ -9,12 +9,12 @@ __all__ = ["check_folders", "policy_folders", "sandbox_folders"]
 
 def check_folders(context: SandboxContext) -> None:
     """
-    Check the working directory and the roots of a context whose profile restricts no files.
+    Check the working directory and the roots of a context whose profile does not restrict files.
 
     Raises:
         InvalidParams: One of them is a path of another operating system.
     """
-    # Any working directory will do: only the conversion of the URIs matters.
+    # Any working directory works: only the conversion of the URIs matters.
     sandbox_folders(context, "/")
 
 
@@ -24,7 +24,7 @@ def sandbox_folders(context: SandboxContext, cwd: str | None) -> tuple[str, tupl
 
     The real server has different error texts for commands and for file operations.
     """
-    # Without a working directory, patterns are absolute or refused before.
+    # Without a working directory, patterns are absolute or were refused earlier.
     base, roots = policy_folders(context)
     try:
         start = base.native if base is not None else cwd or "/"

@@ -1,9 +1,9 @@
 """
-Messages with so many values that to decode them takes long.
+Messages with so many values that decoding them takes long.
 
-The protocol allows 262,144 values in one message. To make objects of them takes a tenth of a
-second and more, in which an event loop would serve nobody else. So a server decodes such a
-message in a thread, and goes on with the connection when that is done.
+The protocol allows 262,144 values in one message. Building objects from them takes a tenth of a
+second or more, in which an event loop could serve no other client. So a server decodes such a
+message in a thread, and continues with the connection afterwards.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ __all__ = ["NEVER_HEAVY", "DecodedParams", "is_heavy"]
 
 # A fast path: `scripts/bench --without light-messages` shows the gain.
 NEVER_HEAVY = 64 << 10
-"""Bytes of a message up to which it is never heavy."""
+"""Largest message, in bytes, that is never heavy."""
 
 _MANY_VALUES = 4096
-"""Values of a message that is: more of them take a millisecond and more."""
+"""A message with more values is heavy: decoding it takes a millisecond or more."""
 
 
 class DecodedParams:
-    """The params of a request in the type of its method, or the error that they are refused by."""
+    """The params of a request in the type of its method, or the error that refuses them."""
 
     __slots__ = ("_error", "_value", "size")
 
@@ -40,7 +40,7 @@ class DecodedParams:
 
 
 def is_heavy(message: bytes) -> bool:
-    """Return True if a message may have many values; one large text has few."""
+    """Return True if a message may have many values; a single large string is one value."""
     return len(message) > NEVER_HEAVY and any(
         count_rare(message, byte, _MANY_VALUES) > _MANY_VALUES for byte in (b",", b"[", b"{")
     )

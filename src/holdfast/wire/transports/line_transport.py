@@ -1,7 +1,5 @@
 """
-One message per line on any pair of byte streams: the ground of stdio and unix sockets.
-
-See [stdio.*].
+One message per line on any pair of byte streams: the base of stdio and unix sockets [stdio.*].
 """
 
 import asyncio
@@ -20,7 +18,7 @@ from holdfast.wire.transports.transport import (
 
 __all__ = ["LineTransport", "WriteSide"]
 
-# Bytes of a message that may wait for others, to go out together with them.
+# Largest message, in bytes, that may wait to be sent together with others.
 _SMALL = 8192
 
 
@@ -34,7 +32,7 @@ class LineTransport(asyncio.Protocol):
     """
     Messages as lines, read from one asyncio transport and written to another.
 
-    On a socket both are the same one.
+    On a socket both are the same.
     """
 
     def __init__(
@@ -47,9 +45,9 @@ class LineTransport(asyncio.Protocol):
         """
         Args:
             kind: The transport's name.
-            accept: Called once it is connected, returns who receives its messages.
-            leaves_unread: True if what a peer said before it left need not be read; see
-                `HangUpWatch`.
+            accept: Called once connected; returns the receiver of its messages. leaves_unread: True
+                if the data that a peer sent before it left need not be read;
+                    see `HangUpWatch`.
         """
         self.kind = kind
         self._leaves_unread = leaves_unread
@@ -66,20 +64,20 @@ class LineTransport(asyncio.Protocol):
         self._lines = Lines()
         self._corked: list[bytes] | None = None
         self._lost = False
-        # Both sides send signs of life; None until they agreed to.
+        # Both sides send heartbeats; None until they have agreed to.
         self._life: LifeWatch | None = None
         # Only while receiving is paused.
         self._hang_up: HangUpWatch | None = None
-        # A socket, or two pipes, of which the event loop still has to report the end.
+        # Number of sockets or pipes whose end the event loop still has to report.
         self._open_ends = 0
         self._closed = asyncio.Event()
 
     def end_opened(self) -> None:
-        """Note that the event loop has one more end to report."""
+        """Note that the event loop has to report the end of one more stream."""
         self._open_ends += 1
 
     def write_to(self, writer: asyncio.WriteTransport) -> None:
-        """Say where messages go; before anything is received."""
+        """Set the stream for messages to send; call this before anything is received."""
         self._writer = writer
         writer.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
 
@@ -91,7 +89,7 @@ class LineTransport(asyncio.Protocol):
         if self._corked is not None and len(message) <= _SMALL:
             self._corked.append(message)
         elif self._corked is not None:
-            # Not kept back: if the other side does not read such a one, the sender is to know.
+            # Not kept back: the sender has to notice if the other side does not read it.
             self._uncork()
             self.send(message)
             self._corked = []
@@ -140,7 +138,7 @@ class LineTransport(asyncio.Protocol):
         self._life.start(interval, judge_silence=True, mutual=True, descriptor=self._descriptor())
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:
-        """Do nothing: silence is judged only where signs of life come by themselves."""
+        """Do nothing: silence only counts if both sides send heartbeats."""
 
     def close(self) -> None:
         self._uncork()
@@ -151,8 +149,8 @@ class LineTransport(asyncio.Protocol):
     def abort(self) -> None:
         self._end("closed here")
         writer = self._writer
-        # One that is closing with nothing left to send needs no more; asyncio's
-        # pipes tell of their end twice if they are told twice.
+        # One that is closing with nothing left to send needs no more; asyncio's pipes report their
+        # end twice if aborted twice.
         if writer is not None and (not writer.is_closing() or writer.get_write_buffer_size()):
             writer.abort()
 
@@ -170,7 +168,7 @@ class LineTransport(asyncio.Protocol):
             self.write_to(cast(asyncio.WriteTransport, transport))
         self._receiver = self._accept(self)
         if self._lost:
-            # The pipe to write to had ended before the one to read from was there.
+            # The pipe to write to ended before the one to read was connected.
             self._reader.close()
             self._receiver.lost("end of output")
 
@@ -220,10 +218,10 @@ class LineTransport(asyncio.Protocol):
         if self._receiver is not None:
             self._receiver.resume_sending()
 
-    # -- inside
+    # -- internals
 
     def _descriptor(self) -> int | None:
-        """Return what is read from, if it is a socket or a pipe."""
+        """Return the descriptor to read, if it is a socket or a pipe."""
         # Only called on a connected transport.
         assert self._reader is not None
         for name in ("socket", "pipe"):
@@ -233,8 +231,8 @@ class LineTransport(asyncio.Protocol):
         return None
 
     def _send_sign(self) -> None:
-        # Every write is whole messages, so this is never inside of one. While something
-        # waits to be written, that is as good a sign.
+        # Every write has whole messages, so this is never inside one. While data waits to be
+        # written, that will serve as a heartbeat.
         writer = self._writer
         if writer is not None and not writer.is_closing() and not writer.get_write_buffer_size():
             writer.write(b"\n")
@@ -247,7 +245,7 @@ class LineTransport(asyncio.Protocol):
             # Nothing but the end is left to read.
             self.resume_receiving()
         elif self._life is not None:
-            # To write now would break the connection, and lose what is unread.
+            # Writing now would break the connection and lose the unread data.
             self._life.stop_signs()
 
     def _give_up(self, reason: str) -> None:
@@ -264,7 +262,7 @@ class LineTransport(asyncio.Protocol):
             self._hang_up = None
 
     def _take(self, line: bytes) -> bool:
-        """Hand a line on; `False` when that ended the connection."""
+        """Pass a line on; return False if that ended the connection."""
         # Set before the first data can arrive.
         assert self._receiver is not None
         if self.text_only and not line.isascii():
@@ -297,7 +295,7 @@ class LineTransport(asyncio.Protocol):
 
 
 class WriteSide(asyncio.BaseProtocol):
-    """The protocol of a pipe that is only written to: passes on that it is full or ended."""
+    """The protocol of a pipe that is only written to: reports that it is full or ended."""
 
     def __init__(self, lines: LineTransport) -> None:
         self._lines = lines

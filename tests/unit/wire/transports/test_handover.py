@@ -60,7 +60,7 @@ def test_a_server_without_descriptors_is_not_called_gone(folder: PrivateFolder) 
                     continue
                 with no_descriptor_left():
                     assert take_over(control, token) == []
-                with pytest.raises(HandoverFailed, match="no descriptor left") as raised:
+                with pytest.raises(HandoverFailed, match="out of descriptors") as raised:
                     handing.result(LIMIT)
                 assert not raised.value.final  # its session lives: the client may try again
 
