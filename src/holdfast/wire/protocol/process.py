@@ -50,7 +50,7 @@ __all__ = [
 
 OutputStream = Literal["stdout", "stderr", "pty"]
 StreamsAtEnd = Literal["close", "keep"]
-"""How `terminate` treats the output streams; see `TerminateParams.streams`."""
+"""Treatment of the output streams by `terminate`; see `TerminateParams.streams`."""
 EnvInherit = Literal["core", "all", "none"]
 
 
