@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.server.listen import make_gate
-from holdfast.wire.transports.life import TcpState
 from holdfast.wire.transports.line_transport import LineTransport
+from holdfast.wire.transports.liveness import TcpState
 from holdfast.wire.transports.memory import connect_memory
 from holdfast.wire.transports.stdio import connect_pipes
 from holdfast.wire.transports.unix import connect_unix, listen_unix
@@ -474,7 +474,7 @@ async def test_an_end_while_paused_waits_for_what_is_unread(peer: RawPeer) -> No
 async def test_a_server_does_not_wait_for_ever_to_read_on_what_a_client_left(
     peer: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.wire.transports.life.LEFT_UNREAD", 0.03)
+    monkeypatch.setattr("holdfast.wire.transports.liveness.LEFT_UNREAD", 0.03)
     end = peer.end
     end.transport.pause_receiving()
     peer.say(2, 1000)

@@ -470,7 +470,7 @@ def _look(folders: tuple[str, ...]) -> _Known:
     # A pointer leads to a directory with servers, which has no pointers.
     for about in [about for path in folders for about in _listed(path)]:
         path = about.get("folder")
-        if isinstance(path, str) and _is_private_folder(path):
+        if isinstance(path, str) and _is_private_directory(path):
             found[path] = None
     # Taken before reading, so that a change in between is noticed.
     changed = tuple(map(_changed, found))
@@ -490,7 +490,7 @@ def _changed(path: str) -> int:
         return 0
 
 
-def _is_private_folder(path: str) -> bool:
+def _is_private_directory(path: str) -> bool:
     """Return True for a directory that a server could have listed itself in."""
     try:
         about = os.lstat(path)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast.wire.transports.accepting import Acceptor
 from holdfast.wire.transports.handover import END, listen_for_handovers, peer_is_own_user, take_over
-from holdfast.wire.transports.private_folder import PrivateFolder
+from holdfast.wire.transports.private_directory import PrivateFolder
 from holdfast.wire.transports.stdio import serve_descriptors
 from holdfast.wire.transports.transport import Receiver, Transport
 

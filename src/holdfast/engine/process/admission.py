@@ -19,7 +19,7 @@ from holdfast.wire.protocol.codes import NO_MXC
 from holdfast.wire.protocol.paths import ForeignPathUri
 from holdfast.wire.protocol.process import ShellSnapshotParams, StartParams
 from holdfast.wire.protocol.sandbox import DisabledProfile, SandboxContext
-from holdfast.wire.protocol.sandbox_folders import check_folders
+from holdfast.wire.protocol.sandbox_directories import check_folders
 
 if TYPE_CHECKING:
     from holdfast.engine.process.snapshots import script

@@ -27,7 +27,11 @@ from holdfast.wire.transports.handover import (
     hand_over,
     new_token,
 )
-from holdfast.wire.transports.private_folder import PrivateFolder, UnusableFolder, remove_abandoned
+from holdfast.wire.transports.private_directory import (
+    PrivateFolder,
+    UnusableFolder,
+    remove_abandoned,
+)
 
 # As in `late_import.py`: the guardian does without `typing`.
 TYPE_CHECKING = False

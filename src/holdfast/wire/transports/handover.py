@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.late_import import late_module
-from holdfast.wire.transports.private_folder import SOCKET, PrivateFolder, listen_privately
+from holdfast.wire.transports.private_directory import SOCKET, PrivateFolder, listen_privately
 
 if TYPE_CHECKING:
     import hmac

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from holdfast.wire.rpc.framing import Lines, LineTooLong
-from holdfast.wire.transports.life import HangUpWatch, LifeWatch
+from holdfast.wire.transports.liveness import HangUpWatch, LifeWatch
 from holdfast.wire.transports.transport import (
     HIGH_WATER,
     LOCAL,

@@ -18,7 +18,7 @@ from holdfast.base.system_text import system_text
 from holdfast.base.tasks import was_cancelled
 from holdfast.wire.transports.accepting import PlainListener
 from holdfast.wire.transports.line_transport import LineTransport
-from holdfast.wire.transports.private_folder import listen_privately
+from holdfast.wire.transports.private_directory import listen_privately
 from holdfast.wire.transports.transport import Receiver, Transport
 
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]

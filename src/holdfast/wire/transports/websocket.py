@@ -23,7 +23,7 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
-from holdfast.wire.transports.life import HangUpWatch, LifeWatch, keep_alive
+from holdfast.wire.transports.liveness import HangUpWatch, LifeWatch, keep_alive
 from holdfast.wire.transports.transport import (
     HIGH_WATER,
     LOCAL,

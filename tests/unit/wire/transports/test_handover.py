@@ -16,7 +16,7 @@ from holdfast.wire.transports.handover import (
     new_token,
     take_over,
 )
-from holdfast.wire.transports.private_folder import PrivateFolder
+from holdfast.wire.transports.private_directory import PrivateFolder
 from tests.e2e.wire import LIMIT
 from tests.unit.wire.transports.scarcity import no_descriptor_left
 

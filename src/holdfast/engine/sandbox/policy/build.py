@@ -54,7 +54,7 @@ from holdfast.wire.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.wire.protocol.sandbox_folders import check_folders
+from holdfast.wire.protocol.sandbox_directories import check_folders
 
 __all__ = ["PolicyInputs", "resolve"]
 

@@ -24,7 +24,7 @@ from holdfast.wire.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.wire.protocol.sandbox_folders import policy_folders, sandbox_folders
+from holdfast.wire.protocol.sandbox_directories import policy_folders, sandbox_folders
 
 __all__ = [
     "MAX_PATHS",

@@ -11,7 +11,7 @@ import pytest
 from holdfast.wire.connection import MANY_CALLS, Connection
 from holdfast.wire.protocol.methods import ENVIRONMENT_STATUS
 from holdfast.wire.protocol.wire_types import Empty
-from holdfast.wire.transports.life import HangUpWatch, LifeWatch, TcpState, keep_alive
+from holdfast.wire.transports.liveness import HangUpWatch, LifeWatch, TcpState, keep_alive
 from tests.unit.fakes import FakeTransport
 from tests.unit.wire.transports.scarcity import no_descriptor_left
 
