@@ -46,7 +46,10 @@ FAST_PATHS: Mapping[str, FastPath] = {
     "light-messages": FastPath(
         about="messages with few values that are decoded in the event loop",
         benchmark="rpc",
-        parts=("holdfast.wire.connection:is_heavy", "holdfast.wire.connection:NEVER_HEAVY"),
+        parts=(
+            "holdfast.wire.connection:may_have_many_values",
+            "holdfast.wire.connection:LARGEST_UNCOUNTED",
+        ),
     ),
     "taken-output": FastPath(
         about="output that a client takes without decoding its message",

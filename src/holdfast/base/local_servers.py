@@ -35,13 +35,13 @@ from holdfast.base.url_schemes import socket_path
 __all__ = [
     "Listed",
     "Reachable",
-    "UnusableRuntimeFolder",
+    "UnusableRuntimeDirectory",
     "find_token",
     "hide",
     "list_server",
-    "make_runtime_folders",
+    "make_runtime_directories",
     "reachable",
-    "runtime_folder",
+    "runtime_directory",
 ]
 
 # Largest size of a file in bytes; enough for a URL, a token and the paths of a few secrets.
@@ -60,7 +60,7 @@ _ADDRESS: Final = re.compile(
 )
 
 
-class UnusableRuntimeFolder(HoldfastError):
+class UnusableRuntimeDirectory(HoldfastError):
     """The directory cannot be created, or others can enter it; the text names it."""
 
 
@@ -80,7 +80,7 @@ class Reachable(NamedTuple):
 # -- the directory
 
 
-def runtime_folder(environ: Mapping[str, str]) -> str:
+def runtime_directory(environ: Mapping[str, str]) -> str:
     """
     Return the path of our directory in the user's runtime directory; it may be missing.
 
@@ -89,12 +89,12 @@ def runtime_folder(environ: Mapping[str, str]) -> str:
     return _folders(environ)[0]
 
 
-def make_runtime_folders(environ: Mapping[str, str]) -> None:
+def make_runtime_directories(environ: Mapping[str, str]) -> None:
     """Create the directories that servers of this user may use, if that is possible."""
     # A sandbox can only hide an existing directory. Without it, a command that runs now would see
     # the token of a server that starts later.
     for path in dict.fromkeys((*_folders(environ), *_usual_folders())):
-        with suppress(UnusableRuntimeFolder):
+        with suppress(UnusableRuntimeDirectory):
             os.close(_open_folder(path))
 
 
@@ -150,7 +150,7 @@ def _open_folder(path: str) -> int:
     Create the directory if it is missing, and open it.
 
     Raises:
-        UnusableRuntimeFolder: It cannot be created, or others can enter it.
+        UnusableRuntimeDirectory: It cannot be created, or others can enter it.
     """
     try:
         with suppress(FileExistsError):
@@ -160,7 +160,7 @@ def _open_folder(path: str) -> int:
     except OSError as error:
         is_other = error.errno == errno.ENOTDIR
         reason = "it is not a directory, or a symbolic link" if is_other else error.strerror
-        raise UnusableRuntimeFolder(
+        raise UnusableRuntimeDirectory(
             f"cannot use the directory {path} for the server's token: {reason}",
             errno=error.errno,
             path=path,
@@ -169,7 +169,7 @@ def _open_folder(path: str) -> int:
     about = os.fstat(descriptor)
     if about.st_uid != os.geteuid() or about.st_mode & 0o077:
         os.close(descriptor)
-        raise UnusableRuntimeFolder(
+        raise UnusableRuntimeDirectory(
             f"cannot use the directory {path} for the server's token:"
             f" it is not private to this user (uid {about.st_uid},"
             f" mode {stat.S_IMODE(about.st_mode):04o})",
@@ -253,9 +253,9 @@ def list_server(
         is_open: True if it requires no token.
 
     Raises:
-        UnusableRuntimeFolder: The file cannot be written.
+        UnusableRuntimeDirectory: The file cannot be written.
     """
-    path = runtime_folder(environ)
+    path = runtime_directory(environ)
     about = {
         "url": url,
         "token": token,
@@ -279,7 +279,7 @@ def _point_to(path: str, key: str) -> _LockedFile | None:
     if path in usual:
         return None
     for place in usual:
-        with suppress(UnusableRuntimeFolder):
+        with suppress(UnusableRuntimeDirectory):
             return _write(place, _name(f"{path} {key}"), {"folder": path})
     return None
 
@@ -289,7 +289,7 @@ def _write(path: str, name: str, about: Mapping[str, object]) -> _LockedFile:
     Write and lock a file in a runtime directory.
 
     Raises:
-        UnusableRuntimeFolder: The file cannot be written.
+        UnusableRuntimeDirectory: The file cannot be written.
     """
     folder = _open_folder(path)
     beside = f".{name}.{os.urandom(8).hex()}"
@@ -309,7 +309,7 @@ def _write(path: str, name: str, about: Mapping[str, object]) -> _LockedFile:
         if file >= 0:
             os.close(file)
         os.close(folder)
-        raise UnusableRuntimeFolder(
+        raise UnusableRuntimeDirectory(
             f"cannot write the server's token into {path}: {error.strerror}",
             errno=error.errno,
             path=path,

@@ -32,7 +32,7 @@ __all__ = [
     "read_private",
     "read_tokens",
     "words_of",
-    "write_beside",
+    "write_next_to",
 ]
 
 DEFAULT_PRINCIPAL: Final = "default"
@@ -187,7 +187,7 @@ def make_token_file(path: str) -> bool:
     if os.path.lexists(path):
         return False
     try:
-        beside = write_beside(path, f"{new_token()}\n")
+        beside = write_next_to(path, f"{new_token()}\n")
         try:
             # Fails if the path exists: a rename would replace another creator's file.
             os.link(beside, path, follow_symlinks=False)
@@ -203,7 +203,7 @@ def make_token_file(path: str) -> bool:
     return True
 
 
-def write_beside(path: str, text: str) -> str:
+def write_next_to(path: str, text: str) -> str:
     """Write a private file next to another one, and return its path."""
     # In the same directory, since a hard link or a rename cannot cross file systems.
     beside = f"{path}.{os.urandom(8).hex()}"

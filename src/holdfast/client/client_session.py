@@ -297,7 +297,7 @@ class ClientSession:
         info = answer.environment_info or self.environment
         # Only Holdfast servers announce `process/ack`, and those also send heartbeats.
         if info is not None and info.capabilities.process_ack:
-            transport.expect_life(self._sign_interval)
+            transport.expect_heartbeats(self._sign_interval)
         return link, answer
 
     def _install(self, link: Link) -> None:

@@ -146,7 +146,7 @@ def refusal_of(
         kind = internal
     elif kind is InvalidRequest:
         kind = invalid
-    if _is_told(error.data):
+    if _has_error_data(error.data):
         name = error.data["kind"]
         known = _BY_KIND.get(name) if isinstance(name, str) else None
         if known is not None:
@@ -194,7 +194,7 @@ def _make(
     return kind(message, errno=errno, path=path, program=program)
 
 
-def _is_told(data: object) -> TypeGuard[Mapping[str, object]]:
+def _has_error_data(data: object) -> TypeGuard[Mapping[str, object]]:
     """Return True if `data` has the form that a Holdfast server sends with an error."""
     return isinstance(data, Mapping) and "kind" in data
 

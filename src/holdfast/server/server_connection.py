@@ -145,7 +145,7 @@ class ServerConnection:
             )
         )
         if self.acknowledges:
-            self.connection.transport.expect_life(self.state.sign_interval)
+            self.connection.transport.expect_heartbeats(self.state.sign_interval)
         # Codex clients get errors without `data`, as from the real server [envelope.codes].
         self._dispatcher.wants_error_data = self.acknowledges
         return InitializeResponse(

@@ -42,7 +42,7 @@ from holdfast.wire.rpc.encode import (
     encode_result,
     encode_result_parts,
 )
-from holdfast.wire.rpc.large_params import NEVER_HEAVY, is_heavy
+from holdfast.wire.rpc.large_params import LARGEST_UNCOUNTED, may_have_many_values
 from holdfast.wire.rpc.params import decode_result
 from holdfast.wire.rpc.peer import Peer
 from holdfast.wire.transports.transport import Transport
@@ -252,13 +252,13 @@ class Connection:
 
     def _receive(self, message: bytes) -> None:
         try:
-            if self._prepare is None or len(message) <= NEVER_HEAVY:
+            if self._prepare is None or len(message) <= LARGEST_UNCOUNTED:
                 event = self._peer.receive(message)
-            elif is_heavy(message):
+            elif may_have_many_values(message):
                 self._decode_elsewhere(message, self._prepare)
                 return
             else:
-                event = self._peer.receive_light(message)
+                event = self._peer.receive_few_values(message)
         except MalformedMessage as error:
             self._handler.malformed(error)
         except RemoteProtocolError:

@@ -48,11 +48,11 @@ __all__ = [
     "children_of_this_process",
     "guardian_pid",
     "kill_all_children",
+    "notify_service_manager",
     "reap_children",
     "run_guarded",
     "service_manager",
     "stop_this_process",
-    "tell_service_manager",
 ]
 
 # prctl(2); Python has no name for it.
@@ -90,7 +90,7 @@ def service_manager() -> "ServiceManager | None":
     return _manager
 
 
-def tell_service_manager(news: int) -> None:
+def notify_service_manager(news: int) -> None:
     """Ask the guardian to send `READY` or another state to the service manager."""
     guardian = guardian_pid()
     if _manager is not None and guardian is not None:
@@ -120,7 +120,7 @@ def run_guarded(
         release_stderr: Close stderr, too, in the guardian: its reader must see end of file
             while the worker still runs.
         notify: Take the socket of a service manager from the environment, and forward the worker's
-            notifications to it (`tell_service_manager`).
+            notifications to it (`notify_service_manager`).
 
     Returns:
         In the child the result of `work`; in the guardian the exit status of the child, or 128

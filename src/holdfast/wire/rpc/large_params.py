@@ -11,14 +11,14 @@ from typing import Any
 from holdfast.base.errors import Refused
 from holdfast.wire.rpc.decode import count_rare
 
-__all__ = ["NEVER_HEAVY", "DecodedParams", "is_heavy"]
+__all__ = ["LARGEST_UNCOUNTED", "DecodedParams", "may_have_many_values"]
 
 # A fast path: `scripts/bench --without light-messages` shows the gain.
-NEVER_HEAVY = 64 << 10
-"""Largest message, in bytes, that is never heavy."""
+LARGEST_UNCOUNTED = 64 << 10
+"""Largest message, in bytes, that is decoded without counting its values."""
 
 _MANY_VALUES = 4096
-"""A message with more values is heavy: decoding it takes a millisecond or more."""
+"""Values that count as many: decoding more takes a millisecond or more."""
 
 
 class DecodedParams:
@@ -39,8 +39,8 @@ class DecodedParams:
         return self._value
 
 
-def is_heavy(message: bytes) -> bool:
+def may_have_many_values(message: bytes) -> bool:
     """Return True if a message may have many values; a single large string is one value."""
-    return len(message) > NEVER_HEAVY and any(
+    return len(message) > LARGEST_UNCOUNTED and any(
         count_rare(message, byte, _MANY_VALUES) > _MANY_VALUES for byte in (b",", b"[", b"{")
     )

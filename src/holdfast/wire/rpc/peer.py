@@ -60,8 +60,8 @@ class Peer:
         message = self._decode(data)
         return message if type(message) is Request else self.receive_decoded(message)
 
-    def receive_light(self, data: bytes) -> Message | None:
-        """As `receive`, for a large message that is known not to be heavy; see `is_heavy`."""
+    def receive_few_values(self, data: bytes) -> Message | None:
+        """As `receive`, for a large message with few values; see `may_have_many_values`."""
         return self.receive_decoded(self._decode(data, few_values=True))
 
     def receive_decoded(self, message: Message) -> Message | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.late_import import late_module
-from holdfast.wire.transports.private_directory import SOCKET, PrivateFolder, listen_privately
+from holdfast.wire.transports.private_directory import SOCKET, PrivateDirectory, listen_privately
 
 if TYPE_CHECKING:
     import hmac
@@ -72,7 +72,7 @@ def new_token() -> str:
     return os.urandom(TOKEN_SIZE // 2).hex()
 
 
-def listen_for_handovers(folder: PrivateFolder) -> socket.socket:
+def listen_for_handovers(folder: PrivateDirectory) -> socket.socket:
     """
     Listen on the socket of a directory that was just created.
 
@@ -97,12 +97,12 @@ def hand_over(path: str, token: str, streams: Sequence[int] = STREAMS) -> socket
 
     Raises:
         HandoverFailed: There is no such server, or it refused or did not answer.
-        UnusableFolder: The directory is missing, or not private to this user.
+        UnusableDirectory: The directory is missing, or not private to this user.
     """
     folder = None
     control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        folder = PrivateFolder.open(path)
+        folder = PrivateDirectory.open(path)
         control.settimeout(_ANSWER_LIMIT)
         control.connect(folder.entry(SOCKET))
         if not peer_is_own_user(control):

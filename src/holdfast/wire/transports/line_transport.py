@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from holdfast.wire.rpc.framing import Lines, LineTooLong
-from holdfast.wire.transports.liveness import HangUpWatch, LifeWatch
+from holdfast.wire.transports.liveness import HangUpMonitor, HeartbeatMonitor
 from holdfast.wire.transports.transport import (
     HIGH_WATER,
     LOCAL,
@@ -47,7 +47,7 @@ class LineTransport(asyncio.Protocol):
             kind: The transport's name.
             accept: Called once connected; returns the receiver of its messages. leaves_unread: True
                 if the data that a peer sent before it left need not be read;
-                    see `HangUpWatch`.
+                    see `HangUpMonitor`.
         """
         self.kind = kind
         self._leaves_unread = leaves_unread
@@ -65,9 +65,9 @@ class LineTransport(asyncio.Protocol):
         self._corked: list[bytes] | None = None
         self._lost = False
         # Both sides send heartbeats; None until they have agreed to.
-        self._life: LifeWatch | None = None
+        self._heartbeats: HeartbeatMonitor | None = None
         # Only while receiving is paused.
-        self._hang_up: HangUpWatch | None = None
+        self._hang_up: HangUpMonitor | None = None
         # Number of sockets or pipes whose end the event loop still has to report.
         self._open_ends = 0
         self._closed = asyncio.Event()
@@ -106,11 +106,11 @@ class LineTransport(asyncio.Protocol):
         if self._reader is None or self._reader.is_closing():
             return
         self._reader.pause_reading()
-        if self._life is not None:
-            self._life.pause()
+        if self._heartbeats is not None:
+            self._heartbeats.pause()
         descriptor = self._descriptor()
         if self._hang_up is None and descriptor is not None:
-            self._hang_up = HangUpWatch(
+            self._hang_up = HangUpMonitor(
                 asyncio.get_running_loop(),
                 descriptor,
                 reset=self._reset,
@@ -122,20 +122,22 @@ class LineTransport(asyncio.Protocol):
         self._stop_hang_up()
         if self._reader is None or self._reader.is_closing():
             return
-        if self._life is not None:
-            self._life.resume()
+        if self._heartbeats is not None:
+            self._heartbeats.resume()
         self._reader.resume_reading()
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         if self._lost:
             return
-        if self._life is None:
-            self._life = LifeWatch(
-                asyncio.get_running_loop(), send_sign=self._send_sign, end=self._give_up
+        if self._heartbeats is None:
+            self._heartbeats = HeartbeatMonitor(
+                asyncio.get_running_loop(), send_heartbeat=self._send_heartbeat, end=self._give_up
             )
         if self._hang_up is not None:
-            self._life.pause()
-        self._life.start(interval, judge_silence=True, mutual=True, descriptor=self._descriptor())
+            self._heartbeats.pause()
+        self._heartbeats.start(
+            interval, judge_silence=True, mutual=True, descriptor=self._descriptor()
+        )
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:
         """Do nothing: silence only counts if both sides send heartbeats."""
@@ -175,8 +177,8 @@ class LineTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lost:
             return
-        if self._life is not None:
-            self._life.received()
+        if self._heartbeats is not None:
+            self._heartbeats.received()
         too_long = False
         try:
             lines = self._lines.feed(data)
@@ -230,7 +232,7 @@ class LineTransport(asyncio.Protocol):
                 return found.fileno()
         return None
 
-    def _send_sign(self) -> None:
+    def _send_heartbeat(self) -> None:
         # Every write has whole messages, so this is never inside one. While data waits to be
         # written, that will serve as a heartbeat.
         writer = self._writer
@@ -244,9 +246,9 @@ class LineTransport(asyncio.Protocol):
         if not unread:
             # Nothing but the end is left to read.
             self.resume_receiving()
-        elif self._life is not None:
+        elif self._heartbeats is not None:
             # Writing now would break the connection and lose the unread data.
-            self._life.stop_signs()
+            self._heartbeats.stop_sending()
 
     def _give_up(self, reason: str) -> None:
         self.went_silent = True
@@ -286,8 +288,8 @@ class LineTransport(asyncio.Protocol):
         self._uncork()
         self._lost = True
         self._stop_hang_up()
-        if self._life is not None:
-            self._life.stop()
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
         if self._reader is not None:
             self._reader.close()
         if self._receiver is not None:

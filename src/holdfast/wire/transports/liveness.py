@@ -5,10 +5,10 @@ The kernel reports a peer that exits, or whose machine resets the connection. It
 these three cases, each of which is handled here:
 
 - Nothing arrives for no visible reason: a lost route, or a proxy whose far side is lost.
-  `LifeWatch` sends heartbeats and watches for silence of the other side.
-- The kernel of the other machine acknowledges nothing. `LifeWatch` reads that from `TCP_INFO`, for
-  peers that are allowed to be silent.
-- The connection ends while this side does not read it. `HangUpWatch` notices that.
+  `HeartbeatMonitor` sends heartbeats and watches for silence of the other side.
+- The kernel of the other machine acknowledges nothing. `HeartbeatMonitor` reads that from
+  `TCP_INFO`, for peers that are allowed to be silent.
+- The connection ends while this side does not read it. `HangUpMonitor` notices that.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from contextlib import suppress
 
 import msgspec
 
-__all__ = ["LEFT_UNREAD", "HangUpWatch", "LifeWatch", "TcpState", "keep_alive"]
+__all__ = ["LEFT_UNREAD", "HangUpMonitor", "HeartbeatMonitor", "TcpState", "keep_alive"]
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def keep_alive(sock: socket.socket, interval: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, max(1000, int(interval * 1000 / 3)))
 
 
-class LifeWatch:
+class HeartbeatMonitor:
     """
     Sends a heartbeat in each interval, and ends a connection that sends none for two intervals.
 
@@ -99,7 +99,7 @@ class LifeWatch:
         self,
         loop: asyncio.AbstractEventLoop,
         *,
-        send_sign: Callable[[], None],
+        send_heartbeat: Callable[[], None],
         end: Callable[[str], None],
     ) -> None:
         """
@@ -107,11 +107,11 @@ class LifeWatch:
 
         Args:
             loop: Runs the timer.
-            send_sign: Sends a message that the other side's reader ignores.
+            send_heartbeat: Sends a message that the other side's reader ignores.
             end: Called once, with the reason, when the other side is lost.
         """
         self._loop = loop
-        self._send_sign = send_sign
+        self._send_heartbeat = send_heartbeat
         self._end = end
         self._interval = 0.0
         # True if silence ends the connection; otherwise only TCP keep-alive does.
@@ -122,7 +122,7 @@ class LifeWatch:
         self._paused = False
         self._paused_at = 0.0
         # The other side ended its half; a heartbeat would only provoke a reset.
-        self._no_signs = False
+        self._stopped_sending = False
         # TCP only: the source of the kernel's state.
         self._socket: socket.socket | None = None
         # Since when the other kernel owes an acknowledgement, as observed by our checks.
@@ -185,9 +185,9 @@ class LifeWatch:
         self._paused = False
         self._last_received = self._loop.time()
 
-    def stop_signs(self) -> None:
+    def stop_sending(self) -> None:
         """Stop heartbeats: the other side has ended its half, and its data is still unread."""
-        self._no_signs = True
+        self._stopped_sending = True
 
     def stop(self) -> None:
         """Stop for good."""
@@ -216,11 +216,11 @@ class LifeWatch:
             return
         if now >= self._next_sign:
             self._next_sign = now + self._interval
-            if not self._no_signs and self._may_send_sign(now):
-                self._send_sign()
+            if not self._stopped_sending and self._may_send_heartbeat(now):
+                self._send_heartbeat()
         self._schedule(now)
 
-    def _may_send_sign(self, now: float) -> bool:
+    def _may_send_heartbeat(self, now: float) -> bool:
         """
         Return True unless a heartbeat could lose data that the other side has sent.
 
@@ -271,7 +271,7 @@ class LifeWatch:
         return now - self._owed_since >= self._interval * (1 - 1 / _TICKS)
 
 
-class HangUpWatch:
+class HangUpMonitor:
     """
     Reports the end of a connection that is not being read.
 

@@ -62,7 +62,7 @@ class MemoryTransport:
         self._paused = False
         self._schedule()
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         """Do nothing: both ends live in one process, and neither can be lost alone."""
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:

@@ -17,7 +17,13 @@ from contextlib import suppress
 
 from holdfast.base.errors import HoldfastError
 
-__all__ = ["SOCKET", "PrivateFolder", "UnusableFolder", "listen_privately", "remove_abandoned"]
+__all__ = [
+    "SOCKET",
+    "PrivateDirectory",
+    "UnusableDirectory",
+    "listen_privately",
+    "remove_abandoned",
+]
 
 SOCKET = "socket"
 """The name of the socket in its directory."""
@@ -34,11 +40,11 @@ _BACKLOG = 128
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 
 
-class UnusableFolder(HoldfastError):
+class UnusableDirectory(HoldfastError):
     """A directory is missing, or not private to its user; the text names it."""
 
 
-class PrivateFolder:
+class PrivateDirectory:
     """An open directory of this user with the mode 0700."""
 
     def __init__(self, path: str, descriptor: int) -> None:
@@ -46,14 +52,14 @@ class PrivateFolder:
         self._descriptor = descriptor
 
     @classmethod
-    def make(cls) -> "PrivateFolder":
+    def make(cls) -> "PrivateDirectory":
         """
         Create a directory and lock it.
 
         The lock is inherited by `os.fork` and is held until every copy is closed.
 
         Raises:
-            UnusableFolder: It cannot be created.
+            UnusableDirectory: It cannot be created.
         """
         base = _base()
         for _ in range(_ATTEMPTS):
@@ -61,7 +67,7 @@ class PrivateFolder:
             try:
                 os.mkdir(path, 0o700)
             except OSError as error:
-                raise UnusableFolder(
+                raise UnusableDirectory(
                     f"cannot create a directory in {base}: {error.strerror}"
                 ) from error
             folder = cls.open(path)
@@ -69,33 +75,33 @@ class PrivateFolder:
             if folder.try_lock() and folder.is_in_place():
                 return folder
             folder.close()
-        raise UnusableFolder(
+        raise UnusableDirectory(
             f"cannot create a directory in {base}: another process removes it each time"
         )
 
     @classmethod
-    def open(cls, path: str) -> "PrivateFolder":
+    def open(cls, path: str) -> "PrivateDirectory":
         """
         Open an existing directory.
 
         Raises:
-            UnusableFolder: It is missing, or not private to this user.
+            UnusableDirectory: It is missing, or not private to this user.
         """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except NotADirectoryError:
             # O_NOFOLLOW reports a symbolic link like this, too.
-            raise UnusableFolder(f"{path} is not a directory, or is a symbolic link") from None
+            raise UnusableDirectory(f"{path} is not a directory, or is a symbolic link") from None
         except OSError as error:
-            raise UnusableFolder(f"cannot open {path}: {error.strerror}") from error
+            raise UnusableDirectory(f"cannot open {path}: {error.strerror}") from error
         about = os.fstat(descriptor)
         if about.st_uid != os.geteuid():
             os.close(descriptor)
-            raise UnusableFolder(f"{path} belongs to another user (uid {about.st_uid})")
+            raise UnusableDirectory(f"{path} belongs to another user (uid {about.st_uid})")
         if about.st_mode & 0o077:
             os.close(descriptor)
             mode = stat.S_IMODE(about.st_mode)
-            raise UnusableFolder(f"{path} is open to other users (mode {mode:04o})")
+            raise UnusableDirectory(f"{path} is open to other users (mode {mode:04o})")
         return cls(path, descriptor)
 
     def fileno(self) -> int:
@@ -146,8 +152,8 @@ def remove_abandoned() -> None:
             if not entry.name.startswith(_prefix()):
                 continue
             try:
-                folder = PrivateFolder.open(entry.path)
-            except UnusableFolder:
+                folder = PrivateDirectory.open(entry.path)
+            except UnusableDirectory:
                 # Not ours, despite its name.
                 continue
             if folder.try_lock():

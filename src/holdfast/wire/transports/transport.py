@@ -108,7 +108,7 @@ class Transport(Protocol):
     def resume_receiving(self) -> None:
         """Resume receiving."""
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         """
         Send a heartbeat every `interval` seconds, and expect the same of the other side.
 
@@ -121,8 +121,8 @@ class Transport(Protocol):
         """
         Set a callback that returns True while the other side may be too busy to answer.
 
-        It is called before a silent connection is ended, but not after `expect_life`: heartbeats
-        are then sent unprompted.
+        It is called before a silent connection is ended, but not after `expect_heartbeats`:
+        heartbeats are then sent unprompted.
         """
 
     def close(self) -> None:

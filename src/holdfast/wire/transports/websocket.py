@@ -23,7 +23,7 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
-from holdfast.wire.transports.liveness import HangUpWatch, LifeWatch, keep_alive
+from holdfast.wire.transports.liveness import HangUpMonitor, HeartbeatMonitor, keep_alive
 from holdfast.wire.transports.transport import (
     HIGH_WATER,
     LOCAL,
@@ -121,9 +121,9 @@ class WebSocketTransport(WSListener):
         # True while a server handles a frame that arrived alone, until it sends something.
         self._lone_frame = False
         self._quick_ack: socket.socket | None = None
-        self._life = LifeWatch(loop, send_sign=self._ping, end=self._give_up)
+        self._heartbeats = HeartbeatMonitor(loop, send_heartbeat=self._ping, end=self._give_up)
         # Only while receiving is paused.
-        self._hang_up: HangUpWatch | None = None
+        self._hang_up: HangUpMonitor | None = None
         # The reason for its end, as far as known.
         self._reason = "connection closed"
         self._open = False
@@ -181,9 +181,9 @@ class WebSocketTransport(WSListener):
         if underlying.is_closing():
             return
         underlying.pause_reading()
-        self._life.pause()
+        self._heartbeats.pause()
         if self._hang_up is None:
-            self._hang_up = HangUpWatch(
+            self._hang_up = HangUpMonitor(
                 self._loop,
                 underlying.get_extra_info("socket").fileno(),
                 reset=self._reset,
@@ -195,20 +195,20 @@ class WebSocketTransport(WSListener):
         self._stop_hang_up()
         underlying = self._ws.underlying_transport
         if not underlying.is_closing():
-            self._life.resume()
+            self._heartbeats.resume()
             underlying.resume_reading()
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         if not self._lost:
-            self._life.start(interval, judge_silence=True, mutual=True)
+            self._heartbeats.start(interval, judge_silence=True, mutual=True)
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:
-        self._life.excuse(excused)
+        self._heartbeats.excuse(excused)
 
     def close(self) -> None:
         self._uncork()
         # Reading has stopped, so silence means nothing; a lost route is still noticed.
-        self._life.pause()
+        self._heartbeats.pause()
         self._stop_hang_up()
         if self._is_client and not self._lost and not self._ws.underlying_transport.is_closing():
             # It shows a server that the client left, and did not just lose its connection.
@@ -237,7 +237,7 @@ class WebSocketTransport(WSListener):
         if sock.family != socket.AF_UNIX:
             keep_alive(sock, self._ping_interval)
         # A client of Codex may be silent for minutes: only its machine has to be there.
-        self._life.start(self._ping_interval, judge_silence=self._is_client, sock=sock)
+        self._heartbeats.start(self._ping_interval, judge_silence=self._is_client, sock=sock)
         if not self._is_client:
             self._receiver = self._accept(self)
 
@@ -271,7 +271,7 @@ class WebSocketTransport(WSListener):
             self._loop.call_soon(_retrieve_end, transport)
         self._closed.set()
         self._lost = True
-        self._life.stop()
+        self._heartbeats.stop()
         self._stop_hang_up()
         self._receiver.lost(self._reason)
 
@@ -364,7 +364,7 @@ class WebSocketTransport(WSListener):
         if unread or self._ws.is_secure:
             # Writing now would break the connection and lose the unread data: TLS has taken
             # undelivered data from the socket.
-            self._life.stop_signs()
+            self._heartbeats.stop_sending()
         else:
             # Nothing but the end is left to read.
             self.resume_receiving()
@@ -414,7 +414,7 @@ def websocket_protocol(
         # connection whose caller is cancelled, so the timer would keep running and set an exception
         # that is never retrieved.
         None,
-        # `LifeWatch` sends pings, and on a server expects no answer.
+        # `HeartbeatMonitor` sends pings, and on a server expects no answer.
         False,
         ping_interval,
         ping_interval,

@@ -53,7 +53,7 @@ Refused = Callable[[HTTPStatus, str, str], None]
 _BACKLOG = 1024
 
 
-class _FrontDoor(asyncio.Protocol):
+class _RequestReader(asyncio.Protocol):
     """Reads one HTTP request and answers it, or turns its connection into a WebSocket."""
 
     def __init__(
@@ -197,13 +197,15 @@ async def listen_websocket(
 
         newcomers = Newcomers()
 
-        def make_door() -> _FrontDoor:
-            return _FrontDoor(loop, gate, accept, interval, refused, newcomers)
+        def make_reader() -> _RequestReader:
+            return _RequestReader(loop, gate, accept, interval, refused, newcomers)
 
         listening.listen(_BACKLOG)
         if tls is None:
-            return PlainListener(listening, make_door, newcomers)
-        return tls_listener.TlsListener(listening, tls, make_door, newcomers, timeout=HEAD_TIMEOUT)
+            return PlainListener(listening, make_reader, newcomers)
+        return tls_listener.TlsListener(
+            listening, tls, make_reader, newcomers, timeout=HEAD_TIMEOUT
+        )
     except BaseException:
         listening.close()
         raise
@@ -228,7 +230,7 @@ async def listen_websocket_unix(
     newcomers = Newcomers()
     return PlainListener(
         listening,
-        lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL, None, newcomers),
+        lambda: _RequestReader(loop, gate, accept, PING_INTERVAL, None, newcomers),
         newcomers,
     )
 

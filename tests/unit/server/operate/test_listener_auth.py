@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.base.local_servers import UnusableRuntimeFolder
+from holdfast.base.local_servers import UnusableRuntimeDirectory
 from holdfast.base.token_file import new_token
 from holdfast.server.listen import ListenUrl, parse_listen_url
 from holdfast.server.operate.auth import AuthOptions, BadAuthOptions, Unauthorized
@@ -171,7 +171,7 @@ def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -
     tmp_path.chmod(0o700)
     where = parse_listen_url(LOOPBACK)
     with pytest.raises(
-        UnusableRuntimeFolder, match=f"cannot use the directory {tmp_path}/holdfast"
+        UnusableRuntimeDirectory, match=f"cannot use the directory {tmp_path}/holdfast"
     ):
         entrance().write_down(where, "ws://127.0.0.1:1", environ)
     # Others only lose that they are found.
