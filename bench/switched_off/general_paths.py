@@ -1,4 +1,4 @@
-"""What each part of a fast path is replaced by: functions from the part to its replacement."""
+"""Replacements of the parts of fast paths: functions from the part to its replacement."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def _content(part: object) -> Callable[[bytes], object]:
 
 
 class _LoopReaders:
-    """Watches descriptors by the event loop."""
+    """Watches descriptors with the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
