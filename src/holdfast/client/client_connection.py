@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import pybase64
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -81,8 +82,8 @@ class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
     stream: OutputStream
 
 
-# The exact spelling of a Holdfast and of a Codex server. A message with another spelling is parsed
-# in full, so these bytes are only an optimisation.
+# The exact spelling of every known server. A message with another spelling is parsed in full, so
+# these bytes are only an optimisation.
 _OUTPUT_START = b'{"method":"process/output","params":'
 _CHUNK_START = b',"chunk":"'
 _OUTPUT_END = b'"}}'
@@ -154,7 +155,7 @@ class Link:
         except TimeoutError:
             raise ConnectFailed(
                 "timed out waiting for exec-server initialize handshake"
-                f" after {codes.duration(timeout)}"
+                f" after {texts.duration(timeout)}"
             ) from None
         except ConnectionLost as error:
             # The connection may also have ended before `initialize` was sent: the same case.
@@ -283,7 +284,7 @@ class Link:
             self.connection.reply(request.id, decision)
             return
         self.connection.fail(
-            request.id, codes.METHOD_NOT_FOUND, codes.client_lacks_method(request.method)
+            request.id, codes.METHOD_NOT_FOUND, texts.client_lacks_method(request.method)
         )
 
     def malformed(self, error: MalformedMessage) -> None:

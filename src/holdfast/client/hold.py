@@ -1,7 +1,7 @@
 """
 Pausing one process of a server while its readers here cannot keep up.
 
-A Holdfast server pauses only the process (`process/hold`). A Codex server cannot: there the client
+A Holdfast server pauses only the process (`process/hold`). Other servers cannot: there the client
 stops reading the connection, which delays everything on it.
 """
 

@@ -193,7 +193,8 @@ class RemoteBackend:
         """Refuse params that the server would silently ignore."""
         has = self._session.capabilities
         lacking = ""
-        # A Codex server ignores unknown members, so it would drop a limit without an error.
+        # A server without our extensions ignores unknown members: it would drop a limit without an
+        # error.
         if params.terminal_size is not None and not has.process_resize:
             lacking = "size a terminal"
         elif params.limits is not None and not has.process_limits:

@@ -83,8 +83,8 @@ _ACK_EVENTS = 1024
 # takes less, and a caller who ends a command can wait that long.
 _STUCK_LIMIT = 2.0
 
-# Seconds that a Codex server is asked to wait in one read. It handles one request at a time, so
-# everything else waits as long; a longer wait is made of several reads.
+# Seconds that a server without our extensions is asked to wait in one read. It handles one
+# request at a time, so everything else waits as long; a longer wait is made of several reads.
 _SERIAL_WAIT = 0.5
 
 # The largest number that every server accepts; no event or size comes near it.
@@ -200,7 +200,7 @@ class RemoteProcess:
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         data = check_input(data, write_id)
         if self._terminated:
-            # A Codex server may still accept it.
+            # A server without our extensions may still accept it.
             return WriteStatus.STDIN_CLOSED
         try:
             status = await self._stdin.write(data, write_id)
@@ -262,7 +262,7 @@ class RemoteProcess:
             with refusals(process_id=self.process_id):
                 await self._session.call(PROCESS_SIGNAL, params)
         except InvalidParams as error:
-            # A Codex server knows `interrupt` only and calls every other name invalid.
+            # The base protocol knows `interrupt` only and calls every other name invalid.
             if name != "interrupt" and not self._session.capabilities.process_signal_names:
                 cause = error.__cause__
                 raise Unsupported(codes.INVALID_PARAMS, str(error)) from cause
@@ -304,8 +304,8 @@ class RemoteProcess:
     @property
     def _answer_limit(self) -> float | None:
         """Seconds that a server may take to answer a termination, or None for no limit."""
-        # A Codex server can be stuck in a write to a process that does not read. Only a new
-        # connection gets past that; if none is possible, all other processes would be lost, too.
+        # A server can be stuck in a write to a process that does not read. Only a new connection
+        # gets past that; if none is possible, all other processes would be lost, too.
         session = self._session
         if session.capabilities.process_hold or not session.target.can_reconnect:
             return None
@@ -388,7 +388,7 @@ class RemoteProcess:
         session = self._session
         if not session.is_connected:
             return
-        # A Codex server does not know the notification, and does not need it.
+        # Other servers do not know the notification, and do not need it.
         if session.capabilities.process_ack:
             session.notify(
                 PROCESS_ACK, AckParams(process_id=self.process_id, seq=self._reorder.last)
@@ -431,7 +431,7 @@ class RemoteProcess:
         elif answer.exited:
             denial = UNKNOWN_DENIAL if answer.sandbox_denied else None
             verdict = Verdict(reason=self._reason(), exit_code=answer.exit_code, denial=denial)
-            # The plain answer of a Codex server has no number for the exit: 0 means unknown.
+            # The answer of the base protocol has no number for the exit: 0 means unknown.
             exited = Exited(0, verdict)
         self._publish(self._reorder.catch_up(answer, exited, gaps=not self._readers.lossless))
 
@@ -495,7 +495,7 @@ class RemoteProcess:
             # A newer server may send a reason that this version does not know.
             with suppress(ValueError):
                 return Reason(event.reason)
-        # A Codex server only sends an exit code, so the reason is known only if this client
+        # The base protocol only sends an exit code, so the reason is known only if this client
         # requested the termination.
         return Reason.TERMINATED if self._terminated else Reason.EXITED
 

@@ -3,8 +3,7 @@ Replaces the content of a file in one step, so that no reader sees half of it.
 
 The content goes to an unnamed file (O_TMPFILE) in the same directory, or to a hidden file where the
 file system does not support that. A rename then replaces the old file. An unnamed file vanishes
-with its descriptor, so even a killed server leaves nothing behind. The real server truncates the
-file and writes into it.
+with its descriptor, so even a killed server leaves nothing behind.
 
 A file is written in place if a new one could not replace it: a file with several names or with
 extended attributes, one in a directory that accepts no new file, a device, a FIFO.

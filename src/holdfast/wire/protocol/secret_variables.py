@@ -1,8 +1,8 @@
 """
 The one list of environment variables that hold secrets, by the programs that must not get them.
 
-Codex compares their names without regard to case, except for a program that serves an environment.
-It imports nothing, since the start of every command needs it.
+Names are compared without regard to case, except for a program that serves an environment.
+This module imports nothing, since the start of every command needs it.
 """
 
 __all__ = [
