@@ -19,9 +19,8 @@ from holdfast.agent.unified_exec.hooks import (
 from holdfast.agent.unified_exec.output.call_output import CallOutput
 from holdfast.agent.unified_exec.output.search_thread import SearchThread
 from holdfast.agent.unified_exec.planner import Planner, impossible_start, spawn_failure
-from holdfast.agent.unified_exec.sessions.announce import announce_failed_start
 from holdfast.agent.unified_exec.sessions.owner import HeldSession, SessionOwner
-from holdfast.agent.unified_exec.sessions.session_events import Listeners
+from holdfast.agent.unified_exec.sessions.session_events import Listeners, announce_failed_start
 from holdfast.agent.unified_exec.text.answer import denial_message
 from holdfast.agent.unified_exec.tool_errors import (
     CallInterrupted,

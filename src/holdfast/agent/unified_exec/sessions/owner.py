@@ -16,9 +16,8 @@ from holdfast.agent.unified_exec.hooks import Attempt, Hooks, end_attempt
 from holdfast.agent.unified_exec.options import Background
 from holdfast.agent.unified_exec.output.call_output import CallOutput
 from holdfast.agent.unified_exec.output.kept_output import Archive, Window
-from holdfast.agent.unified_exec.sessions.announce import Announcer
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession, Consumer
-from holdfast.agent.unified_exec.sessions.session_events import Listeners
+from holdfast.agent.unified_exec.sessions.session_events import Announcer, Listeners
 from holdfast.agent.unified_exec.tool_errors import CallRefused
 from holdfast.backends import ExecProcess
 from holdfast.base.errors import HoldfastError
