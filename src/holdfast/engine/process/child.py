@@ -1,4 +1,4 @@
-"""A started child process, with its pidfd, pipes or terminal, and cgroup."""
+"""A started child process: its pidfd, its pipes or terminal, its cgroup, and what it leaves."""
 
 import asyncio
 import os
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from holdfast.engine.process.limits.cgroup import CommandCgroup
 
 __all__ = ["Child", "kill_left", "left_since", "owned_pids"]
+
+# -- what an exited child left in its group, such as a server in the background
+#
+# Every child leads a session and a process group, both with its pid as their id. The kernel does
+# not reuse a number while a process, a group or a session has it. So a group is safe to signal
+# while its leader is a zombie. Once the leader is reaped, a check has to make sure that the number
+# still means the same group.
 
 # Clock ticks per second: the unit of start times in `/proc/PID/stat`.
 _TICKS = os.sysconf("SC_CLK_TCK")
