@@ -26,8 +26,11 @@ from holdfast.agent.unified_exec.output.search_thread import SearchThread
 from holdfast.agent.unified_exec.planner import Planner, refuse_half_characters
 from holdfast.agent.unified_exec.reporter import Reporter
 from holdfast.agent.unified_exec.result import ExecResult, PermissionGrant
-from holdfast.agent.unified_exec.sessions.command_session import CommandSession, SessionInfo
-from holdfast.agent.unified_exec.sessions.input import send_input
+from holdfast.agent.unified_exec.sessions.command_session import (
+    CommandSession,
+    SessionInfo,
+    send_input,
+)
 from holdfast.agent.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
 from holdfast.agent.unified_exec.sessions.session_events import Listener, Listeners
 from holdfast.agent.unified_exec.tool_errors import (
