@@ -116,8 +116,11 @@ def _reason(error: Refused | RemoteError) -> str:
     return error.message if isinstance(error, RemoteError) else str(error)
 
 
-# -- formats and sizes of images
-
+# -- kind and size of an image, read from the bytes of its file without decoding it
+#
+# A sandboxed command may have written the file, and a decoder outside the sandbox would be a way
+# out of it. So only headers and the ends of files are read, which is enough to refuse what is not
+# an image or is cut off.
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 

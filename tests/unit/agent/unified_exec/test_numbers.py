@@ -9,7 +9,6 @@ import pytest
 from holdfast.agent.unified_exec.arguments import tool_arguments
 from holdfast.agent.unified_exec.output import kept_output
 from holdfast.agent.unified_exec.sessions import command_session as session
-from holdfast.agent.unified_exec.sessions import input as session_input
 from holdfast.agent.unified_exec.sessions import owner
 from holdfast.agent.unified_exec.sessions import session_events as events
 from holdfast.agent.unified_exec.text import truncate
@@ -24,7 +23,7 @@ from holdfast.agent.unified_exec.waiting import input_watch as input_wanted
         pytest.param(tool_arguments.WRITE_YIELD_MS, 250, id="wait of write_stdin, ms"),
         pytest.param(clock.LONGEST_POLL, 300.0, id="longest poll, s"),
         pytest.param(clock.GRACE, 0.15, id="grace after a start, s"),
-        pytest.param(session_input.INPUT_PAUSE, 0.1, id="pause after input, s"),
+        pytest.param(session.INPUT_PAUSE, 0.1, id="pause after input, s"),
         pytest.param(session.END_OF_OUTPUT, 0.05, id="wait for the end of output, s"),
         pytest.param(truncate.BYTES_PER_TOKEN, 4, id="bytes of a token"),
         pytest.param(truncate.DEFAULT_OUTPUT_TOKENS, 10_000, id="tokens of output"),
