@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from holdfast.base.errors import ConnectionLost, HoldfastError
 from holdfast.engine.process.event_stream import HIGH_WATER, EventReaders
+from holdfast.engine.process.io.log import OutputLog
 from holdfast.events import (
     Closed,
     Exited,
@@ -23,7 +24,6 @@ from holdfast.events import (
 from holdfast.testing.fake_calls import HOLDFAST, Asked, Call, Termination
 from holdfast.testing.fake_child import FakeChild, new_pid
 from holdfast.testing.fake_line import FakeLine
-from holdfast.testing.transit import Transit
 from holdfast.wire.protocol.handshake import Capabilities
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import (
@@ -35,6 +35,59 @@ from holdfast.wire.protocol.process import (
 )
 
 __all__ = ["ScriptedProcess"]
+
+
+class _Transit:
+    """
+    The log where a process runs, and its copy on this side; the difference is under way.
+
+    For a local process both are always equal.
+    """
+
+    def __init__(self, line: FakeLine) -> None:
+        self.there = OutputLog()
+        self.here = OutputLog()
+        self.size = 0
+        """Bytes of output that are under way."""
+        self._line = line
+        self._under_way: deque[ProcessEvent] = deque()
+        # Events that may still arrive while they are delayed; None if they are not.
+        self._let_through: int | None = None
+
+    def delay(self) -> None:
+        """
+        Keep events under way until `arrive`.
+
+        Raises:
+            RuntimeError: The process is local, where nothing is ever under way.
+        """
+        self._line.need("delay")
+        self._let_through = 0
+
+    def arrive(self, count: int | None) -> None:
+        """Let the next events through that are delayed; None for all from now on."""
+        self._let_through = None if count is None else (self._let_through or 0) + count
+
+    def send(self, event: ProcessEvent) -> None:
+        """Record an event where the process runs; `deliver` brings it here."""
+        self.there.record(event)
+        self._under_way.append(event)
+        self.size += _size(event)
+
+    def deliver(self) -> None:
+        """Bring here what may arrive."""
+        # In order: an event that is delayed delays those behind it.
+        while self._under_way and self._line.carries and self._let_through != 0:
+            event = self._under_way.popleft()
+            self.size -= _size(event)
+            if self._let_through is not None:
+                self._let_through -= 1
+            self.here.record(event)
+
+
+def _size(event: ProcessEvent) -> int:
+    return len(event.chunk) if type(event) is OutputChunk else 0
+
 
 _PIECE = 64 << 10
 
@@ -100,7 +153,7 @@ class ScriptedProcess:
 
     def _begin(self) -> None:
         """Set the state of a process that has just started."""
-        self._transit = Transit(self.line)
+        self._transit = _Transit(self.line)
         self._there = self._transit.there
         self._here = self._transit.here
         # Output of `flow` while it is held, like a pipe that nobody reads.

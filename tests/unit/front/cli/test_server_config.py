@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.base.errors import InvalidConfig
 from holdfast.front.cli.parser import make_parser
-from holdfast.front.cli.server_config import with_config
+from holdfast.front.cli.serve import with_config
 
 ROOT = Path(__file__).parents[4]
 
