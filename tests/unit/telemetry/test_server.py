@@ -11,7 +11,8 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from holdfast.events import Reason, Verdict
-from holdfast.server.app import Server, _result
+from holdfast.server.app import Server
+from holdfast.server.operate.process_telemetry import _result
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import StartParams
 from holdfast.wire.transports.memory import connect_memory

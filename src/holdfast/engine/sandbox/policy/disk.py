@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
-from holdfast.engine.linux.openat2 import RESOLVE_NO_SYMLINKS, OpenHow, openat2
+from holdfast.engine.linux.openat2 import are_directories
 from holdfast.engine.sandbox.policy.exhausted import raise_exhausted
 
 __all__ = [
@@ -303,8 +303,6 @@ def trace(path: str, disk: Disk) -> Traced:
     return Traced(here or "/", kind, None, tuple(links), itself)
 
 
-_DIRECTORY_WITHOUT_LINKS = OpenHow(os.O_PATH | os.O_DIRECTORY, RESOLVE_NO_SYMLINKS)
-
 # Return True if a path exists; a link at its end is not followed.
 _exists = partial(os.access, mode=os.F_OK, effective_ids=True, follow_symlinks=False)
 
@@ -352,13 +350,7 @@ class PathFingerprint:
 
         False may also mean that the kernel or a container refuses `openat2`.
         """
-        for path in self._directories:
-            descriptor = openat2(path, _DIRECTORY_WITHOUT_LINKS)
-            # ELOOP, ENOTDIR and ENOENT mean a change; the caller finds out which.
-            if descriptor < 0:
-                return False
-            os.close(descriptor)
-        return not any(map(_exists, self._missing))
+        return are_directories(self._directories) and not any(map(_exists, self._missing))
 
 
 def _encoded(path: str) -> bytes | None:
