@@ -12,6 +12,7 @@ from opentelemetry import _logs, context, metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from holdfast.base.dialect import names
 from holdfast.base.version import __version__
 from holdfast.telemetry import (
     Preparation,
@@ -26,8 +27,7 @@ from holdfast.wire.protocol.process import StartParams
 
 __all__ = ["BUCKETS", "TRANSPORTS", "Attributes", "OpenTelemetry"]
 
-_SCOPE = "codex"
-"""Instrumentation scope of the real server."""
+_SCOPE = names.TELEMETRY_SCOPE
 
 BUCKETS = (
     *(0.0, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75),
@@ -97,7 +97,7 @@ class _Instruments:
             "exec_server_process_duration_seconds", "From a process's spawn to its exit."
         )
         self.client_requests = counter("exec_server_client_requests_total", "Requests we made.")
-        self.programs = counter("codex.process.start", "Starts of the program itself.")
+        self.programs = counter(names.TELEMETRY_PROGRAMS, "Starts of the program itself.")
 
     def log(self, event: str, attributes: Attributes, within: Context) -> None:
         """Emit a log event that belongs to the span of a context."""
@@ -107,7 +107,7 @@ class _Instruments:
             severity_number=_logs.SeverityNumber.INFO,
             severity_text="INFO",
             event_name=event,
-            # The real server has the name among the attributes, too.
+            # Readers also look for the name among the attributes.
             attributes={"event.name": event, **attributes},
         )
 
@@ -128,6 +128,8 @@ class _Instruments:
 
 # Characters of a text from a client: a collector stores each different one.
 _MAX_TEXT = 64
+
+_SERVER = names.TELEMETRY_SERVER
 
 _METHODS = frozenset(method.name for method in METHODS)
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
@@ -198,7 +200,7 @@ class _ServerSpan:
 
     def __init__(self, to: _Instruments) -> None:
         # An empty context: a server belongs to no trace of the application around it.
-        self._span = to.tracer.start_span("codex.exec_server", context=Context())
+        self._span = to.tracer.start_span(_SERVER, context=Context())
 
     def finish(self) -> None:
         self._span.end()
@@ -269,19 +271,19 @@ class _Start:
         attributes = self._identity
         if what == "shell_snapshot":
             attributes = {**attributes, "snapshot_requested": self._snapshot_requested}
-        self._part_ended(f"codex.exec_server.process_prepare_{what}", attributes)
+        self._part_ended(f"{_SERVER}.process_prepare_{what}", attributes)
 
     def started(self, sandbox_type: str = "none") -> ProcessRecord:
-        self._part_ended("codex.process.spawn", self._identity)
+        self._part_ended(names.TELEMETRY_SPAWN, self._identity)
         self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
-        self._to.log("codex.exec_server.process_start", self._labels, self._context)
+        self._to.log(f"{_SERVER}.process_start", self._labels, self._context)
         return _Process(self._to, self._context, self._identity, self._labels)
 
     def failed(self, sandbox_type: str = "none") -> None:
-        self._part_ended("codex.process.spawn", self._identity, trace.StatusCode.ERROR)
+        self._part_ended(names.TELEMETRY_SPAWN, self._identity, trace.StatusCode.ERROR)
         # Without the reason, which may contain paths; the client has got it.
         self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
-        self._to.log("codex.exec_server.process_spawn_failed", self._labels, self._context)
+        self._to.log(f"{_SERVER}.process_spawn_failed", self._labels, self._context)
 
     def _part_ended(
         self,
@@ -308,9 +310,7 @@ class _Process:
         self._labels = labels
         self._began = monotonic()
         # A child span of the request, which it outlives.
-        self._span = to.tracer.start_span(
-            "codex.exec_server.process", context=origin, attributes=identity
-        )
+        self._span = to.tracer.start_span(f"{_SERVER}.process", context=origin, attributes=identity)
         to.running_processes += 1
 
     def finish(self, result: str, exit_code: int | None) -> None:
@@ -320,9 +320,7 @@ class _Process:
         self._labels["process.termination_requested"] = result == "terminated"
         if exit_code is not None:
             self._labels["process.exit_code"] = exit_code
-        self._to.log(
-            "codex.exec_server.process_exit", self._labels, trace.set_span_in_context(self._span)
-        )
+        self._to.log(f"{_SERVER}.process_exit", self._labels, trace.set_span_in_context(self._span))
         self._span.set_attribute("result", result)
         self._span.end()
 
@@ -348,7 +346,7 @@ def _short(name: str, text: str | None) -> Attributes:
 
 
 def _sandbox_name(sandbox_type: str) -> str:
-    """Return the name of the real server's logs: `linuxSeccomp` becomes `LinuxSeccomp`."""
+    """Return the name as logs have it: `linuxSeccomp` becomes `LinuxSeccomp`."""
     return sandbox_type[:1].upper() + sandbox_type[1:]
 
 

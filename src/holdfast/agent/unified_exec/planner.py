@@ -10,7 +10,8 @@ from holdfast.agent.unified_exec.added_permissions import added_permissions
 from holdfast.agent.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.agent.unified_exec.hooks import Attempt, StartRequest
 from holdfast.agent.unified_exec.options import Options
-from holdfast.agent.unified_exec.tool_errors import LOGIN_DISABLED, CallRefused
+from holdfast.agent.unified_exec.tool_errors import CallRefused
+from holdfast.base.dialect import names, texts, versions
 from holdfast.base.errors import (
     HoldfastError,
     InvalidParams,
@@ -34,7 +35,6 @@ from holdfast.wire.protocol.process import (
     ThreadId,
 )
 from holdfast.wire.protocol.sandbox import ManagedProfile, SandboxContext
-from holdfast.wire.protocol.version import CODEX_VERSION
 
 __all__ = [
     "POLICY",
@@ -47,34 +47,13 @@ __all__ = [
     "spawn_failure",
 ]
 
-_FORCED = {
-    "NO_COLOR": "1",
-    "TERM": "dumb",
-    "LANG": "C.UTF-8",
-    "LC_CTYPE": "C.UTF-8",
-    "LC_ALL": "C.UTF-8",
-    "COLORTERM": "",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GH_PAGER": "cat",
-    "CODEX_CI": "1",
-}
+_FORCED = names.TOOL_VARIABLES
 """Set over everything else, also on a terminal: plain text, and no program that waits for a key."""
-
-# Tells the `apply_patch` of Codex to leave line endings as they are.
-_LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
-
-_NOT_INHERITED = [
-    "CODEX_PERMISSION_PROFILE",
-    "CODEX_VERSION",
-    _LINE_ENDINGS,
-    "CODEX_PLUGIN_METRICS_OUTPUT",
-]
 
 POLICY = EnvPolicy(
     inherit="all",
     ignore_default_excludes=True,
-    exclude=_NOT_INHERITED,
+    exclude=list(names.NOT_INHERITED),
     set={},
     include_only=[],
 )
@@ -101,13 +80,13 @@ def command_variables(
     """
     variables = {
         **given,
-        "CODEX_SESSION_ID": session_id,
-        "CODEX_VERSION": CODEX_VERSION,
-        _LINE_ENDINGS: "1",
+        names.TOOL_SESSION: session_id,
+        names.TOOL_VERSION: versions.FOLLOWED,
+        names.LINE_ENDINGS: "1",
         **_FORCED,
     }
     if sandbox is not None and not _has_network(sandbox):
-        variables["CODEX_SANDBOX_NETWORK_DISABLED"] = "1"
+        variables[names.NO_NETWORK] = "1"
     for name in unset:
         variables.pop(name, None)
     return variables
@@ -156,7 +135,7 @@ class Planner:
         # First, since no later step could report a text that cannot be encoded.
         refuse_half_characters(cmd=arguments.cmd, workdir=arguments.workdir, shell=arguments.shell)
         if arguments.login and not options.allow_login_shell:
-            raise CallRefused(LOGIN_DISABLED)
+            raise CallRefused(texts.LOGIN_DISABLED)
         login = options.allow_login_shell if arguments.login is None else arguments.login
         cwd = await folder_of(environment, arguments.workdir)
         try:
@@ -292,7 +271,7 @@ def impossible_start(environment: Environment, request: StartRequest) -> Holdfas
 
 
 def spawn_failure(error: HoldfastError) -> str:
-    """Return the reason of a failed start, in Codex's words."""
+    """Return the reason of a failed start, as the model reads it."""
     cause = error.__cause__
     text = str(cause if isinstance(cause, RemoteError) else error)
-    return f"Failed to create unified exec process: {text}"
+    return f"{texts.PROCESS_NOT_CREATED}{text}"

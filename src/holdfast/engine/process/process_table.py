@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 from weakref import WeakValueDictionary
 
 from holdfast.backends import at_once
+from holdfast.base.dialect import limits
 from holdfast.base.errors import DuplicateProcess, InvalidRequest, Overloaded, UnknownProcess
 from holdfast.engine.process.checked_arguments import check_streams
 from holdfast.engine.process.io.log import OutputLog
@@ -36,8 +37,8 @@ __all__ = [
 # Seconds after a resume in which no process with unacknowledged output is forgotten.
 _RESUMED_TIME = 5.0
 
-# Seconds that a closed process can still be read and its id stays taken, as in Codex.
-RETENTION = 80.0
+# Seconds that a closed process can still be read and its id stays taken.
+RETENTION = limits.PROCESS_KEPT
 
 MAX_OUTPUT = 64 << 20
 """Bytes of memory for the output of all closed processes of one table."""

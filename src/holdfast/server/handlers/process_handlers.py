@@ -163,7 +163,7 @@ def _started(client: ServerConnection, process: LoggedProcess) -> StartResponse:
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
-        # An extension: Codex's answer has no pid.
+        # An extension: the answer of the base protocol has no pid.
         pid=process.pid if client.acknowledges and process.pid is not None else UNSET,
     )
 
@@ -179,7 +179,7 @@ def _complete(
     client: ServerConnection, process: LoggedProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
-    Add the exit event, for which Codex's answer has no field.
+    Add the exit event, for which the base protocol's answer has no field.
 
     If the answer reaches the end of the log, later events are sent as notifications again.
     """

@@ -147,7 +147,7 @@ def make_entrance(
 
     Args:
         options: Our own options.
-        auth: The options that Codex's server has too.
+        auth: The `--ws-*` options.
         addresses: The addresses; the rules for the most exposed one apply to all.
 
     Raises:
@@ -155,7 +155,7 @@ def make_entrance(
     """
     where = _most_exposed(addresses)
     try:
-        # Checked first, so that errors in these options have Codex's texts.
+        # Checked first, so that errors in these options have the texts that clients know.
         check = make_check(auth)
     except BadAuthOptions as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import blame, limits
 from holdfast.base.errors import MalformedMessage
 from holdfast.wire.protocol.envelope import (
     ErrorObject,
@@ -25,7 +26,6 @@ from holdfast.wire.protocol.envelope import (
     Trace,
 )
 from holdfast.wire.protocol.wire_types import I64_MAX, I64_MIN
-from holdfast.wire.rpc.blame import blame
 
 __all__ = [
     "MAX_DEPTH",
@@ -38,10 +38,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-MAX_VALUES = 262_144
+MAX_VALUES = limits.MESSAGE_VALUES
 """JSON values in one message: every scalar, array and object counts, keys do not."""
 
-MAX_DEPTH = 127
+MAX_DEPTH = limits.MESSAGE_DEPTH
 """Levels of nesting, the root object included."""
 
 # Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`.

@@ -15,6 +15,7 @@ from holdfast.agent.unified_exec.output.kept_output import KeptOutput
 from holdfast.agent.unified_exec.tool_errors import SessionStdinClosed, WriteToStdin
 from holdfast.agent.unified_exec.waiting.input_watch import InputWatch
 from holdfast.backends import ExecProcess
+from holdfast.base.dialect import limits
 from holdfast.base.errors import ConnectionLost, HoldfastError
 from holdfast.base.tasks import OwnedTasks
 from holdfast.environments.collect.drain import Drain
@@ -31,13 +32,13 @@ __all__ = [
     "send_input",
 ]
 
-END_OF_OUTPUT = 0.05
+END_OF_OUTPUT = limits.TOOL_END_OF_OUTPUT
 """Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
 
 # Calls of one session that are remembered; a model may poll it for days.
 _CALL_IDS = 1_000
 
-UNKNOWN_EXIT = -1
+UNKNOWN_EXIT = limits.TOOL_UNKNOWN_EXIT
 """Exit code of a command that the tools killed, or whose end is unknown."""
 
 
@@ -302,7 +303,7 @@ class CommandSession:
 _INTERRUPT = "\x03"
 """The one input that also a command on pipes takes: it becomes a SIGINT."""
 
-INPUT_PAUSE = 0.1
+INPUT_PAUSE = limits.TOOL_INPUT_PAUSE
 """Seconds that a program gets to react to input before the clock of the call runs."""
 
 _SLOW_LINE = 5.0

@@ -20,22 +20,23 @@ from holdfast.agent.unified_exec.sessions.command_session import CommandSession,
 from holdfast.agent.unified_exec.sessions.session_events import Announcer, Listeners
 from holdfast.agent.unified_exec.tool_errors import CallRefused
 from holdfast.backends import ExecProcess
+from holdfast.base.dialect import limits
 from holdfast.base.errors import HoldfastError
 from holdfast.base.tasks import OwnedTasks
 from holdfast.environments.environment import Environment
 
 __all__ = ["CAPACITY", "CROWDED", "END_LIMIT", "HeldSession", "SessionOwner", "SessionStore"]
 
-CAPACITY = 64
+CAPACITY = limits.TOOL_SESSIONS
 """Sessions that are held; one more ends another."""
 
-CROWDED = 60
+CROWDED = limits.TOOL_SESSIONS_CROWDED
 """Sessions from which on a result says that there are many."""
 
 # Sessions used last, which are never ended for others.
-PROTECTED = 8
+PROTECTED = limits.TOOL_SESSIONS_PROTECTED
 
-FIRST_ID, LAST_ID = 1_000, 99_999
+FIRST_ID, LAST_ID = limits.TOOL_SESSION_IDS
 
 
 class _IdsExhausted(CallRefused):
@@ -194,7 +195,7 @@ class HeldSession:
     attempt: Attempt
     announcer: Announcer
     output: CallOutput | None = None
-    """The output settings of the call that started it, beyond those of Codex."""
+    """The extras about output of the call that started it."""
     followed: bool = False
     """True once a task reads it."""
     ended: bool = False
@@ -403,6 +404,6 @@ async def _terminate(session: CommandSession) -> None:
     # The session is lost, or the process is gone.
     with suppress(HoldfastError):
         await session.process.terminate(tree=True, left=True)
-        # Only the exit is awaited when the tools are closed. The output may never end: on a
-        # Codex server a child that cannot be killed may hold it.
+        # Only the exit is awaited when the tools are closed. The output may never end: on
+        # another server a child that cannot be killed may hold it.
         await session.process.exited()

@@ -18,6 +18,7 @@ from holdfast.agent.unified_exec.sessions.command_session import (
     CommandSession,
     Consumer,
 )
+from holdfast.base.dialect import limits
 from holdfast.environments.collect.head_tail import Captured
 from holdfast.events import Gap, Verdict, WaitingFor
 
@@ -307,10 +308,10 @@ class Listeners:
 # -- the news of one command
 
 
-DELTA_BYTES = 8_192
+DELTA_BYTES = limits.TOOL_DELTA_BYTES
 """Bytes of one piece, at most."""
 
-MOST_DELTAS = 10_000
+MOST_DELTAS = limits.TOOL_DELTAS
 """Pieces of one command, at most; its transcript goes on."""
 
 
@@ -374,8 +375,8 @@ class Announcer(Consumer):
     """
     The news of one session, each told in its order and once.
 
-    It is a consumer of the session's output. What comes before `begin` is not told live,
-    as in the original: the begin carries it, and the end everything.
+    It is a consumer of the session's output. What comes before `begin` is not sent
+    live: the begin carries it, and the end everything.
     """
 
     def __init__(self, listeners: Listeners, session: CommandSession) -> None:

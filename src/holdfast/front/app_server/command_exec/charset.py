@@ -1,7 +1,7 @@
 """
 Decoding of output: UTF-8, else a guessed encoding [command-exec.output.charset].
 
-The guess is that of chardetng, the detector of the original. It holds the GIL for about 0.1 s
+The guess is that of chardetng, which clients know. It holds the GIL for about 0.1 s
 per MiB, so it is fed in pieces, and the event loop runs between them.
 """
 
