@@ -41,7 +41,6 @@ from holdfast.agent.unified_exec.hooks import (
     StartRequest,
     end_attempt,
 )
-from holdfast.agent.unified_exec.planner import POLICY
 from holdfast.agent.unified_exec.text.answer import aborted_exec_text, aborted_write_text
 from holdfast.agent.unified_exec.tool_errors import (
     CallInterrupted,
@@ -49,6 +48,7 @@ from holdfast.agent.unified_exec.tool_errors import (
     CreateProcess,
     rejected_text,
 )
+from holdfast.agent.unified_exec.tool_starter import POLICY
 from holdfast.agent.unified_exec.waiting.clock import GRACE
 from holdfast.base.errors import InvalidParams, Refused
 from holdfast.engine.process.variables import child_environment

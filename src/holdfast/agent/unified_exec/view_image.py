@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.agent.unified_exec.options import Options
-from holdfast.agent.unified_exec.planner import folder_of, refuse_half_characters
 from holdfast.agent.unified_exec.result import ImageResult
 from holdfast.agent.unified_exec.tool_errors import CallRefused
+from holdfast.agent.unified_exec.tool_starter import folder_of, refuse_half_characters
 from holdfast.backends import FileSystem
 from holdfast.base.errors import Refused, RemoteError
 from holdfast.environments.environment import Environment
