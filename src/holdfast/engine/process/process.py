@@ -15,7 +15,6 @@ from typing import Any
 from holdfast.backends import Later, Ready, at_once
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
-from holdfast.engine.process.checked_arguments import check_input, check_streams, signal_number
 from holdfast.engine.process.child import Child
 from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
@@ -34,6 +33,9 @@ from holdfast.wire.protocol.process import (
     StreamsAtEnd,
     TerminalSize,
     WriteStatus,
+    check_input,
+    check_streams,
+    signal_number,
 )
 
 __all__ = ["LocalProcess"]

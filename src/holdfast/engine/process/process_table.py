@@ -15,12 +15,11 @@ from weakref import WeakValueDictionary
 from holdfast.backends import at_once
 from holdfast.base.dialect import limits
 from holdfast.base.errors import DuplicateProcess, InvalidRequest, Overloaded, UnknownProcess
-from holdfast.engine.process.checked_arguments import check_streams
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.events import Reason
-from holdfast.wire.protocol.process import StartParams, StreamsAtEnd
+from holdfast.wire.protocol.process import StartParams, StreamsAtEnd, check_streams
 
 __all__ = [
     "MAX_OUTPUT",
