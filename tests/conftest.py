@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.engine.linux import mounts
 from holdfast.engine.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
-from holdfast.engine.process.io.epoll import _by_loop
+from holdfast.engine.process.io.output_reader import _by_loop
 from holdfast.testing.virtual_time import VirtualTimeLoop
 from tests.real.versions import VERSIONS, choose
 from tests.time_limit import TimeLimit

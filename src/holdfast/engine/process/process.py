@@ -16,11 +16,10 @@ from holdfast.backends import Later, Ready, at_once
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.process.child import Child
-from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.engine.process.io.input_wanted import SECOND_LOOK, Polling, look
 from holdfast.engine.process.io.log import OutputLog
-from holdfast.engine.process.io.output_reader import OutputReader
+from holdfast.engine.process.io.output_reader import OutputReader, readers_of
 from holdfast.engine.process.io.stdin import StdinQueue
 from holdfast.engine.process.limits.watchdog import Watchdog
 from holdfast.engine.process.logged import ACCEPTED, LoggedProcess

@@ -20,9 +20,9 @@ from holdfast.engine.process.executable_lookup import (
     terminal_folder,
     terminal_launch,
 )
-from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.engine.process.io.log import OutputLog
+from holdfast.engine.process.io.output_reader import readers_of
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.process import LocalProcess
 from holdfast.engine.process.process_table import (
