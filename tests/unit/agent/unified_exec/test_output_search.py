@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.unified_exec import Options, UnifiedExec
 from holdfast.agent.unified_exec.arguments.tool_arguments import ExecArguments, WaitForArguments
 from holdfast.agent.unified_exec.output import line_search
-from holdfast.agent.unified_exec.output.output_search import _INTERVAL, _ROOM, OutputSearch
+from holdfast.agent.unified_exec.output.call_output import _INTERVAL, _ROOM, OutputSearch
 from holdfast.agent.unified_exec.output.patterns import Pattern, compile_pattern
 from holdfast.agent.unified_exec.output.search_thread import SearchThread
 from holdfast.agent.unified_exec.output.selection import Selection, Selector
