@@ -5,8 +5,9 @@ The side of a fake process that a test controls: what happens to it, and how it 
 """
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.base.errors import ConnectionLost, HoldfastError
 from holdfast.engine.process.event_stream import HIGH_WATER, EventReaders
@@ -22,7 +23,6 @@ from holdfast.events import (
     WaitingFor,
 )
 from holdfast.testing.fake_calls import HOLDFAST, Asked, Call, Termination
-from holdfast.testing.fake_child import FakeChild, new_pid
 from holdfast.testing.fake_line import FakeLine
 from holdfast.wire.protocol.handshake import Capabilities
 from holdfast.wire.protocol.paths import PathUri
@@ -34,7 +34,45 @@ from holdfast.wire.protocol.process import (
     WriteStatus,
 )
 
-__all__ = ["ScriptedProcess"]
+__all__ = ["FakeChild", "ScriptedProcess"]
+
+# Pids beyond the kernel's default limit, so that a mistake signals no real process.
+_pids = itertools.count(1_000_001)
+
+
+def _new_pid() -> int:
+    """Return a pid that no process of this machine has."""
+    return next(_pids)
+
+
+class FakeChild:
+    """Something that a fake process started, and that may outlive it."""
+
+    def __init__(self, ended: Callable[[], None], *, own_session: bool, holds_output: bool) -> None:
+        self.pid = _new_pid()
+        self.alive = True
+        self.own_session = own_session
+        """True if it left the group of the process; only `terminate(tree=True)` reaches it."""
+        self.holds_output = holds_output
+        """True if the output does not end before it does."""
+        self._ended = ended
+        self._task: asyncio.Task[object] | None = None
+
+    def exit(self) -> None:
+        """End it; harmless a second time."""
+        if self.alive:
+            self.alive = False
+            if self._task is not None and self._task is not asyncio.current_task():
+                self._task.cancel()
+            self._ended()
+
+    def play(self, program: Callable[[], Awaitable[object]]) -> None:
+        """Do something in its name; the child ends with it, and it with the child."""
+        self._task = asyncio.get_running_loop().create_task(self._play(program))
+
+    async def _play(self, program: Callable[[], Awaitable[object]]) -> None:
+        await program()
+        self.exit()
 
 
 class _Transit:
@@ -119,7 +157,7 @@ class ScriptedProcess:
         self.remote = remote
         self.capabilities = capabilities
         self.line = FakeLine(remote=remote) if line is None else line
-        self.pid: int | None = new_pid() if capabilities.process_ack else None
+        self.pid: int | None = _new_pid() if capabilities.process_ack else None
         self.enforcement: Enforcement | None = None
         """May be set by a test."""
         self.sandbox_type = "none" if self.params.sandbox is None else "linuxSeccomp"
