@@ -36,7 +36,13 @@ _ROOM = 256 << 10
 
 
 class OutputSearch:
-    """Hands output to a selector and to the search of a stream, in order."""
+    """
+    Hands output to a selector and to the search of a stream, in order.
+
+    A search that is certain to be short is done in the event loop, all others in a thread. Output
+    that comes faster than every 10 ms is searched together: each byte of a stream of single bytes
+    would otherwise cost a search of all that a match may reach back to.
+    """
 
     def __init__(
         self,
