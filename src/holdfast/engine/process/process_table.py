@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 from weakref import WeakValueDictionary
 
 from holdfast.backends import at_once
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import DuplicateProcess, InvalidRequest, Overloaded, UnknownProcess
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.logged import LoggedProcess
@@ -220,7 +220,7 @@ class PendingStart(Generic[P]):
             InvalidRequest: The start was called off.
         """
         if self.called_off:
-            raise InvalidRequest(f"process {self._process_id} start was cancelled")
+            raise InvalidRequest(texts.start_cancelled(self._process_id))
 
     # Not a task: a start that its caller drops must not run, and its id must be free again.
     def __await__(self) -> Generator[object, None, P]:
@@ -274,7 +274,7 @@ class ProcessTable(ABC):
         if process is None:
             # The id is taken, although there is no process yet.
             if process_id in self._starting:
-                raise InvalidRequest(f"process id {process_id} is starting")
+                raise InvalidRequest(texts.process_starting(process_id))
             raise UnknownProcess(process_id)
         return process
 
