@@ -132,7 +132,7 @@ def _server_options(settings: "_McpSettings", wide: str | None) -> ServerOptions
 
 def _check(settings: "_McpSettings") -> str | None:
     """
-    Check the settings for mistakes before anything heavy is loaded.
+    Check the settings for mistakes before large modules are loaded.
 
     Returns:
         The workspace and what it is, if it is named and more than a project; see
