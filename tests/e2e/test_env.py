@@ -159,7 +159,7 @@ def test_a_mistake_is_told_and_changes_nothing(
 def test_a_name_that_is_taken_is_refused(holdfast: Run, home: Path) -> None:
     done(holdfast("env", "add", "a", "--url", NOWHERE))
     before = (home / "environments.toml").read_text()
-    assert "there is an environment `a` in " in error(
+    assert "environment `a` already exists in " in error(
         holdfast("env", "add", "a", "--url", "ws://127.0.0.1:2")
     )
     assert (home / "environments.toml").read_text() == before

@@ -233,7 +233,7 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--rules", "absent"], "", "--rules: absent is no file"),
         (["--sandbox", "none"], "", "--sandbox: there is no profile `none`"),
         (["--config", "absent"], "", "there is no file absent"),
-        (["--sandbox-write", "../x"], "", "`../x` is outside of the folder"),
+        (["--sandbox-write", "../x"], "", "`../x` leads out of the directory"),
         (FULL[:2], "sandbox-write = ['.git']", "--sandbox-write needs a sandbox"),
         ([], "sandbox-write = '.git'", "Expected `array`, got `str` - at `$.sandbox-write`"),
         ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),
@@ -308,7 +308,7 @@ def test_a_home_is_a_workspace_only_if_it_is_named(
         assert done.returncode == 1
         folder = os.path.realpath(tmp_path / where)
         assert told.startswith(f"Error: the workspace would be {folder}, {said}")
-        assert "name a directory with --cwd DIR" in told
+        assert "choose a directory with --cwd DIR" in told
 
 
 @pytest.mark.requirement("mcp.rules-stay-inside")

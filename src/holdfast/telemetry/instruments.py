@@ -46,7 +46,7 @@ class Instruments:
         def counter(name: str, description: str) -> metrics.Counter:
             return meter.create_counter(name, description=description)
 
-        # Buckets are only advice to the SDK: a view of the application may override them.
+        # Advisory: a view of the application may override the buckets.
         def seconds(name: str, description: str) -> metrics.Histogram:
             return meter.create_histogram(
                 name,
@@ -55,8 +55,7 @@ class Instruments:
                 explicit_bucket_boundaries_advisory=BUCKETS,
             )
 
-        # Observable gauges, so that a value is reported at each collection even if it has
-        # not changed for long.
+        # Observable, so that each collection reports the value even if it has not changed.
         self.connections_by_transport = dict.fromkeys(TRANSPORTS, 0)
         self.running_processes = 0
         meter.create_observable_gauge(
@@ -76,16 +75,19 @@ class Instruments:
             "exec_server_request_queue_duration_seconds", "From a request's arrival to its turn."
         )
         self.request_duration = seconds(
-            "exec_server_request_duration_seconds", "From a request's turn to its answer."
+            "exec_server_request_duration_seconds", "From a request's turn to its response."
         )
         self.request_total_duration = seconds(
-            "exec_server_request_total_duration_seconds", "From a request's arrival to its answer."
+            "exec_server_request_total_duration_seconds",
+            "From a request's arrival to its response.",
         )
         self.processes = counter("exec_server_processes_finished_total", "Processes that ended.")
         self.process_duration = seconds(
             "exec_server_process_duration_seconds", "From a process's spawn to its exit."
         )
-        self.client_requests = counter("exec_server_client_requests_total", "Requests we made.")
+        self.client_requests = counter(
+            "exec_server_client_requests_total", "Requests of this client."
+        )
         self.programs = counter("codex.process.start", "Starts of the program itself.")
 
     def log(self, event: str, attributes: Attributes, within: Context) -> None:
@@ -100,8 +102,8 @@ class Instruments:
             attributes={"event.name": event, **attributes},
         )
 
-    # Metric readers call these in threads of their own. Only the loop's thread changes the
-    # numbers, each by one atomic assignment.
+    # Metric readers call these in their own threads. Only the loop's thread changes the numbers,
+    # each by one atomic assignment.
 
     def _observe_connections(
         self, options: metrics.CallbackOptions

@@ -25,7 +25,7 @@ from holdfast.wire.protocol.process import StartParams
 
 __all__ = ["OpenTelemetry"]
 
-# Characters of a text from a client: a collector stores each different one.
+# Maximum characters of a text from a client: a collector stores each distinct one.
 _MAX_TEXT = 64
 
 _METHODS = frozenset(method.name for method in METHODS)
@@ -48,14 +48,14 @@ class OpenTelemetry:
     ) -> None:
         """
         Args:
-            tracer_provider: Provider for spans; the global one unless given.
-            meter_provider: Provider for metrics; the global one unless given.
-            logger_provider: Provider for log events; the global one unless given.
+            tracer_provider: Provider for spans; by default the global one.
+            meter_provider: Provider for metrics; by default the global one.
+            logger_provider: Provider for log events; by default the global one.
         """
         self._to = Instruments(tracer_provider, meter_provider, logger_provider)
 
     def program_started(self, originator: str) -> None:
-        """Count the start of this program, not of a process that it serves."""
+        """Count a start of this program, as opposed to a served process."""
         self._to.programs.add(1, {"originator": originator})
 
     # -- Telemetry
@@ -96,7 +96,7 @@ class _ServerSpan:
     """Span of a server."""
 
     def __init__(self, to: Instruments) -> None:
-        # An empty context: a server belongs to no trace of the application around it.
+        # An empty context: a server is not part of a trace of the embedding application.
         self._span = to.tracer.start_span("codex.exec_server", context=Context())
 
     def finish(self) -> None:
@@ -112,9 +112,9 @@ class _RequestSpan:
         self, to: Instruments, method: str, origin: Trace | None, queued: float | None
     ) -> None:
         self._to = to
-        # A client can send any method name; unknown ones must not become labels.
+        # Clients may send any method name, and unknown ones must not become labels.
         self._method = method if method in _METHODS else "unknown"
-        # Durations by the monotonic clock; spans need the time of day.
+        # Durations use the monotonic clock; spans need wall-clock time.
         self._began = monotonic()
         self._arrived = self._began if queued is None else queued
         waited = self._began - self._arrived
@@ -138,7 +138,7 @@ class _RequestSpan:
         self._span.set_attributes(
             {"result": result, "rpc.response_enqueue_offset_ns": _ns(now - self._arrived)}
         )
-        # A disconnected client is not an error of the server.
+        # A disconnect of the client is not a server error.
         if result == "error":
             self._span.set_status(trace.StatusCode.ERROR)
         self._span.end()
@@ -153,11 +153,11 @@ class _Start:
 
     def __init__(self, to: Instruments, params: StartParams) -> None:
         self._to = to
-        # The start may finish in another task, which has another current context.
+        # The start may finish in another task, with another current context.
         self._context = context.get_current()
         self._snapshot_requested = params.shell_snapshot is not None
         self._identity = _short("process.id", params.process_id)
-        # Attributes of the log events: the ids that a client sent along.
+        # Attributes of the log events: the ids sent by the client.
         self._labels: Attributes = {}
         if params.metadata is not None:
             self._labels |= _short("conversation.id", params.metadata.thread_id)
@@ -178,7 +178,7 @@ class _Start:
 
     def failed(self, sandbox_type: str = "none") -> None:
         self._part_ended("codex.process.spawn", self._identity, trace.StatusCode.ERROR)
-        # Without the reason, which may contain paths; the client has got it.
+        # Without the reason, which may contain paths; it is sent to the client.
         self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
         self._to.log("codex.exec_server.process_spawn_failed", self._labels, self._context)
 
@@ -230,8 +230,8 @@ def _parent(origin: Trace | None) -> Context:
     """
     Return the context of a request's trace, or an empty one without a valid trace.
 
-    A request without a trace starts one of its own. A single trace for all requests of a server
-    that runs for weeks would be too large for a collector.
+    A request without a trace starts a new one. A single trace for all requests of a server that
+    runs for weeks would be too large for a collector.
     """
     if origin is None or origin.traceparent is None:
         return Context()
@@ -242,7 +242,7 @@ def _parent(origin: Trace | None) -> Context:
 
 
 def _short(name: str, text: str | None) -> Attributes:
-    """Return a client's text as an attribute; none if it is too long to be kept whole."""
+    """Return a client's text as an attribute, or no attribute if it is too long."""
     return {name: text} if text and len(text) <= _MAX_TEXT else {}
 
 
