@@ -947,7 +947,7 @@ async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
         async with app_connect(server.url, token=token) as client:
             assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
     with app_serving("--listen", "ws://127.0.0.1:0", "--no-auth", env=env) as server:
-        assert server.errors.startswith("Warning: this server asks for no token: every user")
+        assert server.errors.startswith("Warning: this server requires no token: every user")
         async with app_connect(server.url, token=None):
             pass
 

@@ -246,7 +246,7 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"], "", "it is no file"),
         (["--listen", "ws://127.0.0.1:0"], "", "expected `http://IP:PORT` or `stdio`"),
         (["--listen", "unix:///tmp/x"], "", "--listen takes stdio or http://IP:PORT"),
-        (["--listen", "http://127.0.0.1:0", "--no-auth"], "token-file = 'x'", "exclude each other"),
+        (["--listen", "http://127.0.0.1:0", "--no-auth"], "token-file = 'x'", "mutually exclusive"),
         (["--listen", "http://127.0.0.1:0"], "token-file = 'mcp.toml'", "others can read it"),
     ],
 )

@@ -158,7 +158,7 @@ async def answer(server: ServerProcess, token: str) -> int:
     return (await http(server.url, headers=headers)).status
 
 
-def reload(server: ServerProcess, text: str = "were read again") -> str:
+def reload(server: ServerProcess, text: str = "were reloaded") -> str:
     """Send SIGHUP, and return what the server logs, up to a text."""
     seen = len(server.errors)
     server.process.send_signal(signal.SIGHUP)
@@ -196,7 +196,7 @@ async def test_the_last_token_of_a_file_is_revoked_at_sighup(file: Path) -> None
         assert [await answer(server, one) for one in (only, another)] == [401, 101]
         # A file that is missing is more likely a mistake.
         os.unlink(file)
-        assert "what was read before stays in use" in reload(server, "stays in use")
+        assert "the previous values stay in use" in reload(server, "stay in use")
         assert await answer(server, another) == 101
 
 
@@ -210,7 +210,7 @@ async def test_a_secret_that_is_a_pipe_at_the_start_is_kept_at_sighup(file: Path
     with serving("--ws-token-file", path, command=command, pass_fds=[reader]) as server:
         os.close(reader)
         assert await answer(server, "the secret of a pipe") == 101
-        said = reload(server, "stays in use")
+        said = reload(server, "stay in use")
         assert f"{path}: it is a pipe, which can be read only once; what was read" in said
         assert await answer(server, "the secret of a pipe") == 101
 
