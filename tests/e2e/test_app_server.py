@@ -936,7 +936,7 @@ async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
     with app_serving("--listen", "ws://127.0.0.1:0", env=env) as server:
         token = find_token(server.url, env)
         (file,) = (tmp_path / "holdfast").iterdir()
-        assert f" it is `token` in {file}. " in server.errors
+        assert f" is `token` in {file}. " in server.errors
         assert token is not None
         assert token in file.read_text()
         for wrong in (None, TOKEN, token[:-1]):

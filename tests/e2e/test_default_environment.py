@@ -128,7 +128,7 @@ def test_files_keep_their_modes_and_can_be_moved(
     assert stat.S_IMODE((tmp_path / "back/script").stat().st_mode) == 0o755
     assert stat.S_IMODE((tmp_path / "back/secret").stat().st_mode) == 0o600
     assert fs("cp", "renamed/script", "renamed/secret", "nowhere") == 1
-    error = f"{folder}/nowhere is no folder, which several sources need"
+    error = f"{folder}/nowhere is not a directory, which several sources need"
     assert error in capsys.readouterr().err
 
 

@@ -505,7 +505,7 @@ async def test_a_runtime_directory_that_others_may_write_to_is_not_used(
 @pytest.mark.parametrize(
     ("options", "status", "text"),
     [
-        (("--keep", "--attach", "/x"), 1, "--keep and --attach exclude each other"),
+        (("--keep", "--attach", "/x"), 1, "--keep and --attach are mutually exclusive"),
         (("--keep", "--listen", "ws://127.0.0.1:0"), 1, "are for `--listen stdio`"),
         (("--idle-exit", "5"), 1, "--idle-exit is for a listener"),
         (("--idle-exit", "0"), 2, "must be more than 0"),

@@ -360,7 +360,7 @@ def test_nobody_is_there_to_be_asked(cli: Cli) -> None:
     done = cli.connect(cli.there.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"holdfast: Holdfast {__version__} is not on 127.0.0.1 (Linux")
-    assert done.stderr.endswith("Say --yes to have it installed.\n")
+    assert done.stderr.endswith("Use --yes to install it.\n")
     assert cli.there.files() == []
 
 

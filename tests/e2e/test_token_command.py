@@ -99,7 +99,7 @@ def test_the_last_token_can_be_removed(file: Path) -> None:
     file.chmod(0o600)
     done = token("remove", "ci", "--token-file", file)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "no token is left: it then refuses every client" in done.stderr
+    assert "the file has no more tokens: all clients will be refused" in done.stderr
     assert json.loads(token("list", "--json", "--token-file", file).stdout) == []
     again = token("remove", "ci", "--token-file", file)
     assert (again.returncode, "there is no token of `ci`" in again.stderr) == (1, True)
@@ -188,7 +188,7 @@ async def test_the_last_token_of_a_file_is_revoked_at_sighup(file: Path) -> None
         async with await ExecServerClient.connect(server.url, bearer_token=only):
             assert token("remove", "ci", "--token-file", file).returncode == 0
             said = reload(server)
-        assert f"cannot use the token file {file}: there is no token in it: every client" in said
+        assert f"cannot use the token file {file}: there is no token in it: all clients" in said
         assert "token revoked principal=ci connections=1 sessions=1" in said
         assert await answer(server, only) == 401
         another = token("add", "ci", "--token-file", file).stdout.strip()
@@ -211,7 +211,7 @@ async def test_a_secret_that_is_a_pipe_at_the_start_is_kept_at_sighup(file: Path
         os.close(reader)
         assert await answer(server, "the secret of a pipe") == 101
         said = reload(server, "stay in use")
-        assert f"{path}: it is a pipe, which can be read only once; what was read" in said
+        assert f"{path}: it is a pipe, which can be read only once; the previous values" in said
         assert await answer(server, "the secret of a pipe") == 101
 
 

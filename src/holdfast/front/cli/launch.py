@@ -1,4 +1,4 @@
-"""Starts the command of `holdfast run` in its environment, as the options say."""
+"""Starts the command of `holdfast run` in its environment, according to the options."""
 
 import argparse
 import errno
@@ -28,23 +28,23 @@ async def launch(
     options: argparse.Namespace, environment: Environment, say: Callable[[str], None]
 ) -> ExecProcess:
     """
-    Start the command; its folder becomes that of the environment, and so the workspace.
+    Start the command; its directory becomes that of the environment, and so the workspace.
 
     Args:
         options: The parsed command line.
         environment: The machine to run it on, connected.
-        say: Shows a line to the user.
+        say: Prints a line to the user.
 
     Raises:
-        Ended: It cannot be started; the text says why.
-        ConnectionLost: The server is lost.
+        Ended: It cannot be started; the message says why.
+        ConnectionLost: The connection to the server is lost.
     """
     if environment.is_remote:
         env = await _prepare_there(options, environment)
     else:
         environment.cwd = _folder_here(options.cwd)
-        # Also those that a policy keeps from the children of a server: it is the user's shell.
-        # The token is for servers that `holdfast` itself reaches.
+        # Including those that a policy hides from the children of a server, since this is the
+        # user's shell. Except the token, which is for servers that `holdfast` connects to.
         inherited = {n: value for n, value in os.environ.items() if n != TOKEN_VARIABLE}
         env = inherited | dict(options.env)
     if options.verbose:
@@ -72,7 +72,8 @@ async def launch(
 
 def _folder_here(wanted: str | None) -> str:
     try:
-        # Resolved by the system, because `..` after a link is not where the text says.
+        # Resolved by the kernel, because `..` after a link does not lead to the directory in the
+        # text.
         cwd = os.getcwd() if wanted is None else os.path.realpath(wanted, strict=True)
         if not os.path.isdir(cwd):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -82,19 +83,19 @@ def _folder_here(wanted: str | None) -> str:
 
 
 async def _prepare_there(options: argparse.Namespace, environment: Environment) -> dict[str, str]:
-    """Set the folder on a server, and return the variables beside those of the server."""
+    """Set the directory on a server, and return the variables to add to those of the server."""
     env = dict(options.env)
     try:
         "".join([*options.argv, *env, *env.values()]).encode()
     except UnicodeEncodeError:
-        raise Ended(FAILED, "a server takes only UTF-8 in arguments and variables") from None
+        raise Ended(FAILED, "a server only accepts UTF-8 in arguments and variables") from None
     if options.tty and "TERM" in os.environ:
-        # The terminal is ours, whatever the server's variables say.
+        # The terminal is that of this process, despite the server's variables.
         env.setdefault("TERM", os.environ["TERM"])
     environment.cwd = options.cwd
     is_absolute = options.cwd is not None and options.cwd.startswith("/")
     if not is_absolute and (await environment.info()).cwd is None:
-        raise Ended(FAILED, "the server does not tell its folder: give one with --cwd /PATH")
+        raise Ended(FAILED, "the server does not report its directory: add --cwd /PATH")
     try:
         await environment.uri()
     except InvalidParams as error:
@@ -109,12 +110,12 @@ async def _confinement(
     Return the sandbox and the limits of the options.
 
     Raises:
-        Ended: There is no such profile, it cannot be used there, or a limit is invalid.
+        Ended: The profile does not exist or cannot be used there, or a limit is invalid.
     """
     if not any(getattr(options, name) is not None for name in CONFINING):
         return None, None
     try:
-        # Before the start, so that the error is not one of the command.
+        # Before the start, so that an error is not attributed to the command.
         wanted = load("holdfast.environments.sandbox:also_writing")(
             options.sandbox, options.sandbox_write
         )
@@ -125,14 +126,14 @@ async def _confinement(
 
 
 async def _knows_sizes(environment: Environment) -> bool:
-    """Return True if a terminal can have a size: a Codex server refuses one."""
+    """Return True if terminals can be resized, which a Codex server refuses."""
     return not environment.is_remote or (await environment.capabilities()).process_resize
 
 
 def _argv(argv: list[str], *, tty: bool) -> list[str]:
     program, *rest = argv
-    # On a terminal the protocol looks `a/b` up in PATH [start.program.relative-on-terminal]; a
-    # person who types it means the file.
+    # On a terminal the protocol looks up `a/b` in PATH [start.program.relative-on-terminal], but
+    # the user means the file.
     if tty and "/" in program and not program.startswith(("/", "./", "../")):
         program = f"./{program}"
     return [program, *rest]

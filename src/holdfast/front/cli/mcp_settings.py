@@ -1,4 +1,4 @@
-"""The settings of `holdfast mcp`: its options on top of a file."""
+"""Settings of `holdfast mcp`, from its options and a file."""
 
 import argparse
 import os
@@ -24,9 +24,9 @@ class McpSettings(
     msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True
 ):
     """
-    All settings by the names of their options.
+    All settings, named like their options.
 
-    Paths are relative to the file's folder, but those of `sandbox_write` to the workspace.
+    Paths are relative to the file's directory, but those of `sandbox_write` to the workspace.
     """
 
     listen: str = "stdio"
@@ -53,10 +53,11 @@ _PATHS = ("cwd", "token_file")
 
 def read_settings(options: argparse.Namespace) -> McpSettings:
     """
-    Return the settings: options win over the file.
+    Return the settings; options override the file.
 
     Args:
-        options: `config` names the file; by default `mcp.toml` in our home, if it exists.
+        options: `config` names the file; by default `mcp.toml` in Holdfast's home, if it
+            exists.
 
     Raises:
         InvalidConfig: The file cannot be read, or a setting is invalid.
@@ -64,14 +65,14 @@ def read_settings(options: argparse.Namespace) -> McpSettings:
     file = None if options.config is None else Path(options.config)
     found = _from_file(holdfast_home(os.environ) / _FILE if file is None else file, file is None)
     given = {name: getattr(options, name) for name in McpSettings.__struct_fields__}
-    # argparse has these defaults for options that were not given.
+    # These are argparse's defaults for missing options.
     chosen = {name: value for name, value in given.items() if value not in (None, [], False)}
     merged = msgspec.to_builtins(msgspec.structs.replace(found, **chosen))
     try:
-        # Converted again, since `replace` does not validate.
+        # Converted again for validation, which `replace` does not do.
         return msgspec.convert(merged, McpSettings)
     except msgspec.ValidationError as error:
-        raise InvalidConfig(f"an option makes no sense: {error}") from error
+        raise InvalidConfig(f"invalid option: {error}") from error
 
 
 def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
@@ -82,13 +83,13 @@ def _from_file(path: Path, may_be_missing: bool) -> McpSettings:
     except FileNotFoundError as error:
         if may_be_missing:
             return McpSettings()
-        raise InvalidConfig(f"there is no file {path}") from error
+        raise InvalidConfig(f"{path} does not exist") from error
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
     keep_unchanged(path)
-    # Relative to the file and not to the cwd, which an agent chooses.
+    # Relative to the file, not to the cwd, which the agent chooses.
     below: dict[str, Any] = {
         name: str(path.parent / value)
         for name in _PATHS

@@ -1,4 +1,4 @@
-"""Runs one command from start to end, wherever it runs, for `holdfast run`."""
+"""Runs one command from start to end, locally or remotely, for `holdfast run`."""
 
 import argparse
 import asyncio
@@ -16,7 +16,7 @@ from holdfast.front.cli.server_options import choose_environment, is_remote, ope
 
 __all__ = ["attend", "run_attended"]
 
-# Seconds between two checks for exited orphans; a zombie costs only an entry of the process table.
+# Seconds between checks for exited orphans; a zombie only takes an entry in the process table.
 _REAP_INTERVAL = 2.0
 
 
@@ -31,17 +31,17 @@ def run_attended(options: argparse.Namespace, lifeline: int) -> int:
                 print(f"holdfast: {end.text}", file=sys.stderr)
         return end.status
     finally:
-        # The guardian does this too, unless it is the one that was killed.
+        # In case the guardian, which does the same, was killed.
         kill_all_children()
 
 
 def _run_loop(main: Coroutine[object, object, int], *, fast: bool) -> int:
-    # uvloop takes longer to import than most local commands run.
+    # Importing uvloop takes longer than most local commands.
     if fast:
         try:
             uvloop_run = load("uvloop:run")
         except ImportError:
-            # Missing on some platforms.
+            # Not available on some platforms.
             pass
         else:
             status: int = uvloop_run(main)
@@ -55,13 +55,13 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
 
     Args:
         options: The parsed command line.
-        lifeline: Descriptor that delivers signals; its end means that the guardian is gone.
+        lifeline: Descriptor that delivers signals; it ends when the guardian exits.
 
     Returns:
         The exit status.
 
     Raises:
-        Ended: The command has no status, or nobody is left to want it.
+        Ended: The command has no status, or there is no one to report it to.
     """
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -74,23 +74,23 @@ async def attend(options: argparse.Namespace, lifeline: int) -> int:
                 status = await foreground.attend(process)
             foreground.close()
     except ExceptionGroup as failures:
-        # A task group raises all errors together; a person wants the one that came first.
+        # A task group raises all errors together; report only the first to the user.
         raise _first(failures) from failures
     return status
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
-    """Return the error that ended the run, worded for people unless it is a bug."""
+    """Return the error that ended the run, as text for the user unless it is a bug."""
     found = failures.exceptions[0]
     if isinstance(found, HoldfastError):
         return Ended(FAILED, str(found))
     if isinstance(found, TimeoutError):
-        return Ended(FAILED, "the server does not answer")
+        return Ended(FAILED, "the server does not respond")
     return found
 
 
 async def _reap_orphans(pid: int) -> None:
-    """Reap orphans of the command, which the kernel hands to this process as a subreaper."""
+    """Reap orphans of the command, which the kernel reparents to this process, a subreaper."""
     while True:
         await asyncio.sleep(_REAP_INTERVAL)
         reap_children(spare=(pid,))

@@ -45,7 +45,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     assert refusal(auth=signed, **token) == "--token-file and --ws-auth are mutually exclusive"
     assert refusal(no_auth=True, **token) == "--token-file and --no-auth are mutually exclusive"
     assert "--token-file is for a listener on ws://" in refusal("unix:///x", **token)
-    assert "say `--insecure-no-auth`" in refusal(NETWORK, no_auth=True)
+    assert "use `--insecure-no-auth`" in refusal(NETWORK, no_auth=True)
     assert "add `--ws-auth …`" in refusal(NETWORK, makes_token=False)
     assert refusal(tls_cert="x") == "--tls-cert and --tls-key must be used together"
     assert refusal(tls_key="x") == "--tls-cert and --tls-key must be used together"
