@@ -88,7 +88,7 @@ def test_a_variable_that_the_file_overrides_is_named(tmp_path: Path) -> None:
     file = tmp_path / "environments.toml"
     file.write_text('[[environments]]\nid = "build"\nurl = "ws://127.0.0.1:1"\n')
     url = {"HOLDFAST_EXEC_SERVER_URL": "ws://127.0.0.1:2"}
-    ignored = f"holdfast: HOLDFAST_EXEC_SERVER_URL is ignored: {file} decides on the default\n"
+    ignored = f"holdfast: HOLDFAST_EXEC_SERVER_URL is ignored: {file} sets the default\n"
     ran = call(tmp_path, "run", "-v", "--", "pwd", **url)
     assert ran.stderr == f"holdfast: running on this machine, in {tmp_path}\n{ignored}"
     listed = call(tmp_path, "fs", "ls", "-v", **url)

@@ -137,9 +137,9 @@ def test_a_file_of_codex_is_read_as_it_is(holdfast: Run, tmp_path: Path) -> None
         (["add", "a"], 2, "one of the arguments --url --cmd is required"),
         (["add", "a", "--url", NOWHERE, "--cmd", "x"], 2, "not allowed with argument"),
         (["add", "a", "--cmd", ""], 1, "environment `a` program cannot be empty"),
-        (["add", "a", "--cmd", "'"], 1, "cannot read the command"),
-        (["add", "a", "--url", NOWHERE, "--cwd", "/"], 2, "--cwd is for a command"),
-        (["add", "a", "--token-file", "t", "--cmd", "x"], 2, "go with --url only"),
+        (["add", "a", "--cmd", "'"], 1, "cannot parse the command"),
+        (["add", "a", "--url", NOWHERE, "--cwd", "/"], 2, "--cwd can only be used with --cmd"),
+        (["add", "a", "--token-file", "t", "--cmd", "x"], 2, "can only be used with --url"),
         (
             ["add", "a", "--url", NOWHERE, "--token-file", "/nope"],
             1,

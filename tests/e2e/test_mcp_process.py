@@ -229,10 +229,10 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "config", "complaint"),
     [
-        (["--cwd", "absent"], "", "--cwd: absent is no folder"),
-        (["--rules", "absent"], "", "--rules: absent is no file"),
-        (["--sandbox", "none"], "", "--sandbox: there is no profile `none`"),
-        (["--config", "absent"], "", "there is no file absent"),
+        (["--cwd", "absent"], "", "--cwd: absent is not a directory"),
+        (["--rules", "absent"], "", "--rules: absent is not a file"),
+        (["--sandbox", "none"], "", "--sandbox: unknown profile `none`"),
+        (["--config", "absent"], "", "absent does not exist"),
         (["--sandbox-write", "../x"], "", "`../x` leads out of the directory"),
         (FULL[:2], "sandbox-write = ['.git']", "--sandbox-write needs a sandbox"),
         ([], "sandbox-write = '.git'", "Expected `array`, got `str` - at `$.sandbox-write`"),
@@ -245,7 +245,7 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         (["--listen", "http://127.0.0.1:0", "--token-file", "absent/file"], "", "No such file"),
         (["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"], "", "it is no file"),
         (["--listen", "ws://127.0.0.1:0"], "", "expected `http://IP:PORT` or `stdio`"),
-        (["--listen", "unix:///tmp/x"], "", "--listen takes stdio or http://IP:PORT"),
+        (["--listen", "unix:///tmp/x"], "", "--listen must be stdio or http://IP:PORT"),
         (["--listen", "http://127.0.0.1:0", "--no-auth"], "token-file = 'x'", "mutually exclusive"),
         (["--listen", "http://127.0.0.1:0"], "token-file = 'mcp.toml'", "others can read it"),
     ],
@@ -349,7 +349,7 @@ def test_a_directory_that_the_environment_lacks_is_named(tmp_path: Path, name: s
         assert answer["result"]["isError"]
         (content,) = answer["result"]["content"]
         assert content["text"] == (
-            f"commands cannot be run: --cwd: {name} is no folder of environment `local`"
+            f"commands cannot be run: --cwd: {name} is not a directory of environment `local`"
         )
 
 

@@ -284,7 +284,7 @@ def test_a_server_with_a_mistake_in_its_config_says_so(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (f"Error: {config}: there is no option `lisen`; did you mean `listen`?\n")
+    assert done.stderr == (f"Error: {config}: unknown option `lisen`; did you mean `listen`?\n")
 
 
 # -- systemd

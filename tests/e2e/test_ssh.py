@@ -377,7 +377,7 @@ def test_a_person_agrees_saves_it_by_a_name_uses_and_removes_it(cli: Cli) -> Non
     removed = cli.run(*HOLDFAST, "connect", "--remove", "box")
     assert (removed.returncode, removed.stdout) == (0, f"removed {cli.there.deployed}\n")
     nothing = cli.run(*HOLDFAST, "connect", "--remove", "box")
-    assert nothing.stdout == f"there is nothing in {cli.there.deployed}\n"
+    assert nothing.stdout == f"nothing is installed in {cli.there.deployed}\n"
 
 
 @pytest.mark.parametrize("answer", ["\n", "no\n"])
@@ -404,9 +404,9 @@ def test_a_question_can_be_interrupted(cli: Cli) -> None:
         (["nowhere"], 1, "`nowhere` is not in "),
         (["ssh://"], 1, "`ssh://` is not the URL of a host: it names no host"),
         (["ws://127.0.0.1:1"], 1, "failed to connect to exec-server websocket"),
-        (["--remove", "ws://127.0.0.1:1"], 1, "there is nothing to remove but on a host"),
+        (["--remove", "ws://127.0.0.1:1"], 1, "--remove only applies to hosts"),
         (["--save", "local", "ssh://x"], 1, "environment id `local` is reserved"),
-        (["--remove", "--yes", "ssh://x"], 2, "--remove goes with neither"),
+        (["--remove", "--yes", "ssh://x"], 2, "--remove cannot be used with"),
     ],
 )
 def test_mistakes_are_told(cli: Cli, options: list[str], status: int, text: str) -> None:

@@ -84,7 +84,7 @@ class SuggestingParser(argparse.ArgumentParser):
         known = [str(choice) for choice in action.choices]
         raise argparse.ArgumentError(
             action,
-            f"unknown {value!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}",
+            f"invalid choice {value!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}",
         )
 
     def _ask_for_subcommand(self) -> None:

@@ -1,4 +1,4 @@
-"""The instructions of the server: what the tools do, and what commands may touch and reach."""
+"""The instructions of the server: what the tools do, and what commands may access."""
 
 import os
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ Runs commands and works on files. `exec_command` waits for a command as long as 
 
 
 def instructions(options: ServerOptions) -> str:
-    """Return the text that a client gives to its model: tools, workspace, sandbox, network."""
+    """Return the text for the model: tools, workspace, sandbox and network."""
     return f"{_TOOLS} {_workplace(options)}"
 
 
@@ -43,7 +43,7 @@ def _workplace(options: ServerOptions) -> str:
     where = "" if workspace is None else f" in `{workspace}`"
     profile = _profile(options, workspace)
     if profile is None:
-        # A broken file; the first command reports what is wrong with it.
+        # An invalid file; the first command reports the error.
         return f"Commands run{where} in the sandbox `{options.sandbox}`.{_escape(options)}"
     if not isinstance(profile, ManagedProfile):
         return f"Commands run{where} without a sandbox and may use the network."
@@ -71,12 +71,12 @@ def _workspace(options: ServerOptions) -> str | None:
     try:
         return os.path.abspath(options.cwd or ".")
     except FileNotFoundError:
-        # The directory of the server was removed; the first command says so.
+        # The directory of the server was removed; the first command reports it.
         return options.cwd
 
 
 def _profile(options: ServerOptions, workspace: str | None) -> PermissionProfile | None:
-    # Only for relative paths, and for `~`; the workspace itself has a name in profiles.
+    # Only for relative paths and `~`; the workspace itself has a name in profiles.
     folder = workspace if workspace is not None and os.path.isabs(workspace) else "/"
     context = ProfileContext(folder=PathUri.from_path(folder), home=home_here())
     try:
@@ -91,7 +91,7 @@ def _writable(profile: ManagedProfile, workspace: str | None) -> str:
     if not isinstance(files, RestrictedFiles):
         return "everywhere"
     entries = (entry for entry in files.entries if entry.access == "write")
-    # A dictionary, since the temporary directory may be `/tmp` as well.
+    # A dictionary removes duplicates: the temporary directory may be `/tmp`.
     paths = {path: None for entry in entries for path in _paths(entry.path, workspace)}
     whole = _shown(workspace)
     if whole in paths and _shown(workspace, "/.git") not in paths:
@@ -102,7 +102,7 @@ def _writable(profile: ManagedProfile, workspace: str | None) -> str:
 
 
 def _paths(path: EntryPath, workspace: str | None) -> Iterator[str]:
-    """Yield the path of an entry for people to read; none for a pattern."""
+    """Yield the path of an entry for display; nothing for a pattern."""
     if isinstance(path, PlainPath):
         yield f"`{path.path.shown}`"
     elif isinstance(path, SpecialPath):
@@ -119,7 +119,7 @@ def _paths(path: EntryPath, workspace: str | None) -> Iterator[str]:
 
 
 def _shown(workspace: str | None, below: str = "") -> str:
-    """Return a path in the workspace for people to read."""
+    """Return a path in the workspace for display."""
     if workspace is None:
         return f"`{below[1:]}` in the workspace" if below else "the workspace"
     return f"`{workspace}{below}`"

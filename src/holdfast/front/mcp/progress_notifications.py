@@ -1,4 +1,4 @@
-"""Progress of a call that waits for a command: its last line, its bytes, the seconds."""
+"""Progress of a call that waits for a command: last line, number of bytes, seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,16 +10,16 @@ from holdfast.agent.unified_exec.sessions.command_session import CommandSession
 
 __all__ = ["report_progress"]
 
-# Seconds between two notifications, at least.
+# Minimum seconds between notifications.
 INTERVAL: Final = 0.25
 
-# Intervals after which the seconds are reported although nothing was written.
+# Intervals after which the seconds are reported even without output.
 _HEARTBEAT: Final = 4
 
-# Bytes of the output that are looked at for the last line.
+# Bytes of the output in which the last line is searched.
 _TAIL: Final = 512
 
-# Characters of the last line that are shown: the last ones.
+# Maximum characters shown of the last line, from its end.
 _LINE: Final = 200
 
 # Sends the seconds and a text to the client.
@@ -28,18 +28,18 @@ Send = Callable[[float, str], Awaitable[None]]
 
 def _last_line(output: KeptOutput) -> str:
     lines = output.end(_TAIL).decode(errors="replace").split("\n")
-    # Behind a newline the last line is empty, and says nothing.
+    # After a final newline, the last line is empty: skip it.
     line = next((each.strip() for each in reversed(lines) if each.strip()), "")
     return visible(line[-_LINE:], prose=True)
 
 
 async def report_progress(find: Callable[[], CommandSession | None], send: Send) -> None:
     """
-    Tell a client how a command gets on, at most four times a second, until cancelled.
+    Send progress notifications for a command, at most four per second, until cancelled.
 
     Args:
-        find: Returns the session once it is there.
-        send: May take as long as the client does not read.
+        find: Returns the session once it exists.
+        send: Sends a notification; may wait while the client does not read.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

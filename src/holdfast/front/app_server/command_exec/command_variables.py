@@ -12,14 +12,14 @@ __all__ = ["EVERYTHING", "Variables", "command_variables"]
 EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
-"""Policy by which a command inherits all variables of its environment."""
+"""Policy for inheriting all variables of the environment."""
 
 _LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
 _NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
 
 
 class Variables(NamedTuple):
-    """Variables of a start, besides the inherited ones."""
+    """Variables of a start, in addition to inherited ones."""
 
     env: dict[str, str]
     """Variables to set."""
@@ -31,21 +31,21 @@ def command_variables(
     given: Mapping[str, str | None], sandbox: SandboxContext | None, *, codex: bool = True
 ) -> Variables:
     """
-    Return the variables that a command gets or loses.
+    Return the variables to set and to remove for a command.
 
-    Inherited secrets are not listed: the process engine removes them.
+    The process engine removes inherited secrets, which are not listed.
 
     Args:
         given: Values to set, and None for names to remove.
         sandbox: The sandbox of the command.
-        codex: Also set Codex's variables, which the client cannot change.
+        codex: True to also set Codex's variables, which the client cannot change.
     """
     env = {
         name: value
         for name, value in given.items()
         if value is not None and name.upper() not in PROGRAM_SECRETS
     }
-    # Invalid names cannot exist, so there is nothing to remove.
+    # Variables with invalid names cannot exist.
     unset = [
         name
         for name, value in given.items()
@@ -56,7 +56,7 @@ def command_variables(
         if sandbox is not None and _without_network(sandbox):
             forced[_NO_NETWORK] = "1"
         env |= forced
-        # A client cannot remove what Codex always sets.
+        # A client cannot remove variables that Codex always sets.
         unset = [name for name in unset if name not in forced]
     return Variables(env, unset)
 

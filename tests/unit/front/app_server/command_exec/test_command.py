@@ -391,7 +391,9 @@ async def test_an_exit_that_cannot_be_seen_is_not_waited_for(far: FakeEnvironmen
         assert await reading == [b"before"]
         done = await command.wait()
         assert (done.exit_code, now()) == (124, 1 + END_LIMIT)
-        assert done.verdict.detail == ("ran for more than 1 seconds, and its end could not be seen")
+        assert done.verdict.detail == (
+            "ran for more than 1 seconds, and its end could not be observed"
+        )
         process.restore_line()
 
 
