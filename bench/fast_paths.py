@@ -38,6 +38,11 @@ FAST_PATHS: Mapping[str, FastPath] = {
         benchmark="unified-exec",
         parts=("holdfast.agent.unified_exec.arguments.tool_arguments:read_plain",),
     ),
+    "sound-messages": FastPath(
+        about="small nested messages that are checked by encoding them again",
+        benchmark="sandbox-files",
+        parts=("holdfast.wire.rpc.decode:_is_plainly_sound",),
+    ),
     "light-messages": FastPath(
         about="messages with few values that are decoded in the event loop",
         benchmark="rpc",

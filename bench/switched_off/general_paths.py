@@ -72,6 +72,7 @@ GENERAL_PATHS: Mapping[str, Callable[[Any], object]] = {
     "holdfast.agent.unified_exec.arguments.tool_arguments:read_plain": _always(None),
     "holdfast.wire.connection:is_heavy": _always(True),
     "holdfast.wire.connection:NEVER_HEAVY": _value(-1),
+    "holdfast.wire.rpc.decode:_is_plainly_sound": _always(False),
     "holdfast.client.client_connection:Link._take_output": _always(False),
     "holdfast.server.delivery:encode_output": _encode_output,
     "holdfast.server.handlers.file_handlers:_content": _content,

@@ -27,7 +27,7 @@ LONGEST_CELL = 20
 
 PATTERNS = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/**/*.md", "examples/*/README.md"),
+    *("docs/**/*.md", "examples/*/README.md", "src/**/README.md"),
 )
 
 

@@ -5,7 +5,8 @@ A class name means one thing, so a search for it finds one class. A function fit
 A docstring begins with a verb or with the thing itself, not with a question. An import inside of
 a function has a comment above it that says why, and there are few. A module has one idea, and
 somebody who imports it. Comments say why often enough, most of all where Linux is difficult. The
-server stands on the seams, so it names an engine of this machine in one file only.
+server stands on the seams, so it names an engine of this machine in one file only. What imitates
+Codex is in one room, and the others do not know whom they imitate.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 __all__ = [
-    *("COMMENTS", "LATE_IMPORTS", "LONGEST_FUNCTION", "LONGEST_MODULE"),
-    *("doubled_classes", "engines_in_the_server", "late_imports", "long_modules", "main"),
+    *("CODEX_OUTSIDE", "COMMENTS", "LATE_IMPORTS", "LONGEST_FUNCTION", "LONGEST_MODULE"),
+    *("codex_outside", "codex_versions", "doubled_classes", "engines_in_the_server"),
+    *("late_imports", "long_modules", "main"),
     *("broken_names", "problems", "too_few_comments", "unused_modules"),
 ]
 
@@ -47,8 +49,15 @@ COMMENTS: Mapping[str, float] = {
 }
 """Least share of comments, in per cent of the lines that are not empty; of all, and of folders."""
 
+CODEX_OUTSIDE = 10
+"""Modules outside the room `codex/` that may mention Codex: options and names that are about it."""
+
 _PACKAGE = "src/holdfast/"
 _LOCAL_ENGINE = re.compile(r"\bLocal(?:Process|Processes|FileSystem|FileHandle|HttpClient)\b")
+
+_ROOM = f"{_PACKAGE}codex/"
+_CODEX = re.compile(r"\bcodex\b|\b(?:real server|the original)\b", re.IGNORECASE)
+_CODEX_VERSION = re.compile(r"\b0\.1[6-9]\d\.\d")
 
 _QUESTION = re.compile(r"\s*(What|Whether|How|Who|Whose|Whom|Those|Where|Why)\b")
 
@@ -194,6 +203,31 @@ def engines_in_the_server(texts: Mapping[str, str]) -> Iterator[str]:
                 yield f"{path}:{number}: the server knows seams only; see server/local_engines.py"
 
 
+def codex_outside(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the modules outside the room `codex/` that mention Codex, if there are too many."""
+    found = {
+        path: text.count("\n", 0, first.start()) + 1
+        for path, text in texts.items()
+        if not path.startswith(_ROOM) and (first := _CODEX.search(text))
+    }
+    if len(found) > CODEX_OUTSIDE:
+        yield (
+            f"{len(found)} modules outside codex/ mention Codex, more than {CODEX_OUTSIDE}:"
+            " say what holds and why, and keep the imitation in codex/"
+        )
+        yield from (f"{path}:{number}: mentions Codex" for path, number in found.items())
+
+
+def codex_versions(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines that write a version of Codex, but for those of `codex/versions.py`."""
+    for path, text in texts.items():
+        if path == f"{_ROOM}versions.py":
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if _CODEX_VERSION.search(line):
+                yield f"{path}:{number}: a version of Codex; it is in codex/versions.py"
+
+
 def doubled_classes(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Yield the class names that mean several things."""
     positions: dict[str, list[str]] = defaultdict(list)
@@ -215,6 +249,7 @@ def main() -> int:
     trees = {path: ast.parse(text) for path, text in texts.items()}
     wrong = [*doubled_classes(trees), *unused_modules(trees), *broken_names(trees)]
     wrong += [*long_modules(texts), *too_few_comments(texts), *engines_in_the_server(texts)]
+    wrong += [*codex_outside(texts), *codex_versions(texts)]
     late = 0
     for path, tree in trees.items():
         wrong += problems(path, tree)

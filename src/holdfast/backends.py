@@ -226,8 +226,8 @@ class ExecProcess(Protocol):
         """
         Wait for the exit, but not for the end of output; does not read events.
 
-        On a Codex server a lossless stream that is far behind holds the connection, and with
-        it the news of the exit.
+        On a server without Holdfast's extensions, a lossless stream that is far behind holds the
+        connection, and thereby delays the exit.
 
         Raises:
             ConnectionLost: As for `events`.
@@ -247,16 +247,16 @@ class ExecProcess(Protocol):
         """
         Return all events after a number, in order, up to the close.
 
-        A reader that falls behind by 1 MiB or 4,096 events makes the process wait. On a Codex
-        server, which can hold only a whole connection, it makes that wait; with `gaps`, and
-        if it reads nothing for half a second, it loses its oldest events instead.
+        A reader that falls behind by 1 MiB or 4,096 events makes the process wait. A server without
+        Holdfast's extensions can only hold a whole connection, which waits instead; with `gaps`, a
+        reader that reads nothing for half a second loses its oldest events.
 
         Args:
             after_seq: Last number the caller has. It may lie beyond the end: the stream then has
                 only later events, and ends at the close.
             gaps: Continue with a `Gap` where output is no longer retained. Otherwise the stream
                 raises `OutputLost`, and a remote process whose output was lost while its
-                connection was down fails, as in Codex.
+                connection was down fails.
             stream_ends: Also report `StreamEnded`, if the server sends it.
 
         Raises:
@@ -330,8 +330,8 @@ class ExecProcess(Protocol):
         the terminal, including jobs of a shell and commands in a sandbox.
 
         Returns:
-            `UNKNOWN` on pipes, on a Codex server, and if the kernel hides it, as for a process
-            of another user. `NONE` once the process has exited.
+            `UNKNOWN` on pipes, on a server without Holdfast's extensions, and if the kernel
+            hides it, as for a process of another user. `NONE` once the process has exited.
 
         Raises:
             ConnectionLost: As for `read`.
@@ -363,10 +363,10 @@ class ExecProcess(Protocol):
 
         Args:
             tree: Also kill descendants that have left the group: a child with its own session, a
-                job of a shell. A Codex server only knows groups.
-            left: Also kill the group of a process that has exited. A Codex server does not.
+                job of a shell. The base protocol only knows groups.
+            left: Also kill the group of a process that has exited. The base protocol does not.
             streams: `close` ends the output, even if other processes hold it open; `keep` reads
-                until its end, or until a reader closes it. A Codex server always closes.
+                until its end, or until a reader closes it. The base protocol always closes.
 
         Returns:
             True if a process was killed. While the connection is down: True unless the process
@@ -449,8 +449,8 @@ class FileSystem(Protocol):
         """
         Open a regular file for reading, or to replace its content.
 
-        With `permissions`, the replaced file gets these permission bits; a Codex server cannot set
-        them, and leaves them unchanged.
+        With `permissions`, the replaced file gets these permission bits; a server without
+        Holdfast's extensions cannot set them, and leaves them unchanged.
         """
 
     async def write_file(self, params: WriteFileParams) -> None:

@@ -99,7 +99,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """
     A failure that was probably caused by the sandbox.
 
-    It is guessed from the output, as the real server does [sandbox.denied]. As a rule only the
+    It is guessed from the output [sandbox.denied]. As a rule only the
     process itself knows which of its system calls failed.
     """
 
@@ -220,7 +220,7 @@ class StreamEnded(msgspec.Struct, frozen=True):
     """
     A stream of a process has ended, while others may continue.
 
-    It has no number, and a Codex server does not send it. Only a stream with `stream_ends=True`
+    It has no number, and only a Holdfast server sends it. Only a stream with `stream_ends=True`
     returns it. With `Closed`, every stream has ended.
     """
 

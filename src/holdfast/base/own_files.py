@@ -12,6 +12,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.base.dialect import names
+
 __all__ = [
     "OwnFiles",
     "cache_home",
@@ -140,9 +142,10 @@ def token_files(environ: Mapping[str, str]) -> Iterator[str]:
     """Yield the files in which users write tokens of servers down; they may be missing."""
     for folder in own_files(environ).folders:
         yield f"{folder}/environments.toml"
-    # Codex's own, which has the token of a server of ours that Codex uses.
-    homes = {user_home(environ) / ".codex", Path(database_home()) / ".codex"}
-    for home in (environ.get("CODEX_HOME", ""), *map(str, homes)):
+    # Another client's, which has the token of a server of ours that it uses.
+    folder = names.HOME_FOLDER
+    homes = {user_home(environ) / folder, Path(database_home()) / folder}
+    for home in (environ.get(names.HOME_VARIABLE, ""), *map(str, homes)):
         if os.path.isabs(home):
             yield f"{home}/environments.toml"
 

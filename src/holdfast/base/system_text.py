@@ -11,7 +11,7 @@ import os
 __all__ = ["system_text", "without_number"]
 
 
-# musl, the C library of the real server, words these differently from glibc.
+# Clients know the words of musl, which differ from those of glibc.
 _WORDS = {
     errno.EIO: "I/O error",
     errno.EBUSY: "Resource busy",

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import pybase64
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -81,7 +82,7 @@ class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
     stream: OutputStream
 
 
-# The exact spelling of a Holdfast and of a Codex server. A message that is spelled in another
+# The exact spelling of every known server. A message that is spelled in another
 # way is parsed in full, so these bytes are an optimisation only.
 _OUTPUT_START = b'{"method":"process/output","params":'
 _CHUNK_START = b',"chunk":"'
@@ -154,7 +155,7 @@ class Link:
         except TimeoutError:
             raise ConnectFailed(
                 "timed out waiting for exec-server initialize handshake"
-                f" after {codes.duration(timeout)}"
+                f" after {texts.duration(timeout)}"
             ) from None
         except ConnectionLost as error:
             # The connection may also have ended before `initialize` was sent: the same case.
@@ -284,7 +285,7 @@ class Link:
             self.connection.reply(request.id, decision)
             return
         self.connection.fail(
-            request.id, codes.METHOD_NOT_FOUND, codes.client_lacks_method(request.method)
+            request.id, codes.METHOD_NOT_FOUND, texts.client_lacks_method(request.method)
         )
 
     def malformed(self, error: MalformedMessage) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import ConnectFailed, ConnectionLost, HoldfastError, RemoteProtocolError
 from holdfast.base.tasks import OwnedTasks
 from holdfast.client.client_connection import Link, NotificationHandlers
@@ -48,8 +49,8 @@ R = TypeVar("R")
 
 # Seconds for `environment/info` and `environment/status`. Other calls have no deadline of
 # their own: how long they take depends on the command or the file they are about.
-_INFO_TIMEOUT = 30.0
-_STATUS_TIMEOUT = 10.0
+_INFO_TIMEOUT = limits.INFO_TIMEOUT
+_STATUS_TIMEOUT = limits.STATUS_TIMEOUT
 
 # Seconds a server may take to read what was sent before the end, which is then cut short.
 _CLOSE_LIMIT = 1.0
@@ -404,7 +405,7 @@ def _nothing() -> None:
 
 @contextmanager
 def _deadline(method: Method[P, R], seconds: float) -> Iterator[None]:
-    """Turn a `TimeoutError` into the error that Codex's client raises for this call."""
+    """Turn a `TimeoutError` into the error of a call that had no answer in time."""
     try:
         yield
     except TimeoutError:

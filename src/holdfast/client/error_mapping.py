@@ -1,7 +1,7 @@
 """
 Conversion of a server's JSON-RPC errors into the exceptions that a local backend raises.
 
-This is the reverse of `wire/rpc/router.py`. A Holdfast server sends the exception as data. A Codex
+This is the reverse of `wire/rpc/router.py`. A Holdfast server sends the exception as data. Another
 server sends a code and a text only; this module is the only one that interprets those.
 """
 
@@ -54,12 +54,12 @@ _BY_KIND: Final[dict[str, type[Refused]]] = {
     )
 }
 
-# The end of an operating system error in the text of a Codex server, which has no other way to
-# send the number. The form is that of Rust's standard library, and stable for years
+# The end of an operating system error in the text of a server without our extensions, which has
+# no other way to send the number. The form is that of Rust's standard library, and stable for years
 # [start.program.errors].
 _OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
 
-# Endings of the lines that a Codex server writes about a program on a terminal, and the errno
+# Endings of the lines that such a server writes about a program on a terminal, and the errno
 # each stands for. These texts carry no number but are as stable
 # [start.program.errors-on-terminal]. Without them a command that does not exist looks like a
 # server that is out of memory.
@@ -210,7 +210,7 @@ def _native(path: str) -> str:
 
 
 def _number_in(text: str, kind: type[Refused]) -> int | None:
-    """Return the errno that a Codex server put into its text, or None."""
+    """Return the errno that a server put into its text, or None."""
     found = _OS_ERROR.search(text)
     if found is not None:
         return int(found[1])
@@ -221,7 +221,7 @@ def _number_in(text: str, kind: type[Refused]) -> int | None:
         for ending, number in _TERMINAL_ENDINGS:
             if line.endswith(ending):
                 return number
-    # Codex lists every directory of PATH before this line.
+    # Every directory of PATH is listed before this line.
     if lines[-1].startswith(("No viable candidates found in PATH", "Unable to resolve the PATH")):
         return errno.ENOENT
     return None

@@ -1,7 +1,7 @@
 """
 Pausing one process of a server while its readers here cannot keep up.
 
-A Holdfast server pauses the process alone (`process/hold`). A Codex server cannot. There the
+A Holdfast server pauses the process alone (`process/hold`). Other servers cannot. There the
 client stops reading the connection, which delays everything on it.
 """
 

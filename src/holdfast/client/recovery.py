@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import (
     ConnectionLost,
     ConnectRefused,
@@ -38,11 +39,11 @@ __all__ = [
     "worth_retrying",
 ]
 
-RECOVERY_LIMIT = 45.0
+RECOVERY_LIMIT = limits.RECOVERY
 """
-Seconds from the loss of a connection to the end of recovery; a server keeps a session for 80.
+Seconds from the loss of a connection to the end of recovery.
 
-One of Codex 0.166.0 keeps it for 30, and refuses later attempts: a refusal is final.
+A server that has forgotten the session refuses an attempt, which is final.
 
 If a new connection breaks after a process was brought up to date, the time starts again.
 """
@@ -50,7 +51,7 @@ If a new connection breaks after a process was brought up to date, the time star
 RECOVERY_TOTAL = 300.0
 """Seconds for all repeated recoveries: a server that breaks each new connection is given up."""
 
-RETRY_INTERVAL = 0.1
+RETRY_INTERVAL = limits.RECOVERY_INTERVAL
 """Seconds between two attempts, unless the target wants more."""
 
 # The id of the empty write that asks whether a process is there.
@@ -60,8 +61,8 @@ STARTING_LIMIT = 2.0
 """
 Seconds during which an interrupted start may still be under way on the server.
 
-A Codex server that loses a connection at the wrong moment keeps the id in state "starting"
-until it is terminated. All other calls of the client wait meanwhile.
+A server without our extensions that loses a connection at the wrong moment keeps the id in
+state "starting" until it is terminated. All other calls of the client wait meanwhile.
 """
 
 # A connection takes 1,024 unanswered calls, and a client may have more processes than that.
@@ -100,9 +101,8 @@ async def recover(session: "ClientSession", session_id: str) -> "Link":
                 with ignoring_stray_cancellation():
                     await asyncio.sleep(max(RETRY_INTERVAL, session.target.retry_interval))
     except TimeoutError:
-        # The text is Codex's; the cause says why the last attempt failed.
-        text = f"recovery timed out after {RECOVERY_LIMIT:g}s"
-        raise ConnectionLost(text) from last_error
+        # The cause says why the last attempt failed.
+        raise ConnectionLost(texts.recovery_failed(RECOVERY_LIMIT)) from last_error
 
 
 def worth_retrying(error: HoldfastError) -> bool:

@@ -193,7 +193,8 @@ class RemoteBackend:
         """Refuse what a server would ignore without a word."""
         has = self._session.capabilities
         lacking = ""
-        # A Codex server ignores unknown members, so a limit would be dropped without an error.
+        # A server without our extensions ignores unknown members: a limit would be dropped
+        # without an error.
         if params.terminal_size is not None and not has.process_resize:
             lacking = "size a terminal"
         elif params.limits is not None and not has.process_limits:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
 from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
@@ -32,10 +33,10 @@ __all__ = [
     "RemoteHttpClient",
 ]
 
-MAX_DELTA = 1 << 20
+MAX_DELTA = limits.BODY_PIECE
 """Bytes of one piece of a body."""
 
-MAX_QUEUED = 256
+MAX_QUEUED = limits.BODY_PIECES
 """Pieces of one body that wait for their reader; one more and the stream fails."""
 
 MAX_QUEUED_BYTES = 16 << 20

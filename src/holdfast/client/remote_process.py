@@ -83,8 +83,8 @@ _ACK_EVENTS = 1024
 # line takes less, and a caller who ends a command is ready to wait for more.
 _STUCK_LIMIT = 2.0
 
-# Seconds that a Codex server is asked to wait in one read. It handles one request at a time, so
-# everything else waits as long; a longer wait is made of several reads.
+# Seconds that a server without our extensions is asked to wait in one read. It handles one
+# request at a time, so everything else waits as long; a longer wait is made of several reads.
 _SERIAL_WAIT = 0.5
 
 # The largest number that every server reads; no event and no size is near it.
@@ -202,7 +202,7 @@ class RemoteProcess:
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         data = check_input(data, write_id)
         if self._terminated:
-            # A Codex server may still accept it.
+            # A server without our extensions may still accept it.
             return WriteStatus.STDIN_CLOSED
         try:
             status = await self._stdin.write(data, write_id)
@@ -264,7 +264,7 @@ class RemoteProcess:
             with refusals(process_id=self.process_id):
                 await self._session.call(PROCESS_SIGNAL, params)
         except InvalidParams as error:
-            # A Codex server knows `interrupt` only and calls every other name invalid.
+            # The base protocol knows `interrupt` only and calls every other name invalid.
             if name != "interrupt" and not self._session.capabilities.process_signal_names:
                 cause = error.__cause__
                 raise Unsupported(codes.INVALID_PARAMS, str(error)) from cause
@@ -306,7 +306,7 @@ class RemoteProcess:
     @property
     def _answer_limit(self) -> float | None:
         """Seconds that a server may take to answer a termination, or None for no limit."""
-        # A Codex server can be stuck in a write to a process that does not read. Only a new
+        # A server can be stuck in a write to a process that does not read. Only a new
         # connection gets past it; where none can be made, other processes would be lost with
         # this one.
         session = self._session
@@ -391,7 +391,7 @@ class RemoteProcess:
         session = self._session
         if not session.is_connected:
             return
-        # A Codex server does not know the notification, and has no use for it.
+        # Other servers do not know the notification, and have no use for it.
         if session.capabilities.process_ack:
             session.notify(
                 PROCESS_ACK, AckParams(process_id=self.process_id, seq=self._reorder.last)
@@ -434,7 +434,7 @@ class RemoteProcess:
         elif answer.exited:
             denial = UNKNOWN_DENIAL if answer.sandbox_denied else None
             verdict = Verdict(reason=self._reason(), exit_code=answer.exit_code, denial=denial)
-            # The plain answer of a Codex server has no number for the exit: 0 stands for
+            # The answer of the base protocol has no number for the exit: 0 stands for
             # "unknown".
             exited = Exited(0, verdict)
         self._publish(self._reorder.catch_up(answer, exited, gaps=not self._readers.lossless))
@@ -499,7 +499,7 @@ class RemoteProcess:
             # A newer server may send a reason that this version does not know.
             with suppress(ValueError):
                 return Reason(event.reason)
-        # A Codex server sends an exit code only, so the reason is known only if this client
+        # The base protocol sends an exit code only, so the reason is known only if this client
         # asked for the termination.
         return Reason.TERMINATED if self._terminated else Reason.EXITED
 

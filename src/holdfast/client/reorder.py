@@ -95,7 +95,7 @@ class Reorder:
             self._exit_known = True
             self.waiting[exited.seq] = exited
         missing = self._missing(through)
-        # A Codex server does not number the exit in an answer. Output has numbers and the close
+        # The base protocol does not number the exit in an answer. Output has numbers and the close
         # comes last, so the exit has the last number that is missing.
         if missing and exited is not None and not self._exit_known:
             gap = missing.pop()

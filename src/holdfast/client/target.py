@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shlex import join
 from typing import TYPE_CHECKING, cast
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import ConnectFailed, InvalidConfig
 from holdfast.base.suggestions import closest
 from holdfast.base.url_schemes import SCHEMES, Scheme, listening, scheme_of, socket_path, spelled
@@ -30,7 +31,7 @@ __all__ = [
     "target_of_url",
 ]
 
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = limits.CONNECT_TIMEOUT
 """Seconds to connect to a server that listens, unless told otherwise."""
 
 
@@ -126,7 +127,7 @@ def target_of_url(url: str, options: TargetOptions) -> Target:
 
     A text of another kind counts as the URL of a WebSocket, which fails when it is used.
     """
-    # The usual scheme words the error about a text of another kind like Codex's client.
+    # The usual scheme has the error text for one of another kind.
     scheme = scheme_of(url) or SCHEMES[0]
     # The table names subclasses of `Target`, which a test checks.
     return cast("type[Target]", scheme.load_target()).of_url(url, options)

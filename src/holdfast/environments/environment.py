@@ -66,7 +66,8 @@ class Environment(ABC):
     Processes that a command leaves in the background run on until the environment is closed, or
     are killed with the command if it is killed, including daemons. A daemon is found by the
     variable `HOLDFAST_INVOCATION_ID`, which every command gets, so one that has cleared its
-    variables or changed its user survives. A Codex server kills the process group only.
+    variables or changed its user survives. A server without Holdfast's extensions kills the
+    process group only.
     """
 
     id: str
@@ -325,8 +326,8 @@ class Environment(ABC):
 
         Args:
             kind: `bash`, `zsh` or `sh`, or a path with such a name, for another shell. It is
-                looked up on this machine; one that is unknown or not installed is `/bin/sh`,
-                as in Codex. A server has only the shell that it reports.
+                looked up on this machine; one that is unknown or not installed is `/bin/sh`.
+                A server has only the shell that it reports.
 
         Raises:
             InvalidParams: A server reports another kind, or none.

@@ -287,11 +287,12 @@ class Files:
         """
         Copy a local file or directory tree to the environment.
 
-        Each file arrives as a whole or not at all; a Codex server writes in place, and may keep
-        half of a file that failed. Up to four files of a directory are sent at once. If one
-        fails, the others are stopped: complete files stay, all others are unchanged. A link is
-        sent as its target if that is in the directory; `skipped` in the result lists what was
-        left out. Permission bits are sent too, but not to a Codex server.
+        Each file arrives as a whole or not at all; a server without Holdfast's extensions writes
+        in place, and may keep half of a file that failed. Up to four files of a directory are
+        sent at once. If one fails, the others are stopped: complete files stay, all others are
+        unchanged. A link is sent as its target if that is in the directory; `skipped` in the
+        result lists what was left out. Permission bits are sent too, but not to a server without
+        Holdfast's extensions.
 
         Args:
             source: A local file or directory.
@@ -345,7 +346,7 @@ class Files:
 
         Each file arrives as a whole or not at all; for a directory, the rules of `upload` apply.
         Links below the directory are left out: a server does not list them. Permission bits are
-        kept, less the umask, but a Codex server does not send them.
+        kept, less the umask, but only a server with Holdfast's extensions sends them.
 
         Args:
             path: A file or directory of the environment.

@@ -1,9 +1,9 @@
 """
 Transfer of directory trees to and from an environment, with progress.
 
-Permission bits are kept, less the umask of the receiving side. A server that only accepts whole
-files, such as Codex's, gives a new file the default bits of its machine. `FileSystem` creates no
-links: a link is sent as its target, or left out.
+Permission bits are kept, less the umask of the receiving side. A server without Holdfast's
+extensions gives a new file the default bits of its machine. `FileSystem` creates no links: a link
+is sent as its target, or left out.
 """
 
 import asyncio

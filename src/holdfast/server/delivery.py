@@ -2,8 +2,8 @@
 Delivers the events of a process to the client that owns it [output.notifications].
 
 A Holdfast client acknowledges events. Until then they are kept, so that a lost connection loses
-nothing. While too many are unacknowledged, the output of the process is not read.
-A Codex client acknowledges nothing: its events are sent once, and kept within the log's limits.
+nothing. While too many are unacknowledged, the output of the process is not read. Other clients do
+not acknowledge: their events are sent once, and kept within the log's limits.
 """
 
 from collections import deque
@@ -182,12 +182,12 @@ class Delivery(LogListener):
             self._process.log.hold("delivery")
 
     def _stop_acknowledging(self) -> None:
-        """Drop all acknowledgement state: a Codex client has resumed the session."""
+        """Drop acknowledgement state: the new client of the session does not acknowledge."""
         self._acknowledged = False
         self._unacknowledged.clear()
         self._unacknowledged_bytes = 0
         self._holding = False
-        # A Codex client never releases a hold, so end all holds here.
+        # Such a client never releases a hold, so end all holds here.
         self._process.log.pin(None)
         self._process.log.release("delivery")
         self._process.log.release("client")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from holdfast.backends import FileHandle, FileSystem, MissingWatch
+from holdfast.base.dialect import limits
 from holdfast.base.errors import HoldfastError, InvalidRequest, NotFound
 from holdfast.base.tasks import ignoring_stray_cancellation
 from holdfast.server.principals import Usage
@@ -15,11 +16,11 @@ __all__ = ["ConnectionFiles", "ServedFile", "check_handle_id"]
 
 logger = logging.getLogger(__name__)
 
-# Maximum open files of a connection, as in the real server.
-MAX_HANDLES = 128
+# Maximum open files of a connection.
+MAX_HANDLES = limits.FILE_HANDLES
 
-# Maximum bytes of a handle's id, as in the real server.
-MAX_HANDLE_ID = 32
+# Maximum bytes of a handle's id.
+MAX_HANDLE_ID = limits.FILE_HANDLE_ID
 
 # Open files of an ended connection that are discarded in one iteration of the event loop.
 _DISCARDED_AT_ONCE = 4
@@ -65,7 +66,7 @@ class ServedFile:
             try:
                 return await self._opened().read_block(offset, size)
             except Exception:
-                # As in the real server, a handle is closed after a failed read.
+                # The protocol closes a handle after a failed read.
                 self.discard()
                 raise
 
@@ -127,7 +128,7 @@ class ConnectionFiles:
             raise InvalidRequest(f"file handle `{handle_id}` already exists")
         if len(self._handles) >= MAX_HANDLES:
             raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
-        # The connection's limit first, with the text of the real server.
+        # The connection's limit first: clients expect its text.
         self._usage.check("file_handles")
         file = self._handles[handle_id] = ServedFile(handle_id)
         self._usage.file_handles += 1

@@ -35,7 +35,6 @@ from holdfast.wire.protocol.envelope import (
     Trace,
 )
 from holdfast.wire.protocol.wire_types import Method, NotificationMethod
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import (
     Encoded,
     encode_error,
@@ -45,6 +44,7 @@ from holdfast.wire.rpc.encode import (
 from holdfast.wire.rpc.large_params import NEVER_HEAVY, is_heavy
 from holdfast.wire.rpc.params import decode_result
 from holdfast.wire.rpc.peer import Peer
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 from holdfast.wire.transports.transport import Transport
 
 __all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
@@ -105,7 +105,7 @@ class Connection:
         self,
         transport: Transport,
         handler: ConnectionHandler,
-        dialect: Dialect = EXEC_SERVER,
+        server_kind: ServerKind = EXEC_SERVER,
         *,
         prepare: Callable[[Request, int], Request] | None = None,
         take_raw: Callable[[bytes], bool] | None = None,
@@ -114,7 +114,7 @@ class Connection:
         Args:
             transport: Carries the messages.
             handler: Is told what the peer says.
-            dialect: What the peer speaks.
+            server_kind: The exec-server, or another whose protocol the peer speaks.
             prepare: Decodes the params of a request with many values, whose message has so many
                 bytes, and returns it with them. It is called in a thread. Without it every
                 message is decoded where it is received.
@@ -125,8 +125,8 @@ class Connection:
         self._take_raw = take_raw
         self.transport = transport
         self._handler = handler
-        self._peer = Peer(dialect)
-        self._encode_notification = dialect.encode_notification
+        self._peer = Peer(server_kind)
+        self._encode_notification = server_kind.encode_notification
         self._calls: dict[RequestId, asyncio.Future[object]] = {}
         self._ended: str | None = None
         self.send: Callable[[bytes], None] = transport.send
@@ -228,7 +228,7 @@ class Connection:
         return self._peer.pending
 
     def _is_peer_busy(self) -> bool:
-        # A Codex server stops reading, pings included, while 128 messages are queued.
+        # A server may stop reading, pings included, while 128 messages are queued.
         return self._peer.pending > MANY_CALLS
 
     def close(self) -> None:

@@ -3,8 +3,8 @@ Replaces the content of a file in one step, so that no reader sees half of it.
 
 The content goes to an unnamed file (O_TMPFILE) in the same directory. Where the file system has
 none, the file has a hidden name. A rename then replaces the old file. An unnamed file vanishes
-with its descriptor, so even a killed server leaves nothing behind. The real server truncates the
-file and writes into it.
+with its descriptor, so even a killed server leaves nothing behind, and no reader sees
+half of a file.
 
 A file is written in place if another one could not stand in for it: a file with several names or
 with extended attributes, in a directory that takes no new file, a device, a FIFO.

@@ -2,7 +2,7 @@
 Copies files, links and directory trees [fs.copy.*].
 
 `copy_file_range` copies inside of the kernel, which shares blocks where the file system can. A
-file that is copied onto itself stays as it is; the real server empties it.
+file that is copied onto itself stays as it is.
 """
 
 import os

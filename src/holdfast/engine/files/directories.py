@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import OperationFailed
 from holdfast.wire.protocol.fs import DirectoryEntry
 
@@ -19,7 +20,7 @@ __all__ = [
     "remove_tree",
 ]
 
-MAX_ENTRIES = 50_000
+MAX_ENTRIES = limits.FILE_LISTED
 """Entries of one response [fs.list]."""
 
 

@@ -14,7 +14,7 @@ from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
 
 __all__ = ["about", "native_path", "refusal", "too_large"]
 
-# Errors that the real server blames on the request.
+# Errors that the protocol blames on the request.
 _INVALID = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM})
 
 

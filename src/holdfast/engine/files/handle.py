@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import InvalidRequest, NotFound
 from holdfast.engine.files import nofollow
 from holdfast.engine.files.atomic_write import Writer, WriteTarget, find_target, start_writing
@@ -39,10 +40,10 @@ __all__ = [
     "replacing",
 ]
 
-MAX_BLOCK = 1 << 20
+MAX_BLOCK = limits.FILE_BLOCK
 """Largest number of bytes of one block."""
 
-MAX_FILE = 512 << 20
+MAX_FILE = limits.FILE_READ
 """Largest number of bytes of a file that is read as a whole."""
 
 # Bytes of one `read` where `fstat` reports size 0, as in `/proc`.
@@ -198,7 +199,7 @@ class _ReadFile:
             data += more
         if len(data) < size:
             return data, True
-        # The real server reports the end only with the next block, an empty one. Files in
+        # The end is reported only with the next block, an empty one. Files in
         # `/proc` have size 0, which never equals the end of a block.
         return data, os.fstat(self._descriptor).st_size == offset + size
 
@@ -317,7 +318,7 @@ class LocalFileHandle:
             try:
                 return self._opened().read(offset, size)
             except OSError:
-                # As in the real server, a handle is closed after a failed read.
+                # The protocol closes a handle after a failed read.
                 self._discard()
                 raise
 

@@ -172,10 +172,10 @@ class LocalFileSystem:
         """
         Create a file or replace its content; its directory must exist.
 
-        A regular file is replaced in one step where that is possible; the real server writes
-        into it. A FIFO without a reader is refused at once.
+        A regular file is replaced in one step where that is possible, and
+        written into elsewhere. A FIFO without a reader is refused at once.
         """
-        # First: the real server reports bad base64 before a bad path.
+        # First: the protocol reports bad base64 before a bad path.
         pieces = content_pieces(params.data_base64)
         await self._changing(params, lambda files: files.write_file(params, pieces))
 
@@ -194,7 +194,7 @@ class LocalFileSystem:
 
     async def walk(self, params: WalkParams) -> WalkResponse:
         """Return the files and directories below a directory, breadth first, within limits."""
-        # Before the path: the real server reports bad limits first.
+        # Before the path: the protocol reports bad limits first.
         check_limits(params.options)
         return await self._reading(params, lambda files: files.walk(params))
 

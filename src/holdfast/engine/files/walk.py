@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import InvalidRequest
 from holdfast.base.system_text import system_text
 from holdfast.engine.files.directories import kind_of, lossy
@@ -23,15 +24,14 @@ __all__ = ["WalkTree", "WalkedPath", "check_limits", "walk"]
 
 Kind = Literal["file", "directory"]
 
-MAX_DEPTH = 64
-MAX_DIRECTORIES = 10_000
-MAX_ENTRIES = 50_000
+MAX_DEPTH = limits.WALK_DEPTH
+MAX_DIRECTORIES = limits.WALK_DIRECTORIES
+MAX_ENTRIES = limits.WALK_ENTRIES
 
-BUDGET = 4 << 20
-"""Bytes of a response, counted as the real server counts them."""
+BUDGET = limits.WALK_BUDGET
+"""Bytes of a response, where each item counts `ITEM_COST` and its texts."""
 
-ITEM_COST = 64
-"""Bytes that an item counts beside its texts."""
+ITEM_COST = limits.WALK_ITEM
 
 
 # File names that need no escapes in a URI. Others are passed to `PathUri`, which is slower.
@@ -40,7 +40,7 @@ _PLAIN = re.compile(r"[\w!$&'()*+,\-.:;=@\[\]^|~]+", re.ASCII)
 
 def check_limits(options: WalkOptions) -> None:
     """
-    Check the limits of a walk; call this before the path is checked, as the real server does.
+    Check the limits of a walk; call this before the path is checked.
 
     Raises:
         InvalidRequest: A limit is out of range.
@@ -171,7 +171,7 @@ class _TreeWalk:
             try:
                 found = self._list(folder.path)
             except OSError as error:
-                # The real server reports an unreadable root as an item of the result.
+                # An unreadable root is an item of the result, not an error of the call.
                 if folder.depth == 0 and error.errno != errno.EACCES:
                     raise
                 self._fail(folder.uri, system_text(error.errno or 0))
@@ -189,8 +189,8 @@ class _TreeWalk:
         options = self._options
         uri = self._child(folder, entry.name)
         if entry.is_lossy:
-            # JSON cannot carry its bytes. As in the real server, it is looked up by its name
-            # as text, which usually does not exist.
+            # JSON cannot carry its bytes. It is looked up by its name as text, which usually
+            # does not exist.
             try:
                 self._tree.check(os.path.join(folder.path, entry.name))
             except OSError as error:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from holdfast.backends import RunInThread
+from holdfast.base.dialect import names
 from holdfast.base.errors import OperationFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.http.exchange import HttpConnection
@@ -38,7 +39,7 @@ _BUNDLES = (
 
 
 # Variables that name a file with further CA certificates; the first one that is set counts.
-_OWN_CERTIFICATES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
+_OWN_CERTIFICATES = (names.CERTIFICATE_VARIABLE, "SSL_CERT_FILE")
 
 
 class Connector:
@@ -148,7 +149,7 @@ def _trust_also(context: ssl.SSLContext, name: str, path: str) -> None:
         why = "it holds none" if isinstance(error, ssl.SSLError) else system_text(error)
         raise OperationFailed(
             f"http/request failed: Failed to read CA certificate file {path} selected by {name}: "
-            f"{why}. If you set CODEX_CA_CERTIFICATE or SSL_CERT_FILE, ensure it points to a PEM "
+            f"{why}. If you set {' or '.join(_OWN_CERTIFICATES)}, ensure it points to a PEM "
             "file containing one or more CERTIFICATE blocks, or unset it to use system roots.",
             errno=system_errno(error),
             path=path,

@@ -74,8 +74,8 @@ class Exchange:
         self._waiter: asyncio.Future[None] | None = None
         # The parser refers to this object; dropping it at the end avoids a reference cycle.
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        # As lenient as the real server. Both `content-length` and `transfer-encoding` are
-        # accepted, but cost the connection: that is how requests are smuggled past proxies.
+        # Lenient, since clients are used to it. Both `content-length` and `transfer-encoding`
+        # are accepted, but cost the connection: that is how requests are smuggled past proxies.
         self._parser.set_dangerous_leniencies(
             lenient_chunked_length=True, lenient_optional_cr_before_lf=True
         )

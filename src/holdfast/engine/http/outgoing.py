@@ -1,7 +1,7 @@
 """
 A request before it is sent: checked, redirected, and encoded.
 
-Checks run in the order of the real server, with its texts [http.request.refused]. There is no I/O;
+Checks run in a fixed order, with fixed texts [http.request.refused]. There is no I/O;
 variables are read because a header may name one.
 """
 
@@ -100,7 +100,7 @@ class OutgoingRequest:
         if status not in _REDIRECTS or not locations:
             return None
         try:
-            # Of several, the first counts, as in the real server.
+            # Of several, the first counts.
             url = self.url.join(locations[0].decode("ascii"))
         except (InvalidUrl, UnicodeDecodeError):
             return None

@@ -1,5 +1,5 @@
 """
-URLs as the real server reads them: WHATWG rules, and its error texts.
+URLs of HTTP requests: WHATWG rules, and error texts that clients know.
 
 The rules are those of a library (ada, the parser of Node.js), which only says that a text is no
 URL. The reason is worked out here.
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 class InvalidUrl(ValueError):
-    """Error for a text that is no URL; the message is the one of the real server."""
+    """A text that is no URL; the message says why."""
 
 
 class Url:
@@ -109,7 +109,7 @@ def _credentials(parsed: can_ada.URL) -> bytes | None:
         user = unquote_to_bytes(parsed.username).decode()
         password = unquote_to_bytes(parsed.password).decode()
     except UnicodeDecodeError:
-        # Like the real server: credentials that are no text are not sent.
+        # Credentials that are not UTF-8 are not sent, and the request goes on without them.
         return None
     return f"{user}:{password}".encode()
 

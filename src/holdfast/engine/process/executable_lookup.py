@@ -1,8 +1,7 @@
 """
 Lookup of the executable and the working directory of a start, on pipes and on a terminal.
 
-The two differ as they do in the real server, down to the error texts [start.program.*]:
-clients show these texts to a model.
+The two differ, down to the error texts [start.program.*], which clients show to a model.
 """
 
 import errno
@@ -20,7 +19,7 @@ from holdfast.engine.linux.search_path import candidates
 __all__ = ["Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
 # Endings of the error text of a program on a terminal, by errno. An absolute path is checked only
-# if it comes from `arg0`, as in the real server.
+# if it comes from `arg0`.
 _ABSOLUTE_FAULTS = {
     errno.ENOENT: "it doesn't exist on the filesystem (ENOENT: No such file or directory)",
     errno.EISDIR: "it is a directory",

@@ -8,8 +8,8 @@ that orphaned descendants become their children. The one that is left kills ever
 - The worker exits or is killed: its children become the guardian's.
 - The guardian is killed: the worker reads end of file from a pipe, and stops.
 
-The real server sets a parent-death signal for its children instead. That misses the children of
-children, and cannot be combined with a fast start by `posix_spawn`.
+A parent-death signal of each child would miss the children of children, and cannot be combined
+with a fast start by `posix_spawn`.
 
 This module is imported before anything else and forks at once, so that the guardian is as small
 as a Python process can be.

@@ -232,7 +232,7 @@ class CommandStarter:
         except NotFound:
             return ENOENT
         except HoldfastError:
-            # Unknown: keep the original error.
+            # Unknown: keep the first error.
             return None
         return None if metadata.is_directory else ENOTDIR
 

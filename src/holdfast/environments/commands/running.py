@@ -250,7 +250,7 @@ class Running:
         Signal its process group; does nothing once it has exited.
 
         Args:
-            which: A number or a name such as `SIGTERM`. The real Codex knows only `SIGINT`.
+            which: A number or a name such as `SIGTERM`. The base protocol has only `SIGINT`.
 
         Raises:
             InvalidParams: There is no such signal.
@@ -266,8 +266,8 @@ class Running:
         """
         Return which input it waits for on its terminal: a line, a password, a key, or none.
 
-        `UNKNOWN` on pipes, on a Codex server, and for a process of another user. Call it when
-        the process has been quiet for a while, not in a loop.
+        `UNKNOWN` on pipes, on a server without Holdfast's extensions, and for a process of another
+        user. Call it when the process has been quiet for a while, not in a loop.
         """
         return await self.process.waiting_for()
 
@@ -276,9 +276,9 @@ class Running:
         Kill the process tree at once; return True if any process was killed.
 
         Args:
-            left: Also kill the process group of an exited process; not on a Codex server.
-            streams: `close` ends its output; `keep` reads until the output ends. A Codex server
-                always closes.
+            left: Also kill the process group of an exited process; an extension.
+            streams: `close` ends its output; `keep` reads until the output ends. The base
+                protocol always closes.
         """
         return await self.process.terminate(tree=True, left=left, streams=streams)
 

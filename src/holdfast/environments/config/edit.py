@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from holdfast.base.dialect import Table, spell_value
 from holdfast.base.errors import InvalidConfig
 from holdfast.base.suggestions import did_you_mean, listed
 from holdfast.base.system_text import system_text
 from holdfast.base.token_file import overwrite, write_beside
-from holdfast.codex.toml_text import Table, spell_value
 from holdfast.environments.config import config_file as config
 from holdfast.environments.config.keys import FileKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl

@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed, Refused
 from holdfast.environments.environment import Environment
 from holdfast.environments.path_uris import below
@@ -11,7 +12,6 @@ from holdfast.environments.sandbox import home_here
 from holdfast.front.app_server.command_exec.command import Command
 from holdfast.front.app_server.command_exec.command_errors import CommandExecError
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import needs_experimental_api
 from holdfast.front.app_server.family import CommandFamily, coded, milliseconds
 from holdfast.front.app_server.order import QueuePosition
 from holdfast.wire.protocol.command_exec import (
@@ -71,7 +71,7 @@ def _refusal(error: CommandExecError) -> Refused:
 
 def _execute(client: "AppConnection", params: CommandExecParams) -> Awaitable[CommandExecResponse]:
     if params.permission_profile is not None and not client.experimental:
-        raise InvalidRequest(needs_experimental_api("command/exec.permissionProfile"))
+        raise InvalidRequest(texts.needs_experimental_api("command/exec.permissionProfile"))
     _check(params)
     return _run(client, params, client.commands.take_position(params.process_id))
 

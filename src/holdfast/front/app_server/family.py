@@ -19,6 +19,7 @@ from holdfast.base.errors import (
     Refused,
     RemoteError,
 )
+from holdfast.front.app_server.app_server_kind import DeltaEncoder
 from holdfast.front.app_server.command_exec.command import Command, Done
 from holdfast.front.app_server.command_exec.command_errors import (
     CommandExecClosed,
@@ -31,7 +32,6 @@ from holdfast.front.app_server.command_exec.command_errors import (
     SpawnRefused,
 )
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import DeltaEncoder
 from holdfast.front.app_server.order import QueuePosition, RequestQueues
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.base64 import InvalidBase64, decode_base64
@@ -282,8 +282,8 @@ class CommandFamily:
             command = self.commands.get(command_id)
         except CommandExecError as error:
             raise self._refusal(error) from error
-        # Like Codex, a control during the drain keeps its turn until the response; later ones find
-        # the id free.
+        # A control during the drain keeps its turn until the response; later ones find the id
+        # free.
         if not (self._refuse_late or command.running):
             await command.released()
         return command

@@ -84,7 +84,7 @@ class SandboxProfiles:
             reason = f"refers to undefined profile `{name}`"
         else:
             reason = "requires a `[permissions]` table"
-        # Codex's texts, which mention its own configuration.
+        # Clients know these texts, which mention a configuration that only they have.
         raise InvalidRequest(f"invalid permission profile: default_permissions {reason}")
 
 

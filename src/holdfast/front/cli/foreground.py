@@ -238,7 +238,7 @@ class ForegroundCommand:
             # The events of the process report it.
             pass
         except RemoteError:
-            # A Codex server can only send an interrupt.
+            # A server without Holdfast's extensions can only send an interrupt.
             if number in _ENDING:
                 await self._terminate(process)
             else:

@@ -1,8 +1,8 @@
 """
 `holdfast fs get`, `put` and `cat`.
 
-A download continues after a lost connection, if the original is unchanged: automatically in the
-same run, with `--resume` in a later one. An upload replaces the file only at its end, so there is
+A download continues after a lost connection, if the source is unchanged: automatically in the same
+run, with `--resume` in a later one. An upload replaces the file only at its end, so there is
 nothing to continue. The progress of a long transfer is shown on a terminal.
 """
 
@@ -155,15 +155,15 @@ class PartialFile:
     """
     A download in progress: a hidden file next to the target.
 
-    Its name has the size and time of the original, so that a later attempt can check whether
-    that is unchanged. Partial files of other originals are removed.
+    Its name has the size and time of the source, so that a later attempt can check whether that
+    is unchanged. Partial files of other sources are removed.
     """
 
     def __init__(self, target: str, original: FileMetadata, *, resume: bool) -> None:
         """
         Args:
             target: Its final path.
-            original: Metadata of the original.
+            original: Metadata of the source.
             resume: True to continue an earlier attempt, if there is one.
 
         Raises:
@@ -175,13 +175,13 @@ class PartialFile:
         for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*-*.part")):
             if left != self._path:
                 os.unlink(left)
-        # The name proves that the original is unchanged; without `resume` it is truncated anyway.
+        # The name proves that the source is unchanged; without `resume` it is truncated anyway.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if resume else os.O_TRUNC)
         self.file: BinaryIO = open(os.open(self._path, flags, 0o666), "r+b")  # noqa: SIM115 - `complete` and `give_up` close it
         self.start = min(self.file.seek(0, os.SEEK_END), original.size)
         """Number of bytes from an earlier attempt."""
         self.file.seek(self.start)
-        # An earlier attempt may have written more than the size of the original.
+        # An earlier attempt may have written more than the size of the source.
         self.file.truncate()
 
     def complete(self, permissions: int | None) -> None:
@@ -189,7 +189,7 @@ class PartialFile:
         Rename the complete file to the target.
 
         Args:
-            permissions: Permission bits of the original, if known.
+            permissions: Permission bits of the source, if known.
         """
         if permissions is not None:
             os.fchmod(self.file.fileno(), masked(permissions))
@@ -320,7 +320,7 @@ async def _fetch(
     advance: Callable[[int], None],
 ) -> None:
     """
-    Copy a file from `start` on; continue after a lost connection if the original is unchanged.
+    Copy a file from `start` on; continue after a lost connection if the source is unchanged.
     """
     offset = start
     attempts = _ATTEMPTS

@@ -126,7 +126,7 @@ async def _confinement(
 
 
 async def _knows_sizes(environment: Environment) -> bool:
-    """Return True if terminals can be resized, which a Codex server refuses."""
+    """Return True if terminals can be resized, which needs Holdfast's extensions."""
     return not environment.is_remote or (await environment.capabilities()).process_resize
 
 

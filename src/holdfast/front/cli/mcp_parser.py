@@ -70,7 +70,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--no-notes",
         action="store_true",
-        help="omit the notes on what happened and what to do, for texts as in Codex",
+        help="omit the notes on what happened and what to do",
     )
     _add_http_options(parser)
     parser.set_defaults(run=late("holdfast.front.cli.guarded:mcp"))
@@ -98,8 +98,8 @@ def _add_approval_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules-leave-sandbox",
         action="store_true",
-        help="as in Codex, run commands that rules allow without a sandbox: an allowed program that"
-        " the agent can replace or configure then gives it full access",
+        help="run commands that rules allow without a sandbox: an allowed program that the agent"
+        " can replace or configure then gives it full access",
     )
 
 

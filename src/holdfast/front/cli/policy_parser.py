@@ -118,7 +118,7 @@ def _add_explain(operations: _Commands) -> None:
     explain.add_argument(
         "--rules-leave-sandbox",
         action="store_true",
-        help="as in Codex, run commands that rules allow without a sandbox",
+        help="run commands that rules allow without a sandbox",
     )
     explain.add_argument(
         "--shell", metavar="PATH", default="/bin/bash", help="the shell; default /bin/bash"

@@ -32,7 +32,7 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def add_exec_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `exec-server`, with Codex's defaults and without the system-wide config file."""
+    """Add `exec-server`, with the defaults of its name and without the system-wide config file."""
     _add_server(
         commands,
         "exec-server",
@@ -66,7 +66,7 @@ def _add_server(
         type=positive,
         help="maximum waiting requests of a connection; 1 keeps strict order",
     )
-    # Codex's server ends its commands at once.
+    # Clients of `exec-server` expect its commands to end at once.
     drain = 0.0 if as_codex else _DRAIN
     serve.add_argument(
         "--drain",

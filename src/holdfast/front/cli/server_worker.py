@@ -73,7 +73,7 @@ def run_server(
             make=make,
         )
     except StartFailed as error:
-        # Clients compare the texts of `exec-server` with Codex's; other servers have better ones.
+        # Clients compare the texts of `exec-server`; other servers have better ones.
         text = str(error)
         if command != "exec-server":
             text = _advised(error)

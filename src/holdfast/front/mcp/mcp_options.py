@@ -71,7 +71,7 @@ class ServerOptions:
     rules: Sequence[str] = ()
     """Rules files, in addition to those in Holdfast's home and in the directory."""
     rules_leave_sandbox: bool = False
-    """True to run commands that rules allow without a sandbox, as in Codex."""
+    """True to run commands that rules allow without a sandbox."""
     max_wait: float = MAX_WAIT
     """Maximum seconds of a call, not counting questions to the user."""
     on_cancel: OnCancel = "stop"

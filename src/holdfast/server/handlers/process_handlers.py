@@ -163,7 +163,7 @@ def _started(client: ServerConnection, process: LoggedProcess) -> StartResponse:
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
-        # An extension: Codex's response has no pid.
+        # An extension: the base protocol's response has no pid.
         pid=process.pid if client.acknowledges and process.pid is not None else UNSET,
     )
 
@@ -179,7 +179,7 @@ def _complete(
     client: ServerConnection, process: LoggedProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
-    Add the exit event, for which Codex's response has no field.
+    Add the exit event, for which the base protocol's response has no field.
 
     If the response reaches the end of the log, later events are sent as notifications again.
     """

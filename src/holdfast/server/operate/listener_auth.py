@@ -147,7 +147,7 @@ def make_entrance(
 
     Args:
         options: Holdfast's own options.
-        auth: The options that Codex's server has too.
+        auth: The `--ws-*` options.
         addresses: Addresses; the rules for the most exposed one apply to all.
 
     Raises:
@@ -155,7 +155,7 @@ def make_entrance(
     """
     where = _most_exposed(addresses)
     try:
-        # First, so that errors in these options have Codex's texts.
+        # First, so that errors in these options have the texts that clients expect.
         check = make_check(auth)
     except BadAuthOptions as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error

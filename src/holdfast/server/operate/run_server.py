@@ -101,7 +101,7 @@ class StartFailed(HoldfastError):
 
 
 class ListenFailed(StartFailed):
-    """An address cannot be bound; like Codex's, the message does not name it."""
+    """An address cannot be bound; the message, which clients compare, does not name it."""
 
     def __init__(self, error: OSError, address: str) -> None:
         super().__init__(system_text(error), errno=error.errno or None)
@@ -416,7 +416,7 @@ async def _open(
 
 
 def _root_warning(options: ServeOptions) -> tuple[str, ...]:
-    # A server with Codex's defaults prints what Codex's server prints.
+    # Clients that start `exec-server` read its output, which has no such line.
     if os.geteuid() != 0 or not options.entrance.makes_token:
         return ()
     return (

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.wire.protocol.wire_types import (
     I64_MAX,
     I64_MIN,
@@ -80,8 +81,7 @@ def _check_usize(value: int | None) -> None:
 
 def _check_absolute(path: str) -> None:
     if not path.startswith("/"):
-        # The text of Codex's path type.
-        raise ValueError("AbsolutePathBuf deserialized without a base path")
+        raise ValueError(texts.NO_ABSOLUTE_PATH)
 
 
 # -- handshake

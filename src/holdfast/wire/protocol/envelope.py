@@ -66,7 +66,7 @@ class ErrorObject(Wire, frozen=True, kw_only=True):
 
     code: int
     message: str
-    # Codex sends none; Holdfast sends `ErrorData`.
+    # An extension: Holdfast sends `ErrorData`, others nothing.
     data: Any = None
 
 

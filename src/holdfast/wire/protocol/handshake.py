@@ -25,7 +25,7 @@ class InitializeParams(Wire, frozen=True, kw_only=True):
 
     A Holdfast server then retains unacknowledged output, and pauses a process whose output
     nobody fetches. It lets the client take over its session from a dead connection, and sends
-    members that Codex does not have. A Codex server ignores it.
+    members that the base protocol does not have. Other servers ignore it.
     """
 
 
@@ -40,7 +40,7 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     """
     Features of a server beyond the base protocol; False unless announced.
 
-    The first block is Codex's own, the second has Holdfast's extensions.
+    The first block is the protocol's, the second has Holdfast's extensions.
     """
 
     network_proxy_launch: bool = False
@@ -96,7 +96,7 @@ class EnvironmentInfo(Wire, frozen=True, kw_only=True):
 
     shell: ShellInfo
     executor_version: str | None = None
-    """The Codex version whose protocol the server speaks."""
+    """The version whose protocol the server speaks."""
     holdfast_version: str | UnsetType = UNSET
     """The version of a Holdfast server. An extension."""
     provider_id: str | None = None

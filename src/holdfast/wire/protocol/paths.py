@@ -1,8 +1,8 @@
 """
-Paths on the wire: `file:` URIs, read the way the real server reads them.
+Paths on the wire: `file:` URIs, and what each means on this host.
 
-The rules (docs/protocol.md#paths) are the WHATWG ones for the `file` scheme, as the real server's
-URL library applies them. A few checks of its own follow. A URI may be well formed and still
+The rules (docs/protocol.md#paths) are the WHATWG ones for the `file` scheme, in the reading that
+clients have of them. A few checks of the protocol follow. A URI may be well formed and still
 belong to another system (`file:///C:/x`), so there are two steps with an error each:
 `PathUri.parse` reads a text, `PathUri.native` asks for a path of this host.
 
@@ -213,7 +213,7 @@ _BAD_IPV6: Final = "invalid URI: invalid IPv6 address"
 
 
 def _invalid_here(uri: str) -> str:
-    # The real server's text; Holdfast runs on Linux only.
+    # The system is a constant: Holdfast runs on Linux only.
     return f"'{uri}' is invalid on 'linux'"
 
 
@@ -241,7 +241,7 @@ def _canonical(text: str) -> str:
         else:
             host = _read_host(authority)
             if not host:
-                # The real server's library counts this slash as a segment. So
+                # This slash counts as a segment. So
                 # `c|` is no drive in `file:///c|/x`, but is one in `file:c|/x`.
                 path = slash + path
     path, has_drive = _resolve(path)
@@ -249,7 +249,7 @@ def _canonical(text: str) -> str:
         # A drive is always local.
         host = ""
 
-    # Refused after the path was resolved: the order of the errors is the real server's.
+    # Refused after the path was resolved: clients rely on the order of the errors.
     if query:
         raise InvalidPathUri("query parameters are not allowed in path URIs")
     if fragment:

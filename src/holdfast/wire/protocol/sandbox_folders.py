@@ -22,7 +22,7 @@ def sandbox_folders(context: SandboxContext, cwd: str | None) -> tuple[str, tupl
     """
     Return the directory that relative patterns start from, and the project roots.
 
-    The real server has different error texts for commands and for file operations.
+    The error texts for commands differ from those for file operations.
     """
     # Without a working directory, patterns are absolute or refused before.
     base, roots = policy_folders(context)

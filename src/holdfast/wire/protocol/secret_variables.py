@@ -1,8 +1,8 @@
 """
 The one list of environment variables that hold secrets, by who must not get them.
 
-Codex compares their names without regard to case, except for a program that serves an
-environment. Nothing is imported here: the start of every command needs this module.
+Names are compared without regard to case, except for a program that serves an environment.
+Nothing is imported here: the start of every command needs this module.
 """
 
 __all__ = [

@@ -12,7 +12,7 @@ __all__ = ["InvalidBase64", "content_bytes", "content_pieces", "decode_base64", 
 
 
 class InvalidBase64(InvalidParams):
-    """Error for a text that is not base64; the message is the one of the real server."""
+    """A text that is not base64; the message names the fault as clients know it."""
 
 
 # Characters that are decoded at a time; a multiple of four.
@@ -47,9 +47,9 @@ def decode_base64(text: str) -> bytes:
 
 
 def _fault(data: bytes) -> str:
-    """Return the error text of the real server: the first fault that its decoder finds."""
+    """Return the error text for the first fault, in the order of the protocol."""
     size = len(data)
-    # That decoder looks at a single byte beyond whole groups of four before all others.
+    # A single byte beyond whole groups of four comes before all others.
     if size % 4 == 1 and data[-1] != _PAD and _STRAY.match(data, size - 1):
         return f"Invalid symbol {data[-1]}, offset {size - 1}."
     last_group = (size - 1) // 4 * 4

@@ -1,4 +1,4 @@
-"""Messages to bytes, in the member order of the real server [envelope.reply-order]."""
+"""Messages to bytes, with the members in a fixed order [envelope.reply-order]."""
 
 from collections.abc import Sequence
 
@@ -94,7 +94,7 @@ def encode_error(
             name: _unicode(value) if isinstance(value, str) else value
             for name, value in data.items()
         }
-    # The real server sends `error` before `id`.
+    # `error` comes before `id`, though `id` comes before `result`.
     return _encode({"error": error, "id": request_id})
 
 

@@ -1,8 +1,10 @@
 """One message per line, for byte streams [stdio.lines]."""
 
+from holdfast.base.dialect import limits
+
 __all__ = ["MAX_LINE", "LineTooLong", "Lines"]
 
-MAX_LINE = 64 << 20
+MAX_LINE = limits.MESSAGE_BYTES
 """Bytes of one line without its end; one more ends the connection."""
 
 

@@ -5,13 +5,13 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import blame, wrong_type
 from holdfast.base.errors import InvalidParams
 from holdfast.wire.protocol.fs import FileContent
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import ThreadId
 from holdfast.wire.protocol.wire_types import Base64, Empty
 from holdfast.wire.rpc.base64 import decode_base64
-from holdfast.wire.rpc.blame import blame, wrong_type
 
 __all__ = ["decode_params", "decode_result"]
 

@@ -8,8 +8,8 @@ caller, so a test needs none of them.
 
 from holdfast.base.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.wire.protocol.envelope import ErrorReply, Message, Reply, Request, RequestId, Trace
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import encode_request
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 
 __all__ = ["Peer"]
 
@@ -17,11 +17,11 @@ __all__ = ["Peer"]
 class Peer:
     """Numbering of our requests, and the check that a reply belongs to one of them."""
 
-    def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
-        self._decode = dialect.decode_message
-        self.decode_patiently = dialect.decode_patiently
+    def __init__(self, server_kind: ServerKind = EXEC_SERVER) -> None:
+        self._decode = server_kind.decode_message
+        self.decode_patiently = server_kind.decode_patiently
         """Decode a message, and do nothing else: in any thread."""
-        self._ignores_stray_replies = dialect.ignores_stray_replies
+        self._ignores_stray_replies = server_kind.ignores_stray_replies
         self._next_id = 1
         # Requests we sent that the peer has not answered yet.
         self._pending: set[RequestId] = set()

@@ -27,9 +27,9 @@ from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.envelope import ErrorData, Request
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.wire_types import Method
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import Encoded
 from holdfast.wire.rpc.large_params import DecodedParams
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 
 __all__ = ["ErrorAnswer", "Handler", "Route", "Router", "error_of", "kind_of"]
 
@@ -49,13 +49,13 @@ class Route(Generic[C]):
     __slots__ = ("_decode_params", "family", "handler", "name", "params")
 
     def __init__(
-        self, method: Method[Any, Any], handler: Handler[C, Any, Any], dialect: Dialect
+        self, method: Method[Any, Any], handler: Handler[C, Any, Any], server_kind: ServerKind
     ) -> None:
         self.name = method.name
         self.params = method.params
         self.family = method.family
         self.handler = handler
-        self._decode_params = dialect.decode_params
+        self._decode_params = server_kind.decode_params
 
     def decode(self, params: object) -> Any:
         """Return the params in the type the handler takes, or raise `Refused`."""
@@ -67,14 +67,14 @@ class Route(Generic[C]):
 class Router(Generic[C]):
     """The methods of a server."""
 
-    def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
-        self._dialect = dialect
+    def __init__(self, server_kind: ServerKind = EXEC_SERVER) -> None:
+        self._server_kind = server_kind
         self._routes: dict[str, Route[C]] = {}
 
     def add(self, method: Method[P, R], handler: Handler[C, P, R]) -> None:
         """Serve a method; each only once."""
         assert method.name not in self._routes, method.name
-        self._routes[method.name] = Route(method, handler, self._dialect)
+        self._routes[method.name] = Route(method, handler, self._server_kind)
 
     def __contains__(self, method: object) -> bool:
         return method in self._routes
@@ -88,7 +88,7 @@ class Router(Generic[C]):
         """
         route = self._routes.get(method)
         if route is None:
-            raise self._dialect.unknown_method(method, self._routes)
+            raise self._server_kind.unknown_method(method, self._routes)
         return route
 
     def prepare(self, request: Request, size: int) -> Request:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from holdfast.base.dialect import limits
+
 __all__ = [
     "HIGH_WATER",
     "LOCAL",
@@ -14,7 +16,7 @@ __all__ = [
     "Transport",
 ]
 
-MAX_MESSAGE = 64 << 20
+MAX_MESSAGE = limits.MESSAGE_BYTES
 """Bytes of one message; one more ends the connection [ws.message-limit]."""
 
 HIGH_WATER = 1 << 20

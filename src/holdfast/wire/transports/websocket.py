@@ -23,6 +23,7 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
+from holdfast.base.dialect import limits
 from holdfast.wire.transports.life import HangUpWatch, LifeWatch, keep_alive
 from holdfast.wire.transports.transport import (
     HIGH_WATER,
@@ -66,7 +67,7 @@ _picows_logger = logging.getLogger(f"{__name__}.picows")
 _picows_logger.addHandler(_FromPicows())
 _picows_logger.propagate = False
 
-MAX_FRAME = 16 << 20
+MAX_FRAME = limits.MESSAGE_FRAME
 """Bytes of one frame; a larger one ends the connection."""
 
 _READ_BUFFER = 64 << 10
@@ -235,7 +236,7 @@ class WebSocketTransport(WSListener):
         sock = underlying.get_extra_info("socket")
         if sock.family != socket.AF_UNIX:
             keep_alive(sock, self._ping_interval)
-        # A client of Codex may be silent for minutes: only its machine has to be there.
+        # A client may be silent for minutes: only its machine has to be there.
         self._life.start(self._ping_interval, judge_silence=self._is_client, sock=sock)
         if not self._is_client:
             self._receiver = self._accept(self)

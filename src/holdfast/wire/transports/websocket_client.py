@@ -11,10 +11,10 @@ from picows import WSError, WSHandshakeError, WSTransport
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 from picows.url import WSParsedURL, parse_url
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import ConnectFailed
 from holdfast.base.system_text import system_text
 from holdfast.base.tasks import was_cancelled
-from holdfast.wire.protocol import codes
 from holdfast.wire.transports.token_urls import without_password
 from holdfast.wire.transports.transport import SIGN_INTERVAL, Receiver, Transport
 from holdfast.wire.transports.websocket import WebSocketTransport, websocket_protocol
@@ -75,7 +75,7 @@ async def connect_websocket(
         hint = " (a server without TLS has a `ws://` URL)" if url.startswith("wss:") else ""
         raise ConnectFailed(
             f"timed out connecting to exec-server websocket `{without_password(url)}`"
-            f" after {codes.duration(timeout)}{hint}"
+            f" after {texts.duration(timeout)}{hint}"
         ) from None
     except (OSError, ValueError, WSError) as error:
         reason, number = _reason(error, has_token="Authorization" in (headers or {}))

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     CannotEnforce,
     InvalidParams,
@@ -29,9 +30,8 @@ from holdfast.engine.linux.mounts import MountTable, mount_changes, mount_table
 from holdfast.engine.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.engine.sandbox.policy.disk import HostDisk, Seen
 from holdfast.engine.sandbox.policy.own_paths import OwnPath, own_paths
-from holdfast.engine.sandbox.policy.policy import NO_LANDLOCK, Policy, Rule
+from holdfast.engine.sandbox.policy.policy import Policy, Rule
 from holdfast.engine.sandbox.profile import entries
-from holdfast.wire.protocol.codes import NO_MXC
 from holdfast.wire.protocol.sandbox import (
     DisabledProfile,
     ManagedProfile,
@@ -215,23 +215,23 @@ def _policy(sandbox: SandboxContext) -> Policy:
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     except CannotEnforce as error:
-        # In the real server, the helper process fails to start.
+        # Not a refusal: clients take it for a helper process that failed to start.
         raise OperationFailed(str(error)) from None
     if policy.full_write:
         return policy
     if sandbox.windows_sandbox_level == "mxc":
         raise InvalidRequest(
-            f"failed to prepare fs sandbox: failed to prepare MXC sandbox: {NO_MXC}"
+            f"failed to prepare fs sandbox: failed to prepare MXC sandbox: {texts.NO_MXC}"
         )
     if policy.legacy_landlock:
-        raise OperationFailed(NO_LANDLOCK)
+        raise OperationFailed(texts.NO_LANDLOCK)
     return policy
 
 
 @lru_cache(maxsize=_KEPT_AT_MOST)
 def _within(policy: Policy) -> Operations:
-    # `resolve` returns the same object as long as the disk gives the same answers. As in the
-    # real server, a profile without restrictions protects nothing.
+    # `resolve` returns the same object as long as the disk gives the same answers. A
+    # profile without restrictions protects nothing.
     return DIRECT if policy.full_write else SandboxedFiles(policy)
 
 

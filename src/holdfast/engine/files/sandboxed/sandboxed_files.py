@@ -1,9 +1,9 @@
 """
 File operations with the permissions of a sandbox, in the server's own process [fs.sandbox.*].
 
-The real server starts a sandboxed helper process for most of them. Here `resolve` resolves each
-path as the sandbox would show it, and the operation uses the descriptors of the result. The
-responses are those of the helper, with two exceptions. A write to a directory that exists only
+No helper process is started. `resolve` resolves each path as the sandbox would show it, and the
+operation uses the descriptors of the result. The responses are those that a process inside of the
+sandbox would give, with two exceptions. A write to a directory that exists only
 in the helper's sandbox, and would be lost, is refused. A recursive removal that cannot finish
 does not begin.
 """
@@ -215,7 +215,7 @@ class Confined:
             if resolved.is_folder:
                 raise failure(errno.EISDIR)
             if resolved.sight is Sight.DENIED:
-                # The helper of the real server gets different errors in the two cases.
+                # A process inside gets different errors in the two cases.
                 raise failure(errno.EROFS if follow_symlinks else errno.EACCES)
             if resolved.sight is not Sight.WRITE:
                 raise failure(errno.EROFS)

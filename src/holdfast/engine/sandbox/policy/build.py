@@ -364,7 +364,7 @@ class _PolicyBuilder:
         for request, found in self._linked:
             self._refuse_links(request.path, request.access, found)
             if request.access == "deny" and (found.itself or "").startswith("/"):
-                # The real server fails on these links too, so no client relies on them.
+                # No server can take these links, so no client relies on them.
                 # Hiding the file but not the link would be worse than a refusal.
                 raise CannotEnforce(
                     f"cannot enforce sandbox deny-read path {request.path} because it is an "
@@ -468,7 +468,7 @@ class _PolicyBuilder:
         self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")
 
     def _drop_reading_below_denied(self) -> None:
-        """Drop readable rules below a denied one: only writing reopens it, as in Codex."""
+        """Drop readable rules below a denied one: only writing reopens it."""
         for path in sorted(self.rules):
             if self.rules[path].access == "read":
                 over = self._above(path)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from holdfast.base.dialect import names
 from holdfast.base.errors import CannotEnforce, InvalidParams, InvalidPermissionPath
 from holdfast.engine.sandbox.profile.globs import Glob, compile_glob
 from holdfast.wire.protocol.paths import ForeignPathUri
@@ -50,7 +51,7 @@ MAX_WILDCARDS: Final = 1024
 Allowed: TypeAlias = Literal["read", "write", "deny"]
 
 # Prefix of a pattern that applies to each project root.
-_PROJECT_ROOTS: Final = "codex-project-roots://"
+_PROJECT_ROOTS: Final = names.PROJECT_ROOTS
 
 
 class PathRequest(NamedTuple):
@@ -89,7 +90,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     """
     files = _files(context)
     paths = _plain_paths(context, files, cwd)
-    # After the plain paths: the real server reports their errors first.
+    # After the plain paths: the protocol reports their errors first.
     base, roots = sandbox_folders(context, cwd)
     _refuse_more(len(roots), MAX_PATHS, "workspace roots")
     requests: list[PathRequest] = []
@@ -100,7 +101,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
         # The wire has two names for the same access.
         access: Allowed = "deny" if entry.access == "none" else entry.access
         if isinstance(entry.path, GlobPath):
-            # The real server ignores patterns that do not deny.
+            # Patterns that do not deny are ignored.
             if access == "deny":
                 depth = files.glob_scan_max_depth
                 patterns = _absolute(entry.path.pattern, base, roots)
@@ -132,7 +133,7 @@ def reads_everything(context: SandboxContext) -> bool:
     Return True if a restricted profile lets a file operation read everything.
 
     An operation that only reads then needs no policy. Not even the working directory and the
-    roots have to be paths of this operating system, as in the real server [fs.sandbox.errors].
+    roots have to be paths of this operating system [fs.sandbox.errors].
 
     Raises:
         InvalidPermissionPath: An entry names a path of another operating system.
@@ -214,7 +215,7 @@ def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> It
         parts = below.split("/")
         leads_out = below.startswith("/") or ".." in parts
         if access == "write" and (leads_out or "." in parts):
-            # The real server grants nothing for such a subpath, without an error.
+            # Such a subpath grants nothing, and is not an error.
             return
         # Without roots the entry stands for no path, so it is not an error.
         if leads_out and roots:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import blame
 from holdfast.base.errors import InvalidRequest, MalformedMessage, Overloaded, Refused
 from holdfast.wire.protocol.command_exec import (
     COMMAND_EXEC_RESIZE,
@@ -21,29 +22,17 @@ from holdfast.wire.protocol.command_exec import (
     PROCESS_WRITE_STDIN,
 )
 from holdfast.wire.rpc.base64 import encode_base64
-from holdfast.wire.rpc.blame import blame
 from holdfast.wire.rpc.decode import decode_any_keys
-from holdfast.wire.rpc.dialect import Dialect
 from holdfast.wire.rpc.encode import encode_value
+from holdfast.wire.rpc.server_kind import ServerKind
 
 __all__ = [
-    "ALREADY_INITIALIZED",
     "APP_SERVER",
-    "NOT_INITIALIZED",
-    "AppServerDialect",
+    "AppServerKind",
     "DeltaEncoder",
-    "needs_experimental_api",
 ]
 
 T = TypeVar("T")
-
-NOT_INITIALIZED = "Not initialized"
-ALREADY_INITIALIZED = "Already initialized"
-
-
-def needs_experimental_api(what: str) -> str:
-    """Return the error for a method or member that needs `experimentalApi`."""
-    return f"{what} requires experimentalApi capability"
 
 
 def _now_ms() -> int:
@@ -70,8 +59,8 @@ def _decode_params(params: object, kind: type[T]) -> T:
         raise InvalidRequest(f"Invalid request: {text}") from None
 
 
-class AppServerDialect(Dialect):
-    """The dialect of the Codex app-server."""
+class AppServerKind(ServerKind):
+    """The app-server, where it differs from the exec-server."""
 
     control = frozenset(
         method.name
@@ -87,7 +76,7 @@ class AppServerDialect(Dialect):
     decode_message = staticmethod(decode_any_keys)
     decode_params = staticmethod(_decode_params)
     encode_notification = staticmethod(_encode_notification)
-    # Codex's app-server ignores them, unlike its exec-server.
+    # Unlike the exec-server, which closes the connection.
     ignores_stray_replies = True
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
@@ -103,7 +92,7 @@ class AppServerDialect(Dialect):
         return Overloaded("Server overloaded; retry later.")
 
 
-APP_SERVER = AppServerDialect()
+APP_SERVER = AppServerKind()
 
 
 def _by_name(value: object, kind: object) -> object:

@@ -1,5 +1,5 @@
 """
-Error texts for values that do not fit a type, in the words of the real server [envelope.params.*].
+Error texts for values that do not fit a type, in the words of serde [envelope.params.*].
 
 msgspec decodes, but words its errors differently. Only a value that msgspec has refused is
 walked again here, to name its first fault.
@@ -12,10 +12,12 @@ from typing import Literal, get_args, get_origin
 
 from msgspec import inspect, structs
 
-from holdfast.wire.protocol.wire_types import I64_MIN, U64_MAX
-from holdfast.wire.rpc.rust_text import debug_text, float_text
+from holdfast.codex.rust_text import debug_text, float_text
 
 __all__ = ["blame", "oversized", "wrong_type"]
+
+_I64_MIN = -(1 << 63)
+_U64_MAX = (1 << 64) - 1
 
 
 def blame(value: object, kind: object, *, exact: bool = False) -> str:
@@ -40,8 +42,8 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
     Return the first fault in the order of the text, or None.
 
     Args:
-        exact: True if numbers are quoted. The real server quotes them inside of a tagged union,
-            which it reads in two steps.
+        exact: True if numbers are quoted. serde quotes them inside of a tagged union, which it
+            reads in two steps.
     """
     match kind:
         case inspect.StructType():
@@ -93,7 +95,7 @@ def _blame_named(value: object, kind: inspect.Metadata, *, exact: bool) -> str |
 
 def oversized(value: int) -> str | None:
     """Return the text for a whole number that fits into no 64 bits, None for any other."""
-    if I64_MIN <= value <= U64_MAX:
+    if _I64_MIN <= value <= _U64_MAX:
         return None
     width = "u128" if value > 0 else "i128"
     return f"invalid type: integer `{value}` as {width}, expected any value"

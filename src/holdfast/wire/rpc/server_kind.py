@@ -1,15 +1,15 @@
 """
 Differences between two protocols that share envelope, framing and dispatch.
 
-Connection, peer, router and dispatcher ask their dialect wherever the exec-server and the
+Connection, peer, router and dispatcher ask their `ServerKind` wherever the exec-server and the
 app-server differ. It decides how a message is read, how an unreadable one is answered, how a
 notification is written, and what a full server does.
 """
 
 from collections.abc import Iterable
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError, MalformedMessage, MethodNotFound, Refused
-from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.methods import (
     ENVIRONMENT_INFO,
     ENVIRONMENT_STATUS,
@@ -22,14 +22,14 @@ from holdfast.wire.rpc.decode import decode_message, decode_patiently
 from holdfast.wire.rpc.encode import encode_notification
 from holdfast.wire.rpc.params import decode_params
 
-__all__ = ["EXEC_SERVER", "Dialect"]
+__all__ = ["EXEC_SERVER", "ServerKind"]
 
 
-class Dialect:
+class ServerKind:
     """
-    The dialect of the exec-server; subclasses override the differences.
+    The exec-server; subclasses override what another server does differently.
 
-    A dialect has no state: all connections of a server share one.
+    It has no state: all connections of a server share one.
     """
 
     control: frozenset[str] = frozenset(
@@ -67,7 +67,7 @@ class Dialect:
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
         """Return the error for a method that is none of those that are known."""
-        return MethodNotFound(codes.server_lacks_method(method))
+        return MethodNotFound(texts.server_lacks_method(method))
 
     def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
         """
@@ -90,5 +90,5 @@ class Dialect:
         return None
 
 
-EXEC_SERVER = Dialect()
-"""The dialect of the exec-server and its clients."""
+EXEC_SERVER = ServerKind()
+"""The exec-server, and its clients."""
