@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """Why a process ended."""
+    """Reason for the end of a process."""
 
     EXITED = "exited"
     """It exited by itself."""
@@ -75,7 +75,7 @@ class WaitingFor(StrEnum):
 
 
 class DenialKind(StrEnum):
-    """Why a failure was attributed to the sandbox."""
+    """Evidence for attributing a failure to the sandbox."""
 
     OPERATION_NOT_PERMITTED = "operationNotPermitted"
     PERMISSION_DENIED = "permissionDenied"
@@ -136,7 +136,7 @@ UNKNOWN_DENIAL = Denial(kind=DenialKind.UNKNOWN)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """How a process ended: reason, exit code and signal."""
+    """The end of a process: reason, exit code and signal."""
 
     reason: Reason
     exit_code: int | None = None

@@ -159,7 +159,7 @@ class Link:
             ) from None
         except ConnectionLost as error:
             # The connection may also have ended before `initialize` was sent: the same case.
-            text = "exec-server transport disconnected"
+            text = texts.TRANSPORT_LOST
             if self._malformed:
                 last = self._last_message.decode("utf-8", "replace").strip()
                 text += f": it said `{last}`, which is no message"
@@ -190,7 +190,7 @@ class Link:
                 raise TooManyCalls
             # Something would keep running on the server; a new connection has free slots.
             self.connection.abandon("too many pending requests")
-            raise ConnectionLost("exec-server transport disconnected")
+            raise ConnectionLost(texts.TRANSPORT_LOST)
         telemetry = self._telemetry
         trace = None if telemetry is None else telemetry.client_request(method.name)
         if patience > 0:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import ConnectFailed, ConnectionLost, HoldfastError, RemoteProtocolError
 from holdfast.base.tasks import OwnedTasks
 from holdfast.client.client_connection import Link, NotificationHandlers
@@ -154,7 +154,7 @@ class ClientSession:
             if self._link is not None:
                 self._link.connection.close()
             # What was lost before stays lost for its own reason.
-            error = self._failure or ConnectionLost("exec-server transport closed")
+            error = self._failure or ConnectionLost(texts.TRANSPORT_CLOSED)
             self._give_up(error)
             if self._recovering is not None and not self._recovering.done():
                 # `_recover` was cancelled above, so nobody else completes this future.
@@ -178,7 +178,7 @@ class ClientSession:
         link = self._link
         if link is None:
             # A status is wanted now, so recovery is not waited for.
-            raise self._failure or ConnectionLost("exec-server environment is recovering")
+            raise self._failure or ConnectionLost(texts.RECOVERING)
         with _deadline(ENVIRONMENT_STATUS, _STATUS_TIMEOUT):
             async with asyncio.timeout(_STATUS_TIMEOUT):
                 return await link.call(ENVIRONMENT_STATUS, Empty())
@@ -217,7 +217,7 @@ class ClientSession:
                 # Told to many: without this its traceback would grow with each of them.
                 raise self._failure.with_traceback(None)
             if self._closing or self._recovering is None:
-                raise ConnectionLost("exec-server transport closed")
+                raise ConnectionLost(texts.TRANSPORT_CLOSED)
             await asyncio.shield(self._recovering)
         return self._link
 
@@ -335,16 +335,14 @@ class ClientSession:
         # `_link_lost` has set it before starting this task.
         assert self._recovering is not None
         recovering = self._recovering
-        text = f"exec-server transport disconnected: {reason}"
+        text = f"{texts.TRANSPORT_LOST}: {reason}"
         try:
             if not self.recovers or self.session_id is None:
                 raise ConnectionLost(text)
             try:
                 link = await recover(self, self.session_id)
             except HoldfastError as error:
-                raise ConnectionLost(
-                    f"{text}; failed to resume exec-server session: {error}"
-                ) from error
+                raise ConnectionLost(texts.not_resumed(text, error)) from error
         except ConnectionLost as error:
             self._give_up(error)
             recovering.set_exception(error)
@@ -352,7 +350,7 @@ class ClientSession:
         except Exception as error:
             # A fault of ours; nobody may wait for ever because of it.
             logger.exception("recovery failed")
-            lost = ConnectionLost(f"{text}; failed to resume exec-server session: {error}")
+            lost = ConnectionLost(texts.not_resumed(text, error))
             self._give_up(lost)
             recovering.set_exception(lost)
             return

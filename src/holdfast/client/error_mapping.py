@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeGuard
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     CannotEnforce,
     DuplicateProcess,
@@ -64,13 +65,13 @@ _OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
 # [start.program.errors-on-terminal]. Without them a command that does not exist looks like a
 # server that is out of memory.
 _TERMINAL_ENDINGS: Final = (
-    ("exists but is not executable.", errno.EACCES),
-    ("exists but is a directory.", errno.EACCES),
-    ("because it does not exist", errno.ENOENT),
-    ("(ENOENT: No such file or directory)", errno.ENOENT),
-    ("because it is a directory", errno.EISDIR),
-    ("because it is not executable", errno.EACCES),
-    ("(EACCES: Permission denied)", errno.EACCES),
+    (texts.FOUND_NOT_EXECUTABLE, errno.EACCES),
+    (texts.FOUND_DIRECTORY, errno.EACCES),
+    (f"because {texts.MISSING_FILE}", errno.ENOENT),
+    (texts.NAMED_ENOENT, errno.ENOENT),
+    (f"because {texts.IS_DIRECTORY}", errno.EISDIR),
+    (f"because {texts.NOT_EXECUTABLE}", errno.EACCES),
+    (texts.NAMED_EACCES, errno.EACCES),
 )
 
 
@@ -214,7 +215,7 @@ def _number_in(text: str, kind: type[Refused]) -> int | None:
     found = _OS_ERROR.search(text)
     if found is not None:
         return int(found[1])
-    if not issubclass(kind, SpawnFailed) or not text.startswith("Unable to spawn "):
+    if not issubclass(kind, SpawnFailed) or not text.startswith(texts.NOT_SPAWNED):
         return None
     lines = text.split("\n")
     for line in lines:
@@ -222,6 +223,6 @@ def _number_in(text: str, kind: type[Refused]) -> int | None:
             if line.endswith(ending):
                 return number
     # Every directory of PATH is listed before this line.
-    if lines[-1].startswith(("No viable candidates found in PATH", "Unable to resolve the PATH")):
+    if lines[-1].startswith((texts.NOT_IN_PATH, texts.NO_PATH)):
         return errno.ENOENT
     return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
 from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
@@ -126,7 +126,7 @@ class RemoteHttpClient:
     def interrupted(self) -> None:
         """Fail every body that is not complete: its connection is lost."""
         for body in list(self._bodies.values()):
-            body.fail(ConnectionLost("exec-server transport disconnected"))
+            body.fail(ConnectionLost(texts.TRANSPORT_LOST))
 
     def forget(self, request_id: str) -> None:
         """Expect no more pieces of that body."""

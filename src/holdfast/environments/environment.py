@@ -56,7 +56,7 @@ class Status(msgspec.Struct, frozen=True):
 
     state: Literal["ready", "pending", "disconnected"]
     error: str | None = None
-    """Why it is disconnected."""
+    """Reason if it is disconnected."""
 
 
 class Environment(ABC):

@@ -60,7 +60,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """How to get what a sandbox denied; each text ends a sentence after a semicolon."""
+    """Advice on getting what a sandbox denied; each text ends a sentence after a semicolon."""
 
     files: str = ""
     network: str = ""

@@ -19,7 +19,7 @@ def unnamed_text(folder: str, said: str) -> str:
     """Return the error for a workspace that is wider than a project and was not named."""
     return (
         f"the workspace would be {folder}, {said}, and commands could write all of it;"
-        f" choose a directory with --cwd DIR, or confirm this one with --cwd {folder}"
+        f" choose a directory with --cwd DIR, or confirm it with --cwd {folder}"
     )
 
 

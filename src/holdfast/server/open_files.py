@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from holdfast.backends import FileHandle, FileSystem, MissingWatch
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import HoldfastError, InvalidRequest, NotFound
 from holdfast.base.tasks import ignoring_stray_cancellation
 from holdfast.server.principals import Usage
@@ -34,7 +34,7 @@ def check_handle_id(handle_id: str) -> None:
         InvalidRequest: The id is too long.
     """
     if len(handle_id.encode()) > MAX_HANDLE_ID:
-        raise InvalidRequest(f"file handle ID must not exceed {MAX_HANDLE_ID} bytes")
+        raise InvalidRequest(texts.handle_id_too_long(MAX_HANDLE_ID))
 
 
 class ServedFile:
@@ -125,9 +125,9 @@ class ConnectionFiles:
             Overloaded: The principal has too many open files.
         """
         if handle_id in self._handles:
-            raise InvalidRequest(f"file handle `{handle_id}` already exists")
+            raise InvalidRequest(texts.handle_exists(handle_id))
         if len(self._handles) >= MAX_HANDLES:
-            raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
+            raise InvalidRequest(texts.too_many_handles(MAX_HANDLES))
         # The connection's limit first: clients expect its text.
         self._usage.check("file_handles")
         file = self._handles[handle_id] = ServedFile(handle_id)
@@ -234,4 +234,4 @@ def _discard_some(loop: asyncio.AbstractEventLoop, files: list[ServedFile]) -> N
 
 
 def _unknown_handle(handle_id: str) -> NotFound:
-    return NotFound(f"unknown file handle `{handle_id}`")
+    return NotFound(texts.unknown_handle(handle_id))

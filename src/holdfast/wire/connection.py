@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectionLost,
     MalformedMessage,
@@ -202,7 +203,7 @@ class Connection:
             ConnectionLost: The transport ended first.
         """
         if self._ended is not None:
-            raise ConnectionLost("exec-server transport closed")
+            raise ConnectionLost(texts.TRANSPORT_CLOSED)
         request_id, message = self._peer.request(method.name, params, trace)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._calls[request_id] = future
@@ -341,7 +342,7 @@ class Connection:
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
-                future.set_exception(ConnectionLost("exec-server transport disconnected"))
+                future.set_exception(ConnectionLost(texts.TRANSPORT_LOST))
         self._handler.lost(reason)
 
     def pause_sending(self) -> None:
@@ -410,7 +411,7 @@ class Connection:
         error = event.error
         if error.code == codes.TRANSPORT_CLOSED:
             # The server noticed before us that the connection is over; retries need another one.
-            future.set_exception(ConnectionLost("exec-server transport disconnected"))
+            future.set_exception(ConnectionLost(texts.TRANSPORT_LOST))
             self.abandon(error.message)
         elif error.code == codes.METHOD_NOT_FOUND:
             future.set_exception(Unsupported(error.code, error.message, error.data))

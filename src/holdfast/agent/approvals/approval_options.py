@@ -87,7 +87,7 @@ class Approvals:
         approver: AnyApprover | None = None,
         home: Path | None = None,
     ) -> "Approvals":
-        """Return choices with which rules and retries mean what authors of rules expect."""
+        """Return choices with which rules and retries mean the same as in other programs."""
         return cls(
             policy=policy,
             rules=RuleSet() if rules is None else rules,

@@ -8,7 +8,7 @@ of Holdfast, so that it starts fast; the kernel limits its memory and processor 
 
 Starlark hands tuples to Python as lists. So each file is first evaluated with functions
 written in Starlark, which see the real types. On an error it is evaluated again, with native
-functions that raise the error at the same call: that gives the positions that users know.
+functions that raise the error at the same call: that gives its position in the file.
 """
 
 import json
@@ -34,7 +34,7 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "network_rule": {"host": "str", "protocol": "str", "decision": "str", "justification": "str"},
 }
 
-# Checked in this order: users know which error comes first.
+# Checked in this order, which decides which error comes first.
 _REQUIRED = {
     "prefix_rule": ("pattern",),
     "host_executable": ("name", "paths"),

@@ -66,7 +66,7 @@ class Granular:
 
 _REQUIRED = ("sandbox_approval", "rules", "mcp_elicitations")
 _MEMBERS = tuple(field.name for field in fields(Granular))
-# The order in which users know the members.
+# The order in which members are shown.
 _SHOWN = (
     "sandbox_approval",
     "rules",

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple, Protocol
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest
 from holdfast.engine.files.nofollow import open_parent
 from holdfast.engine.linux.shared_directories import creates_over
@@ -157,7 +158,7 @@ def find_target_nofollow(path: str) -> WriteTarget:
         undo.callback(os.close, old)
         # After the open, so that the checked file is the one that is written.
         if not stat.S_ISREG(os.fstat(old).st_mode):
-            raise InvalidRequest("path is not a regular file")
+            raise InvalidRequest(texts.NOT_REGULAR)
         return WriteTarget(os.dup(folder), name, os.dup(old))
 
 

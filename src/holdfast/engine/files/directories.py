@@ -5,7 +5,7 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import OperationFailed
 from holdfast.wire.protocol.fs import DirectoryEntry
 
@@ -95,9 +95,7 @@ def listed(entries: Iterable[tuple[str, str | None]]) -> list[DirectoryEntry]:
         if kind is not None
     ]
     if len(found) > MAX_ENTRIES:
-        raise OperationFailed(
-            f"fs/readDirectory returned {len(found)} entries; limit is {MAX_ENTRIES}"
-        )
+        raise OperationFailed(texts.too_many_entries(len(found), MAX_ENTRIES))
     return found
 
 

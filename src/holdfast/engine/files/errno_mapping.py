@@ -8,6 +8,7 @@ EINVAL, EACCES and EPERM are `InvalidRequest`; all others are `OperationFailed`.
 import errno
 from typing import Self
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, NotFound, OperationFailed, Refused
 from holdfast.base.system_text import system_text
 from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
@@ -30,7 +31,7 @@ def native_path(uri: PathUri) -> str:
     except ForeignPathUri as error:
         raise InvalidRequest(str(error)) from None
     if "\0" in path:
-        raise InvalidRequest("file name contained an unexpected NUL byte", path=path)
+        raise InvalidRequest(texts.NUL_IN_NAME, path=path)
     return path
 
 
@@ -56,7 +57,7 @@ def refusal(error: OSError, path: str | None = None) -> Refused:
 
 def too_large(most: int) -> InvalidRequest:
     """Return the error for a file of more bytes than may be read at once."""
-    return InvalidRequest(f"file is too large to read: limit is {most} bytes", errno=errno.EFBIG)
+    return InvalidRequest(texts.too_large_to_read(most), errno=errno.EFBIG)
 
 
 class about:

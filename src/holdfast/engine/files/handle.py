@@ -15,7 +15,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidRequest, NotFound
 from holdfast.engine.files import nofollow
 from holdfast.engine.files.atomic_write import Writer, WriteTarget, find_target, start_writing
@@ -58,7 +58,7 @@ def check_read_length(size: int) -> None:
         InvalidRequest: The length is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
-        raise InvalidRequest(f"file read block length must be between 1 and {MAX_BLOCK}")
+        raise InvalidRequest(texts.block_length("read", MAX_BLOCK))
 
 
 def check_write_range(offset: int, size: int) -> None:
@@ -69,9 +69,9 @@ def check_write_range(offset: int, size: int) -> None:
         InvalidRequest: One of them is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
-        raise InvalidRequest(f"file write block length must be between 1 and {MAX_BLOCK}")
+        raise InvalidRequest(texts.block_length("write", MAX_BLOCK))
     if offset + size > I64_MAX:
-        raise InvalidRequest("file write range exceeds the signed 64-bit file offset limit")
+        raise InvalidRequest(texts.WRITE_RANGE)
 
 
 class OpenFile(Protocol):
@@ -155,7 +155,7 @@ def _open_to_read(path: str) -> int:
 
 def not_a_file(path: str) -> InvalidRequest:
     """Return the error for a path that is not a regular file."""
-    return InvalidRequest(f"path `{lossy(path)}` is not a file")
+    return InvalidRequest(texts.not_a_file(lossy(path)))
 
 
 def read_all(descriptor: int, params: ReadFileParams) -> bytes:

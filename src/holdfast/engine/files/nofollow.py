@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.nowait import metadata_of
 from holdfast.wire.protocol.fs import FileMetadata
@@ -96,7 +97,7 @@ def open_to_read(path: str) -> int:
         descriptor = os.open(name, flags, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InvalidRequest("path is not a regular file")
+        raise InvalidRequest(texts.NOT_REGULAR)
     return descriptor
 
 
@@ -112,7 +113,7 @@ def create_directory(path: str, *, recursive: bool) -> None:
         os.close(open_folder(path, create=True))
         return
     if path == "/":
-        raise OperationFailed("directory already exists")
+        raise OperationFailed(texts.DIRECTORY_EXISTS)
     with open_parent(path) as (folder, name):
         os.mkdir(name, dir_fd=folder)
 
@@ -148,7 +149,7 @@ def remove(path: str, *, recursive: bool, force: bool) -> None:
         OSError: The error of the system call.
     """
     if recursive:
-        raise OperationFailed("recursive no-follow removal is unsupported")
+        raise OperationFailed(texts.NO_RECURSIVE_REMOVAL)
     try:
         with open_parent(path) as (folder, name):
             mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode

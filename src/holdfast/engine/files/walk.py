@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol
 
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidRequest
 from holdfast.base.system_text import system_text
 from holdfast.engine.files.directories import kind_of, lossy
@@ -46,16 +46,13 @@ def check_limits(options: WalkOptions) -> None:
         InvalidRequest: A limit is out of range.
     """
     if not options.max_directories or not options.max_entries:
-        raise InvalidRequest("filesystem walk limits must be greater than zero")
+        raise InvalidRequest(texts.WALK_ZERO)
     if (
         options.max_depth > MAX_DEPTH
         or options.max_directories > MAX_DIRECTORIES
         or options.max_entries > MAX_ENTRIES
     ):
-        raise InvalidRequest(
-            f"filesystem walk limits exceed maximums: depth={MAX_DEPTH}, "
-            f"directories={MAX_DIRECTORIES}, entries={MAX_ENTRIES}"
-        )
+        raise InvalidRequest(texts.walk_exceeds(MAX_DEPTH, MAX_DIRECTORIES, MAX_ENTRIES))
 
 
 class _Folder(NamedTuple):

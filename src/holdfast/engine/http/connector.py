@@ -14,7 +14,7 @@ from typing import TypeAlias
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from holdfast.backends import RunInThread
-from holdfast.base.dialect import names
+from holdfast.base.dialect import names, texts
 from holdfast.base.errors import OperationFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.http.exchange import HttpConnection
@@ -148,9 +148,7 @@ def _trust_also(context: ssl.SSLContext, name: str, path: str) -> None:
     except OSError as error:
         why = "it holds none" if isinstance(error, ssl.SSLError) else system_text(error)
         raise OperationFailed(
-            f"http/request failed: Failed to read CA certificate file {path} selected by {name}: "
-            f"{why}. If you set {' or '.join(_OWN_CERTIFICATES)}, ensure it points to a PEM "
-            "file containing one or more CERTIFICATE blocks, or unset it to use system roots.",
+            texts.http_certificates(path, name, why, " or ".join(_OWN_CERTIFICATES)),
             errno=system_errno(error),
             path=path,
         ) from error

@@ -16,6 +16,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from holdfast.backends import RunInThread
+from holdfast.base.dialect import texts
 from holdfast.base.errors import OperationFailed, Refused
 from holdfast.engine.http.connector import Connector, system_errno
 from holdfast.engine.http.exchange import Exchange, ExchangeFailed, HttpConnection
@@ -136,7 +137,7 @@ class LocalHttpClient:
                 if following is None:
                     return exchange
                 if redirects == _MAX_REDIRECTS:
-                    raise OperationFailed("http/request failed: too many redirects")
+                    raise OperationFailed(texts.HTTP_REDIRECTS)
             except OperationFailed:
                 exchange.close()
                 raise
@@ -165,7 +166,7 @@ class LocalHttpClient:
                 # Our own deadline, which the caller words.
                 raise
             raise OperationFailed(
-                f"http/request failed: error sending request for url ({outgoing.url.href})",
+                texts.http_not_sent(outgoing.url.href),
                 errno=system_errno(error),
             ) from error
         return exchange
@@ -209,9 +210,7 @@ class LocalHttpClient:
                         f"too much is being buffered already: limit is {MAX_HELD} bytes"
                     )
         except OperationFailed as error:
-            raise OperationFailed(
-                f"failed to read http/request response body: {error}"
-            ) from error.__cause__
+            raise OperationFailed(texts.http_body(error)) from error.__cause__
         finally:
             # What this body held is free again, however it ended.
             self._held.count -= size
@@ -236,7 +235,7 @@ class LocalBody:
         try:
             return await self._exchange.read()
         except ExchangeFailed as error:
-            raise OperationFailed("error decoding response body") from error
+            raise OperationFailed(texts.HTTP_DECODING) from error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """

@@ -11,6 +11,7 @@ import base64
 import re
 from collections.abc import Iterable, Mapping
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, OperationFailed
 from holdfast.engine.http.urls import InvalidUrl, Url
 from holdfast.wire.protocol.http import HttpHeader, HttpRequestParams
@@ -105,9 +106,7 @@ class OutgoingRequest:
         except (InvalidUrl, UnicodeDecodeError):
             return None
         if not url.is_http:
-            raise OperationFailed(
-                f"http/request failed: redirect target uses unsupported URL scheme: {url.scheme}"
-            )
+            raise OperationFailed(texts.http_redirect_scheme(url.scheme))
         method, body = self.method, self.body
         headers = dict(self.headers)
         if status == 303 or (status in (301, 302) and method == "POST"):
@@ -141,13 +140,13 @@ def prepare(params: HttpRequestParams, environ: Mapping[str, str]) -> OutgoingRe
     """
     body = b"" if params.body_base64 is None else params.body_base64.data
     if not _TOKEN.fullmatch(params.method):
-        raise InvalidParams("http/request method is invalid: invalid HTTP method")
+        raise InvalidParams(texts.HTTP_METHOD)
     try:
         url = Url.parse(params.url)
     except InvalidUrl as fault:
-        raise InvalidParams(f"http/request url is invalid: {fault}") from None
+        raise InvalidParams(texts.http_url(fault)) from None
     if not url.is_http:
-        raise InvalidParams(f"http/request only supports http and https URLs, got {url.scheme}")
+        raise InvalidParams(texts.http_scheme(url.scheme))
     headers = _headers(params.headers, environ)
     if url.credentials is not None and "authorization" not in headers:
         basic = b"Basic " + base64.b64encode(url.credentials)
@@ -160,13 +159,10 @@ def _headers(given: Iterable[HttpHeader], environ: Mapping[str, str]) -> Headers
     headers: Headers = {}
     for header in given:
         if not _TOKEN.fullmatch(header.name):
-            raise InvalidParams("http/request header name is invalid: invalid HTTP header name")
+            raise InvalidParams(texts.HTTP_HEADER_NAME)
         value = header.value + _from_environment(header, environ)
         if _CONTROL.search(value):
-            raise InvalidParams(
-                f"http/request header value is invalid for {header.name}: "
-                "failed to parse header value"
-            )
+            raise InvalidParams(texts.http_header_value(header.name))
         headers.setdefault(header.name.lower(), []).append(value.encode())
     return headers
 
@@ -176,19 +172,12 @@ def _from_environment(header: HttpHeader, environ: Mapping[str, str]) -> str:
     if variable is None:
         return ""
     if variable.upper() in HEADER_SECRETS:
-        raise InvalidParams(
-            f"http/request header {header.name} cannot use executor environment variable {variable}"
-        )
+        raise InvalidParams(texts.http_secret_variable(header.name, variable))
     value = environ.get(variable)
     if value is None or not _is_text(value):
-        raise InvalidParams(
-            f"http/request header {header.name} requires executor environment variable {variable}"
-        )
+        raise InvalidParams(texts.http_no_variable(header.name, variable))
     if not value:
-        raise InvalidParams(
-            f"http/request header {header.name} requires a non-empty executor environment "
-            f"variable {variable}"
-        )
+        raise InvalidParams(texts.http_empty_variable(header.name, variable))
     return value
 
 

@@ -108,7 +108,7 @@ def admit(
     if snapshot is not None:
         script.check_scope(snapshot)
     if not params.argv:
-        raise InvalidParams("argv must not be empty")
+        raise InvalidParams(texts.ARGV_EMPTY)
     check_free(params.process_id)
     if snapshot is not None and not script.applies(params.argv, snapshot):
         snapshot = None
@@ -132,13 +132,11 @@ def refuse_unsupported(params: StartParams) -> str:
         InvalidParams: It is a path of another system, or the named protection is missing.
     """
     if params.network_proxy is not None:
-        raise InvalidParams("network proxies are not supported by this exec-server")
+        raise InvalidParams(texts.NO_PROXIES)
     try:
         cwd = params.cwd.native
     except ForeignPathUri as error:
-        raise InvalidParams(
-            f"cwd URI `{params.cwd}` is not valid on this exec-server host: {error}"
-        ) from None
+        raise InvalidParams(texts.foreign_cwd(params.cwd, error)) from None
     if params.sandbox is not None:
         if params.sandbox.windows_sandbox_level == "mxc":
             raise InvalidParams(texts.NO_MXC)
@@ -185,8 +183,4 @@ def _refuse_managed_network(env: Mapping[str, str]) -> CannotConfine:
         # Programs read these variables in upper and in lower case.
         if name.upper().endswith("_PROXY") and _LOCAL_PROXY.match(value):
             raise InvalidParams(texts.NO_MANAGED_NETWORK)
-    return CannotConfine(
-        "failed to prepare host proxy routing bridge:"
-        " managed proxy mode requires proxy environment variables",
-        limits.NO_PROXY_STATUS,
-    )
+    return CannotConfine(texts.NO_PROXY_VARIABLES, limits.NO_PROXY_STATUS)

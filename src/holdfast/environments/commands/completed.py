@@ -53,7 +53,7 @@ class Completed:
 
     @property
     def reason(self) -> Reason:
-        """Why it ended, such as `TIMED_OUT` or `LIMIT`."""
+        """Reason of its end, such as `TIMED_OUT` or `LIMIT`."""
         return self.verdict.reason
 
     @property

@@ -1,5 +1,5 @@
 """
-Where the default environment is configured: a file in a home directory, or a variable.
+Locations that configure the default environment: a file in a home directory, or a variable.
 
 Small on purpose: every `holdfast run` imports it to find out whether anything is configured.
 """

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.base.dialect import blame
+from holdfast.base.dialect import blame, texts
 from holdfast.base.errors import InvalidRequest, MalformedMessage, Overloaded, Refused
 from holdfast.wire.protocol.command_exec import (
     COMMAND_EXEC_RESIZE,
@@ -45,7 +45,7 @@ def _encode_notification(method: str, params: object) -> bytes:
 
 def _decode_params(params: object, kind: type[T]) -> T:
     if params is None:
-        raise InvalidRequest("Invalid request: missing field `params`")
+        raise InvalidRequest(texts.bad_params("missing field `params`"))
     try:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
@@ -56,7 +56,7 @@ def _decode_params(params: object, kind: type[T]) -> T:
         # A rule of the type has its own text.
         rule = isinstance(error.__cause__, ValueError)
         text = str(error.__cause__) if rule else blame(params, kind, exact=True)
-        raise InvalidRequest(f"Invalid request: {text}") from None
+        raise InvalidRequest(texts.bad_params(text)) from None
 
 
 class AppServerKind(ServerKind):
@@ -82,14 +82,14 @@ class AppServerKind(ServerKind):
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
         choices = ", ".join(f"`{name}`" for name in known)
         return InvalidRequest(
-            f"Invalid request: unknown variant `{method}`, expected one of {choices}"
+            texts.bad_params(f"unknown variant `{method}`, expected one of {choices}")
         )
 
     def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
         return None
 
     def overload(self) -> Overloaded:
-        return Overloaded("Server overloaded; retry later.")
+        return Overloaded(texts.SERVER_OVERLOADED)
 
 
 APP_SERVER = AppServerKind()

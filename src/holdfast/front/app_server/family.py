@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectionLost,
     HoldfastError,
@@ -208,12 +209,12 @@ class CommandFamily:
         """
         position = self._requests.take(command_id)
         if delta is None and not close:
-            text = f"{self._write_method} requires deltaBase64 or closeStdin"
+            text = texts.delta_missing(self._write_method)
             return _refuse(position, InvalidParams(text))
         try:
             data = b"" if delta is None else decode_base64(delta)
         except InvalidBase64 as error:
-            return _refuse(position, InvalidParams(f"invalid deltaBase64: {error}"))
+            return _refuse(position, InvalidParams(texts.delta_not_base64(error)))
         return self._write(position, command_id, data, close)
 
     async def _write(

@@ -95,15 +95,13 @@ def _admit(client: "AppConnection", method: str) -> None:
 def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Empty]:
     _admit(client, PROCESS_SPAWN.name)
     if not params.command:
-        raise InvalidRequest("command must not be empty")
+        raise InvalidRequest(texts.COMMAND_EMPTY)
     if not params.process_handle:
-        raise InvalidRequest("processHandle must not be empty")
+        raise InvalidRequest(texts.HANDLE_EMPTY)
     if params.size is not None and not params.tty:
-        raise InvalidParams("process/spawn size requires tty: true")
+        raise InvalidParams(texts.size_without_tty(PROCESS_SPAWN.name))
     if params.timeout_ms is not None and params.timeout_ms < 0:
-        raise InvalidParams(
-            f"process/spawn timeoutMs must be non-negative, got {params.timeout_ms}"
-        )
+        raise InvalidParams(texts.negative_timeout(PROCESS_SPAWN.name, params.timeout_ms))
     if params.size is not None:
         client.processes.check_size(params.size)
     # The request is answered early, so the dispatcher's limit does not count it.

@@ -33,7 +33,7 @@ HTTP_IMAGE: Final = 750_000
 """Maximum bytes of an image over HTTP: SDK clients accept 1 MiB, and base64 adds a third."""
 
 OnCancel: TypeAlias = Literal["stop", "keep"]
-"""What to do with the command of a cancelled `exec_command`."""
+"""Treatment of the command of a cancelled `exec_command`."""
 
 
 def environment_profile(sandbox: str, write: Sequence[str] = ()) -> AnySandbox:

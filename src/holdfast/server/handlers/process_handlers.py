@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.backends import Ready
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, StdinClosed
 from holdfast.engine.process.checked_arguments import signal_number
 from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
@@ -203,7 +204,7 @@ def _write(
     client: ServerConnection, params: WriteParams
 ) -> WriteResponse | Awaitable[WriteResponse]:
     if not params.write_id:
-        raise InvalidParams("writeId must not be empty")
+        raise InvalidParams(texts.WRITE_ID_EMPTY)
     processes = client.session.processes
     process = processes.find(params.process_id)
     if process is None:

@@ -142,7 +142,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     audit_log_max_size: int = 64 << 20
     audit_log_keep: int = 5
     keeping: "Keeping | None" = None
-    """Where to take streams from, instead of the standard streams; only for `stdio`."""
+    """Source of streams that replace the standard streams; only for `stdio`."""
 
 
 class Service(Protocol):

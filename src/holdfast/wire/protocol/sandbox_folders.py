@@ -1,5 +1,6 @@
 """The working directory and the project roots of a sandbox context, as paths of this machine."""
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidPermissionPath
 from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
 from holdfast.wire.protocol.sandbox import SandboxContext
@@ -38,18 +39,13 @@ def sandbox_folders(context: SandboxContext, cwd: str | None) -> tuple[str, tupl
             found.append(root.native)
         except ForeignPathUri as error:
             if cwd is None:
-                raise InvalidPermissionPath(
-                    "file system sandbox workspace root is not native to this exec-server "
-                    f"host: {error}"
-                ) from None
+                raise InvalidPermissionPath(texts.foreign_root(error)) from None
             raise _foreign(root, "workspace root", error) from None
     return start, tuple(found)
 
 
 def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidParams:
-    return InvalidParams(
-        f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {error}"
-    )
+    return InvalidParams(texts.foreign_folder(what, uri, error))
 
 
 def policy_folders(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pybase64
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidRequest
 from holdfast.wire.protocol.fs import FileContent
 
@@ -12,7 +13,7 @@ __all__ = ["InvalidBase64", "content_bytes", "content_pieces", "decode_base64", 
 
 
 class InvalidBase64(InvalidParams):
-    """A text that is not base64; the message names the fault as clients know it."""
+    """A text that is not base64; the message names the first fault."""
 
 
 # Characters that are decoded at a time; a multiple of four.
@@ -93,7 +94,7 @@ def _decode_content(text: str) -> bytes:
     try:
         return decode_base64(text)
     except InvalidBase64 as error:
-        raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {error}") from None
+        raise InvalidRequest(texts.content_not_base64(error)) from None
 
 
 def _decode_pieces(text: str) -> Iterator[bytes]:

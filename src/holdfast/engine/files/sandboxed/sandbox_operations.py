@@ -220,9 +220,7 @@ def _policy(sandbox: SandboxContext) -> Policy:
     if policy.full_write:
         return policy
     if sandbox.windows_sandbox_level == "mxc":
-        raise InvalidRequest(
-            f"failed to prepare fs sandbox: failed to prepare MXC sandbox: {texts.NO_MXC}"
-        )
+        raise InvalidRequest(texts.mxc_not_prepared())
     if policy.legacy_landlock:
         raise OperationFailed(texts.NO_LANDLOCK)
     return policy

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.atomic_write import OLD, WriteTarget, write_pieces
 from holdfast.engine.files.directories import listed
@@ -108,11 +109,7 @@ class Confined:
             if resolved.sight is Sight.DENIED or resolved.sight is Sight.TRAVERSABLE_DENIED:
                 raise failure(errno.EACCES)
             if not stat.S_ISREG(resolved.mode):
-                raise (
-                    not_a_file(path)
-                    if follow_symlinks
-                    else InvalidRequest("path is not a regular file")
-                )
+                raise (not_a_file(path) if follow_symlinks else InvalidRequest(texts.NOT_REGULAR))
             return reopen(resolved.descriptor, _READ)
 
     def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
@@ -220,7 +217,7 @@ class Confined:
             if resolved.sight is not Sight.WRITE:
                 raise failure(errno.EROFS)
             if not follow_symlinks and not stat.S_ISREG(resolved.mode):
-                raise InvalidRequest("path is not a regular file")
+                raise InvalidRequest(texts.NOT_REGULAR)
             is_device = stat.S_ISCHR(resolved.mode) or stat.S_ISBLK(resolved.mode)
             if is_device and not self._resolver.view.has_device(resolved.path):
                 raise failure(errno.EACCES)
@@ -238,7 +235,7 @@ class Confined:
             self.make_folders(path, follow_symlinks=follow_symlinks)
             return
         if not follow_symlinks and path == "/":
-            raise OperationFailed("directory already exists")
+            raise OperationFailed(texts.DIRECTORY_EXISTS)
         with self.find_to_write(path, follow=False, links_on_the_way=follow_symlinks) as resolved:
             if resolved.exists:
                 raise failure(errno.EEXIST)

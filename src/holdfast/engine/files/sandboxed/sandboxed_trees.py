@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterable
 from functools import partial
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND, copy_content
 from holdfast.engine.files.directories import remove_tree
@@ -45,7 +46,7 @@ class SandboxedFiles(Confined):
         recursive = params.recursive is not False
         if not follow_symlinks:
             if recursive:
-                raise OperationFailed("recursive no-follow removal is unsupported")
+                raise OperationFailed(texts.NO_RECURSIVE_REMOVAL)
             if path == "/":
                 raise InvalidRequest(_NO_ENTRY)
         try:

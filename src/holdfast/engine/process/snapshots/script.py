@@ -44,7 +44,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidParams
 from holdfast.wire.protocol.process import ShellSnapshotParams, ShellSnapshotShell, StartParams
 
@@ -86,7 +86,7 @@ def check_scope(request: ShellSnapshotParams) -> None:
         InvalidParams: The scope is empty or too long.
     """
     if not 0 < len(request.scope_id.encode("utf-8", "surrogatepass")) <= limits.SNAPSHOT_SCOPE:
-        raise InvalidParams("shell snapshot scope must be non-empty and at most 256 bytes")
+        raise InvalidParams(texts.snapshot_scope(limits.SNAPSHOT_SCOPE))
 
 
 def applies(argv: Sequence[str], request: ShellSnapshotParams) -> bool:
@@ -100,7 +100,7 @@ def applies(argv: Sequence[str], request: ShellSnapshotParams) -> bool:
     if len(argv) < 3 or argv[0] != shell.path or argv[1] != "-lc":
         return False
     if shell.name not in _CAPTURES:
-        raise InvalidParams(f"shell snapshots are unsupported for shell `{shell.name}`")
+        raise InvalidParams(texts.snapshot_shell(shell.name))
     return True
 
 

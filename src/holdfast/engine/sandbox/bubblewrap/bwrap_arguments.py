@@ -1,11 +1,10 @@
 """
 Builds the command line of bubblewrap for a policy [sandbox.bwrap.*].
 
-Nothing is started here. Later mounts lie on top of earlier ones, so the order is fixed where
-it matters. Some arguments are stricter than clients know them (section 13): kernel tunables
-are read-only (rule 1), no further namespaces can be made (6), and the host name and the cgroups
-are private (17). A command that may write everything gets namespaces too if it has no network
-(7).
+Nothing is started here. Later mounts lie on top of earlier ones, so their order matters.
+Some arguments are stricter than clients need: kernel tunables are read-only, no further
+namespaces can be made, and the host name and the cgroups are private. A command that may write
+everything gets namespaces too if it has no network.
 """
 
 from __future__ import annotations

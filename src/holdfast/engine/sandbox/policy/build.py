@@ -18,6 +18,7 @@ from math import inf
 from time import monotonic
 from typing import Final, Literal, NamedTuple
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import CannotEnforce, InvalidParams
 from holdfast.base.local_servers import Reachable
 from holdfast.engine.linux.mounts import NO_MOUNTS, MountTable
@@ -389,10 +390,7 @@ class _PolicyBuilder:
                 end = self._above(found.path)
                 if end is not None and end.access == "write":
                     continue
-            raise CannotEnforce(
-                f"cannot enforce sandbox {_WORDS[access]} path {path} "
-                f"because it crosses writable symlink {link}"
-            )
+            raise CannotEnforce(texts.writable_link(_WORDS[access], path, link))
 
     # -- rules that no entry asks for
 

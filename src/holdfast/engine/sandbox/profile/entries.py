@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from holdfast.base.dialect import names
+from holdfast.base.dialect import names, texts
 from holdfast.base.errors import CannotEnforce, InvalidParams, InvalidPermissionPath
 from holdfast.engine.sandbox.profile.globs import Glob, compile_glob
 from holdfast.wire.protocol.paths import ForeignPathUri
@@ -186,12 +186,12 @@ def _plain_paths(
 ) -> dict[PlainPath, str]:
     """Return the paths of plain entries; called first, so that its errors come first."""
     if cwd is None and policy_folders(context)[0] is None and any(map(_is_dynamic, files.entries)):
-        raise InvalidParams("file system sandbox context with dynamic permissions requires cwd")
+        raise InvalidParams(texts.NO_FOLDER)
     plain = [entry.path for entry in files.entries if isinstance(entry.path, PlainPath)]
     try:
         return {path: path.path.native for path in plain}
     except ForeignPathUri as error:
-        raise InvalidPermissionPath(f"invalid sandbox permission path URI: {error}") from None
+        raise InvalidPermissionPath(texts.permission_path(error)) from None
 
 
 def _is_dynamic(entry: FileEntry) -> bool:

@@ -1,8 +1,8 @@
 """
 Decoding of output: UTF-8, else a guessed encoding [command-exec.output.charset].
 
-The guess is that of chardetng, which clients expect. It holds the GIL for about 0.1 s per MiB, so
-it gets the data in pieces, and the event loop runs between them.
+The guess is that of chardetng, so that all servers of this protocol decode alike. It holds the GIL
+for about 0.1 s per MiB, so it gets the data in pieces, and the event loop runs between them.
 """
 
 import asyncio

@@ -134,7 +134,7 @@ CODEX_0_166_0 = DrainPolicy(quiet=None)
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """How commands are killed."""
+    """Method of killing commands."""
 
     tree: bool = True
     """Also kill descendants that left the process group."""
