@@ -324,7 +324,7 @@ def test_rules_that_lift_the_sandbox_are_warned_about(tmp_path: Path, flags: Seq
         check=False,
     )
     assert done.returncode == 0
-    warned = b"holdfast mcp: warning: what rules allow runs without a sandbox"
+    warned = b"holdfast mcp: warning: commands that rules allow run without a sandbox"
     assert done.stderr.startswith(warned) if flags else not done.stderr
 
 
@@ -360,7 +360,7 @@ def test_rules_that_cannot_be_used_run_nothing(tmp_path: Path) -> None:
         answer = peer.request("tools/call", name="exec_command", arguments={"cmd": "touch made"})
         assert answer["result"]["isError"]
         (content,) = answer["result"]["content"]
-        assert "commands cannot be run: rules file cannot be used:" in content["text"]
+        assert "commands cannot be run: unusable rules file:" in content["text"]
     assert not (tmp_path / "made").exists()
 
 

@@ -479,7 +479,7 @@ async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
             # A file with a mistake changes nothing.
             config.write_text('max-proceses = 3\nlog-level = "error"\n')
             said = await reloaded(server, "the previous values stay in use")
-            assert "there is no option `max-proceses`; did you mean `max-processes`?" in said
+            assert "unknown option `max-proceses`; did you mean `max-processes`?" in said
             assert (await env.run("true")).ok
             # A FIFO would hang, and each attempt would leave a thread.
             config.unlink()

@@ -97,9 +97,9 @@ def _isolation(support: BubblewrapSupport) -> Iterator[Finding]:
     else:
         yield Finding("bubblewrap", "ok", f"{launcher.version}, {launcher.path}")
     if works:
-        yield Finding("user namespaces", "ok", "can be made")
-        tell = "tell" if support.listens else "cannot tell"
-        yield Finding("seccomp", "ok", f"filters are taken, and {tell} of network attempts")
+        yield Finding("user namespaces", "ok", "can be created")
+        tell = "can" if support.listens else "cannot"
+        yield Finding("seccomp", "ok", f"filters work, and {tell} report network attempts")
     elif launcher is not None:
         yield Finding("user namespaces", "failed", problem)
     if not works and not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
@@ -115,7 +115,7 @@ def _isolation(support: BubblewrapSupport) -> Iterator[Finding]:
     else:
         yield Finding("sandbox", "failed", "no profile can be enforced: each is refused")
     for gap in support.gaps:
-        # Shown even if all is well: people should know what a sandbox does not stop.
+        # Shown even if all is well: users should know what a sandbox does not stop.
         yield Finding("not stopped", "warning", gap)
 
 
@@ -127,10 +127,10 @@ def _with_remedy(problem: str) -> str:
 
 
 def _cgroup(location: CgroupLocation) -> Finding:
-    """Check which limits would hold for a whole command of a server started like this."""
+    """Check which limits apply to a whole command of a server started like this."""
     names = [_LIMITED[name] for name in location.controllers]
     if not names:
-        detail = f"limits hold for each process alone: {location.problem}; {location.advice}"
+        detail = f"limits hold for each process separately: {location.problem}; {location.advice}"
         return Finding("cgroup", "missing", detail)
     detail = f"{' and '.join(names)} can be limited for a whole command, in {location.folder}"
     if location.problem:
