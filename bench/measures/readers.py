@@ -1,8 +1,8 @@
 """
-Readers that stop or are slow, on one connection with others.
+Readers that stop or are slow, on a connection shared with others.
 
-The client is Holdfast's own, in a process of its own. A Codex server is left out: there a
-reader that stops holds the whole connection, so that nothing is left to measure.
+The client is Holdfast's own, in a separate process. A Codex server is left out: there a stopped
+reader blocks the whole connection, so that nothing is left to measure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ READERS = Benchmark(
     name="readers",
     figures=(
         *_both("reader_echo", "stdin echo through `cat`, alone", "ms"),
-        *_both("reader_echo_beside", "the same beside a flood that nobody reads", "ms"),
+        *_both("reader_echo_beside", "the same next to an unread flood of output", "ms"),
         *_both("reader_echo_ratio", "the second divided by the first", "×", 2.0),
         *_both("reader_growth", "growth of the client's memory meanwhile", "MiB", 40.0),
         *_both("reader_server_growth", "growth of the server's memory meanwhile", "MiB", 40.0),

@@ -85,20 +85,19 @@ def refusals(
     program: str | None = None,
 ) -> Iterator[None]:
     """
-    Raise the errors of a server as kinds of `Refused`, with its own words.
+        Raise the errors of a server as kinds of `Refused`, with the server's texts.
 
-    The server's `RemoteError` stays in `__cause__`. It is raised as it is if its code means
-    no refusal, such as that of a method that the server does not know (`Unsupported`).
+        The server's `RemoteError` stays in `__cause__`. It is raised unchanged if its code is not a
+        refusal, such as that of a method that the server does not know (`Unsupported`).
 
-    Args:
-        internal: What the code of an internal error means in this method, if the server
-            does not say.
-        invalid: Likewise, for an invalid request. Only for methods where there is one
-            possibility.
-        process_id: The process that the call is about. Without it, nothing becomes
-            `UnknownProcess` or `DuplicateProcess`.
-        path: The path that the call is about. Only used if the server does not say.
-        program: Likewise, what should have been executed.
+        Args:
+            internal: The class for an internal error in this method, if the server does not say.
+            invalid: The class for an invalid request. Only for methods where there is one
+                possibility.
+    process_id: The process of the call. Without it, no error becomes
+                `UnknownProcess` or `DuplicateProcess`.
+            path: The path of the call, if the server does not say.
+            program: The program that should have been executed, likewise.
     """
     try:
         yield
@@ -148,15 +147,14 @@ def refusal_of(
         kind = internal
     elif kind is InvalidRequest:
         kind = invalid
-    if _is_told(error.data):
+    if _has_error_data(error.data):
         name = error.data["kind"]
         known = _BY_KIND.get(name) if isinstance(name, str) else None
         if known is not None:
             # The class that the server names is more precise than the code.
             kind = known
         elif kind is invalid:
-            # A newer server sent a kind that this version does not know: the most general one
-            # holds.
+            # A newer server sent a kind that this version does not know: use the most general one.
             kind = InvalidRequest
         number = error.data.get("errno")
         where = error.data.get("path")
@@ -165,7 +163,7 @@ def refusal_of(
             kind,
             error.message,
             process_id,
-            # `type` and not `isinstance`: a bool is an int, and no errno.
+            # Not `isinstance`: a bool is an int, but not an errno.
             errno=number if type(number) is int else None,
             path=_native(where) if isinstance(where, str) else None,
             program=what if isinstance(what, str) else None,
@@ -197,13 +195,13 @@ def _make(
     return kind(message, errno=errno, path=path, program=program)
 
 
-def _is_told(data: object) -> TypeGuard[Mapping[str, object]]:
-    """Return True if `data` is what a Holdfast server sends with an error."""
+def _has_error_data(data: object) -> TypeGuard[Mapping[str, object]]:
+    """Return True if `data` has the form that a Holdfast server sends with an error."""
     return isinstance(data, Mapping) and "kind" in data
 
 
 def _native(path: str) -> str:
-    """Return a path of the wire in native spelling; unchanged if it is of another system."""
+    """Return a path of the wire in native spelling; unchanged if it belongs to another system."""
     try:
         return PathUri.parse(path).native
     except (InvalidPathUri, ForeignPathUri):

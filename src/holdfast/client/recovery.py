@@ -49,12 +49,12 @@ If a new connection breaks after a process was brought up to date, the time star
 """
 
 RECOVERY_TOTAL = 300.0
-"""Seconds for all repeated recoveries: a server that breaks each new connection is given up."""
+"""Seconds for all repeated recoveries: gives up on a server that breaks each new connection."""
 
 RETRY_INTERVAL = limits.RECOVERY_INTERVAL
-"""Seconds between two attempts, unless the target wants more."""
+"""Seconds between two attempts, unless the target asks for more."""
 
-# The id of the empty write that asks whether a process is there.
+# Id of the empty write that checks whether a process exists.
 _PROBE = "holdfast-start"
 
 STARTING_LIMIT = 2.0
@@ -65,16 +65,16 @@ A server without our extensions that loses a connection at the wrong moment keep
 state "starting" until it is terminated. All other calls of the client wait meanwhile.
 """
 
-# A connection takes 1,024 unanswered calls, and a client may have more processes than that.
+# A connection allows 1,024 unanswered calls, and a client may have more processes than that.
 _CALLS_AT_ONCE = 256
 
 
 async def recover(session: "ClientSession", session_id: str) -> "Link":
     """
-    Make a new connection for a session and bring its processes up to date.
+    Open a new connection for a session and bring its processes up to date.
 
     Raises:
-        HoldfastError: It cannot be done, or took too long.
+        HoldfastError: Recovery failed, or took too long.
     """
     loop = asyncio.get_running_loop()
     last = loop.time() + RECOVERY_TOTAL
@@ -87,14 +87,14 @@ async def recover(session: "ClientSession", session_id: str) -> "Link":
     try:
         async with limit:
             while True:
-                # A stray cancellation (of a caller, by a library) must not end the recovery:
-                # nobody would complete the future that other callers wait for.
+                # A stray cancellation (of a caller, by a library) must not end the recovery: the
+                # future that other callers wait for would never complete.
                 with ignoring_stray_cancellation():
                     try:
                         return await _attempt(session, session_id, progress)
                     except HoldfastError as error:
-                        # The next use of an environment tries again after a refusal: a person
-                        # may have changed a key meanwhile.
+                        # The next use of an environment retries after a refusal: the user may have
+                        # changed a key meanwhile.
                         if isinstance(error, ConnectRefused) or not worth_retrying(error):
                             raise
                         last_error = error
@@ -120,7 +120,7 @@ async def _attempt(
     session.processes.line_lost()
     link, answer = await session.open_link(session_id)
     try:
-        # Another session has none of our processes: events would be mixed up.
+        # Another session has different processes: events would be mixed up.
         if answer.session_id != session_id:
             raise RemoteProtocolError(
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
@@ -136,13 +136,13 @@ async def _recover_processes(
     session: "ClientSession", link: "Link", progress: Callable[[], None]
 ) -> None:
     """
-    Bring all processes up to date, side by side.
+    Bring all processes up to date, concurrently.
 
     Raises:
-        HoldfastError: That of the first that failed; all have the same cause, the connection.
+        HoldfastError: The first error; all have the same cause, the connection.
     """
     # Not a `TaskGroup`: before Python 3.13 one whose task fails leaves its parent marked as
-    # cancelled. The time limit of the recovery would then be taken for a cancellation.
+    # cancelled. The time limit of the recovery would then look like a cancellation.
     at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
     tasks = [
         asyncio.ensure_future(_recover_process(session, link, process, at_once, progress))
@@ -176,10 +176,8 @@ async def _recover_process(
 
 
 async def _find_start(session: "ClientSession", link: "Link", process: RemoteProcess) -> bool:
-    """
-    Return True if the process exists whose start was interrupted by the loss of the connection.
-    """
-    # An empty write changes nothing, and its status tells what the server knows of the id.
+    """Return True if the process exists whose start the lost connection interrupted."""
+    # An empty write changes nothing, and its status shows whether the server knows the id.
     params = WriteParams(process_id=process.process_id, chunk=Base64(b""), write_id=_PROBE)
     while True:
         try:

@@ -146,7 +146,7 @@ class ServerConnection:
             )
         )
         if self.acknowledges:
-            self.connection.transport.expect_life(self.state.sign_interval)
+            self.connection.transport.expect_heartbeats(self.state.sign_interval)
         # Only clients with Holdfast's extensions expect `data` in an error [envelope.codes].
         self._dispatcher.wants_error_data = self.acknowledges
         return InitializeResponse(

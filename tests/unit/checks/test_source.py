@@ -93,7 +93,7 @@ def test_too_few_comments_are_found_in_all_and_by_folder() -> None:
     )
 
 
-def test_a_name_that_is_nowhere_is_found() -> None:
+def test_a_name_that_does_not_exist_is_found() -> None:
     texts = {
         "src/holdfast/a/__init__.py": "from holdfast.b import made\n",
         "src/holdfast/b.py": "def made(): ...\nKEPT = 1\nfirst: int = 2\n",
@@ -102,8 +102,8 @@ def test_a_name_that_is_nowhere_is_found() -> None:
     }
     trees = {path: ast.parse(text) for path, text in texts.items()}
     assert list(broken_names(trees)) == [
-        "src/holdfast/c.py:2: holdfast.b:lost is nowhere",
-        "src/holdfast/c.py:3: holdfast.d:made is nowhere",
+        "src/holdfast/c.py:2: holdfast.b:lost does not exist",
+        "src/holdfast/c.py:3: holdfast.d:made does not exist",
     ]
 
 

@@ -26,7 +26,7 @@ MAX_ENTRIES = limits.FILE_LISTED
 
 def lossy(name: str) -> str:
     """Return a file name with U+FFFD in place of bytes that are not UTF-8."""
-    # Bytes that are not UTF-8 are surrogates in the text, which cannot be encoded.
+    # Bytes that are not UTF-8 are surrogates in the string, which cannot be encoded.
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -36,7 +36,7 @@ def lossy(name: str) -> str:
 
 def create_directory(path: str, *, recursive: bool) -> None:
     """
-    Make a directory; with `recursive` also its parents, and an existing one is no error.
+    Make a directory; with `recursive` also its parents, and an existing one is fine.
 
     Raises:
         OSError: The error of the system call.
@@ -121,7 +121,7 @@ def remove(path: str, *, recursive: bool, force: bool) -> None:
     Args:
         path: Absolute path.
         recursive: Remove the content of a directory, too; after an error, the rest stays.
-        force: A missing path is no error.
+        force: Ignore a missing path.
 
     Raises:
         OSError: The error of the system call.
@@ -151,10 +151,10 @@ def remove_tree(
     """
     Remove a directory with its content, without following links that appear meanwhile.
 
-    Each directory is opened relative to its parent, and stays open until it is empty.
+    Each directory is opened relative to its parent and stays open until it is empty.
 
     Args:
-        name: Name of the directory in `around`; a path without it.
+        name: Name of the directory in `around`; its path if `around` is None.
         around: Descriptor of the parent directory.
         path: Path of the directory for `check`.
         check: Called with the path of each entry before its removal, and True for a directory or a

@@ -1,8 +1,8 @@
 """
 Maps an `OSError` to an exception of the protocol [fs.errors.*].
 
-Nothing else chooses the kind of exception by an errno. ENOENT is `NotFound`;
-EINVAL, EACCES and EPERM are `InvalidRequest`; all others are `OperationFailed`.
+This is the only place that chooses the kind of exception by an errno. ENOENT is `NotFound`; EINVAL,
+EACCES and EPERM are `InvalidRequest`; all others are `OperationFailed`.
 """
 
 import errno
@@ -42,7 +42,7 @@ def refusal(error: OSError, path: str | None = None) -> Refused:
     Args:
         error: Error of the system call.
         path: Path that the client asked for. Unless given, the path of the error, if it is
-            absolute; a name relative to an open directory would be of no use.
+            absolute; a name relative to an open directory would be useless.
     """
     number = error.errno
     if path is None and isinstance(error.filename, str) and error.filename.startswith("/"):
@@ -64,7 +64,7 @@ class about:
     """
     Context manager that adds a path to errors without one, and maps an `OSError`.
 
-    The path is the requested one, even if the error occurred behind a link or below it.
+    The path is the requested one, even if the error occurred at the target of a link or below it.
     """
 
     __slots__ = ("_path",)
@@ -76,7 +76,7 @@ class about:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        # First: some of these exceptions are also an `OSError`.
+        # Before `OSError`: some of these exceptions are also an `OSError`.
         if isinstance(error, Refused):
             if error.path is None:
                 error.path = self._path

@@ -1,7 +1,7 @@
 """
 Open files, read and written in blocks [fs.open.*].
 
-`LocalFileHandle` is the asyncio side. The other classes make system calls, and run in threads.
+`LocalFileHandle` is for asyncio. The other classes make system calls, and run in threads.
 Operations on one handle run one after the other, in the order of their requests.
 """
 
@@ -119,7 +119,7 @@ def replacing(target: WriteTarget, permissions: int | UnsetType) -> OpenFile:
 
     Args:
         target: File to replace.
-        permissions: Permission bits in the end; unchanged if unset.
+        permissions: Final permission bits; unchanged if unset.
 
     Raises:
         OSError: The error of `start_writing`.
@@ -171,7 +171,7 @@ def read_all(descriptor: int, params: ReadFileParams) -> bytes:
     pieces: list[bytes] = []
     total = 0
     while total <= most and size <= most:
-        # At least one byte: only an empty read tells the end, whatever `fstat` reported.
+        # At least one byte: only an empty read marks the end, whatever `fstat` reported.
         piece = os.read(descriptor, max(size - total, 0) + 1 if size else _UNKNOWN_SIZE)
         if not piece:
             return b"".join(pieces)
@@ -190,7 +190,7 @@ class _ReadFile:
         # The protocol allows unsigned offsets, which `pread` does not take.
         if offset > I64_MAX:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        # A read may be short without the end of the file, for example after a signal.
+        # A read may be short before the end of the file, for example after a signal.
         data = os.pread(self._descriptor, size, offset)
         while 0 < len(data) < size:
             more = os.pread(self._descriptor, size - len(data), offset + len(data))
@@ -262,11 +262,11 @@ class LocalFileHandle:
         # Used by operations of the queue only, so by one thread at a time.
         self._file: OpenFile | None = None
         self.opened: asyncio.Future[None] = self._queue.run(partial(self._open, opener))
-        """Future that is done when the file is open, or has the error."""
+        """Done when the file is open, or failed with the error of the open."""
 
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
         """
-        Up to `size` bytes from there, and whether the file ends with them.
+        Return up to `size` bytes from an offset, and whether the file ends with them.
 
         An error of the system closes the file.
 
@@ -300,7 +300,7 @@ class LocalFileHandle:
         try:
             await self._queue.run(self._close)
         except asyncio.CancelledError:
-            # A cancelled call of the queue is not begun any more, and the file would stay open.
+            # The queue does not start a cancelled call, so the file would stay open.
             self.discard()
             raise
 

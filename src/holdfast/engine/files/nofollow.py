@@ -1,8 +1,8 @@
 """
 File operations that refuse symbolic links in a path [fs.no-follow.*].
 
-Each directory is opened relative to its parent with O_NOFOLLOW, so the call that would follow a
-link refuses it. Nothing is checked first and used later, so no link can be put in between.
+Each directory is opened relative to its parent with O_NOFOLLOW, so the very call that would follow
+a link refuses it. There is no gap between check and use in which a link could be inserted.
 """
 
 import errno
@@ -25,7 +25,7 @@ __all__ = [
     "remove",
 ]
 
-# O_PATH needs no permission to read the directory, only to pass it.
+# O_PATH needs no permission to read the directory, only to traverse it.
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"
@@ -58,7 +58,7 @@ def _enter(folder: int, name: str, create: bool) -> int:
     except FileNotFoundError:
         if not create:
             raise
-    # Another process may make the directory meanwhile, or a link, which the open refuses.
+    # Another process may create the directory meanwhile, or a link, which the open refuses.
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
     return os.open(name, _FOLDER, dir_fd=folder)
@@ -89,9 +89,9 @@ def open_to_read(path: str) -> int:
 
     Raises:
         InvalidRequest: The file is not a regular one.
-        OSError: `ELOOP` if the path is a link, `ENOTDIR` for one on the way.
+        OSError: `ELOOP` if the path is a link, `ENOTDIR` if a parent directory is one.
     """
-    # Without O_NONBLOCK, the open of a FIFO would wait for a writer.
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     with open_parent(path) as (folder, name):
         descriptor = os.open(name, flags, dir_fd=folder)

@@ -1,8 +1,8 @@
 """
 Walks a directory tree, breadth first and within limits [fs.walk.*].
 
-`scandir` returns the kind of nearly every entry, so entries need no `stat` each. Paths are texts
-until the end: creating objects for tens of thousands of them takes longer than finding them.
+`scandir` returns the kind of nearly every entry, so most need no `stat`. Paths are strings until
+the end: creating objects for tens of thousands of them takes longer than finding them.
 """
 
 import errno
@@ -67,7 +67,7 @@ class _ListedEntry(NamedTuple):
     """Entry of a directory; sorts by the bytes of its name."""
 
     name: str
-    """Name as text; `is_lossy` if it has bytes that are not UTF-8."""
+    """Name as a string; `is_lossy` if it has bytes that are not UTF-8."""
     kind: str
     is_link: bool
     is_lossy: bool
@@ -186,7 +186,7 @@ class _TreeWalk:
         options = self._options
         uri = self._child(folder, entry.name)
         if entry.is_lossy:
-            # JSON cannot carry its bytes. It is looked up by its name as text, which usually
+            # JSON cannot carry its bytes. It is looked up by its name as a string, which usually
             # does not exist.
             try:
                 self._tree.check(os.path.join(folder.path, entry.name))
@@ -222,7 +222,7 @@ class _TreeWalk:
             if identity in self._entered:
                 return
             self._entered.add(identity)
-        # Other directories of the queue are still listed, unlike after `_Full`.
+        # Other directories in the queue are still listed, unlike after `_Full`.
         if self._directories >= self._options.max_directories:
             self._truncated = True
             return
@@ -238,7 +238,7 @@ class _TreeWalk:
         self._errors.append(WalkError(path=PathUri.parse(uri), message=message))
 
     def _pay(self, cost: int) -> None:
-        """Take the cost of an item off the budget of the response."""
+        """Deduct the cost of an item from the budget of the response."""
         if cost > self._left:
             raise _Full
         self._left -= cost

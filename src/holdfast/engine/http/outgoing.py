@@ -64,7 +64,7 @@ class OutgoingRequest:
 
         Args:
             proxy_credentials: `proxy-authorization` for a proxy that reads this request.
-            absolute: Use the absolute URL, as a proxy needs it.
+            absolute: Use the absolute URL, as proxies need it.
         """
         url = self.url
         if self.method == "CONNECT":
@@ -101,7 +101,7 @@ class OutgoingRequest:
         if status not in _REDIRECTS or not locations:
             return None
         try:
-            # Of several, the first counts.
+            # Of several, the first one applies.
             url = self.url.join(locations[0].decode("ascii"))
         except (InvalidUrl, UnicodeDecodeError):
             return None
@@ -124,7 +124,7 @@ class OutgoingRequest:
 
     def _referer(self, to: Url) -> str | None:
         if self.url.scheme == "https" and to.scheme == "http":
-            # A secret URL must not be sent in the clear.
+            # A secret URL must not be sent in cleartext.
             return None
         if self.url.origin == to.origin:
             return self.url.without_fragment
@@ -182,7 +182,7 @@ def _from_environment(header: HttpHeader, environ: Mapping[str, str]) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Return True if the variable was UTF-8; other bytes are lone surrogates."""
+    """Return True if a variable was valid UTF-8; other bytes are lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -191,9 +191,9 @@ def _is_text(value: str) -> bool:
 
 
 def _frame(headers: Headers, body: bytes) -> None:
-    """Make the headers about the body's length true."""
+    """Make the headers state the true length of the body."""
     # A caller could otherwise hide a second request in the body, on a connection that others use
-    # afterwards.
+    # later.
     codings = headers.get("transfer-encoding")
     if codings is not None:
         headers.pop("content-length", None)

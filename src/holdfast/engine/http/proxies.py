@@ -1,4 +1,4 @@
-"""The proxy for a URL, by the variables of the environment [http.request.proxy]."""
+"""Proxies for URLs, from environment variables [http.request.proxy]."""
 
 from __future__ import annotations
 

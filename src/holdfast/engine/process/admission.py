@@ -19,7 +19,7 @@ from holdfast.engine.process.reachable import can_start_without_waiting
 from holdfast.wire.protocol.paths import ForeignPathUri
 from holdfast.wire.protocol.process import ShellSnapshotParams, StartParams
 from holdfast.wire.protocol.sandbox import DisabledProfile, SandboxContext
-from holdfast.wire.protocol.sandbox_folders import check_folders
+from holdfast.wire.protocol.sandbox_directories import check_directories
 
 if TYPE_CHECKING:
     from holdfast.engine.process.snapshots import script
@@ -142,7 +142,7 @@ def refuse_unsupported(params: StartParams) -> str:
             raise InvalidParams(texts.NO_MXC)
         if not is_sandboxed(params):
             # Enforced profiles are checked later, when their entries are resolved.
-            check_folders(params.sandbox)
+            check_directories(params.sandbox)
     if params.managed_network is not None:
         raise InvalidParams(texts.NO_MANAGED_NETWORK)
     return cwd

@@ -122,7 +122,7 @@ def _server_options(settings: McpSettings, wide: str | None) -> ServerOptions:
 
 def _check(settings: McpSettings) -> str | None:
     """
-    Check the settings for mistakes before anything expensive is imported.
+    Check the settings for mistakes before large modules are imported.
 
     Returns:
         The workspace and what it is, if it is named and wider than a project; see

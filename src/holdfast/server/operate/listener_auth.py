@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.base.errors import HoldfastError
-from holdfast.base.local_servers import Listed, Reachable, UnusableRuntimeFolder, list_server
+from holdfast.base.local_servers import Listed, Reachable, UnusableRuntimeDirectory, list_server
 from holdfast.base.token_file import (
     DEFAULT_PRINCIPAL,
     BadTokenFile,
@@ -94,8 +94,8 @@ class Entrance:
         List the server, so that clients of this user find its token and sandboxes hide it.
 
         Raises:
-            UnusableRuntimeFolder: The list cannot be written, and it is the only way for
-                clients to learn the token.
+            UnusableRuntimeDirectory: The list cannot be written, and it is the only way for
+            clients to learn the token.
         """
         try:
             return list_server(
@@ -106,7 +106,7 @@ class Entrance:
                 secrets=self.hidden.secrets,
                 is_open=self.check is None and where.is_network,
             )
-        except UnusableRuntimeFolder as error:
+        except UnusableRuntimeDirectory as error:
             # The list is the only way to learn a new token. Other servers work without it.
             if self._token is not None:
                 raise

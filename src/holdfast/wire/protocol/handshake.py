@@ -23,8 +23,8 @@ class InitializeParams(Wire, frozen=True, kw_only=True):
     """
     True from a Holdfast client, which acknowledges output with `process/ack`.
 
-    A Holdfast server then retains unacknowledged output, and pauses a process whose output
-    nobody fetches. It lets the client take over its session from a dead connection, and sends
+    A Holdfast server then retains unacknowledged output, and pauses a process if the client does
+    not fetch its output. It lets the client take over its session from a dead connection, and sends
     members that the base protocol does not have. Other servers ignore it.
     """
 
@@ -74,7 +74,7 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     process_limits: bool = False
     """`limits` in `process/start`."""
     process_hold: bool = False
-    """`process/hold`: pauses one process without the others."""
+    """`process/hold`: pauses a single process."""
     process_ack: bool = False
     """
     `process/ack`, and the effects of `acknowledges` in `initialize`.

@@ -1,8 +1,8 @@
 """
 One table that ties each method to its types and its family, for both sides of the wire.
 
-A method is one row here and nowhere else: `METHODS` and `__all__` follow from the rows. Error
-texts about the handshake name its family [session.before-initialize].
+Each method is one row, only here: `METHODS` and `__all__` follow from the rows. Error texts about
+the handshake name its family [session.before-initialize].
 """
 
 from typing import Any
@@ -125,7 +125,7 @@ FS_COPY = Method("fs/copy", CopyParams, Empty, "filesystem")
 FS_RENAME = Method("fs/rename", RenameParams, Empty, "filesystem")
 FS_WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResponse, "filesystem")
 
-# Sent once for a watch; the client then looks for itself.
+# Sent once for a watch; the client then checks itself.
 FS_MISSING_CHANGED = NotificationMethod("fs/missingChanged", MissingChangedEvent)
 
 HTTP_REQUEST = Method("http/request", HttpRequestParams, HttpResponse, "http")

@@ -1,4 +1,4 @@
-"""Base64 as the protocol wants it: standard alphabet, padded, no loose bits."""
+"""Base64 as the protocol requires: standard alphabet, padded, no loose bits."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,10 +16,10 @@ class InvalidBase64(InvalidParams):
     """A text that is not base64; the message names the first fault."""
 
 
-# Characters that are decoded at a time; a multiple of four.
+# Characters decoded at a time; a multiple of four.
 PIECE = 1 << 20
 
-# The padding counts as stray: it is valid only at the end, which `_fault` checks.
+# Padding counts as stray: it is valid only at the end, which `_fault` checks.
 _STRAY = re.compile(rb"[^+/0-9A-Za-z]")
 _PAD = b"="[0]
 
@@ -40,7 +40,7 @@ def decode_base64(text: str) -> bytes:
         data: bytes = pybase64.b64decode(text, validate=True)
     except ValueError:
         raise InvalidBase64(_fault(text.encode("utf-8", "surrogatepass"))) from None
-    # Bits that the padding leaves over must be zero, or two texts would mean one value.
+    # Unused bits before the padding must be zero, or a value would have two spellings.
     if text.endswith("=") and pybase64.b64encode(data[-(len(data) % 3) :]).decode() != text[-4:]:
         offset = len(text.rstrip("=")) - 1
         raise InvalidBase64(f"Invalid last symbol {ord(text[offset])}, offset {offset}.")
@@ -76,9 +76,9 @@ def content_bytes(content: FileContent) -> bytes:
 
 def content_pieces(content: FileContent) -> Iterable[bytes]:
     """
-    Return the bytes of a file, a large text decoded piece by piece.
+    Return the bytes of a file, a large string decoded piece by piece.
 
-    So a huge one does not need memory twice. A fault in it is raised when its piece is due.
+    So a huge one does not need its memory twice. A fault in it is raised when its piece is due.
 
     Raises:
         InvalidRequest: The content is a text that is not base64.
@@ -86,7 +86,7 @@ def content_pieces(content: FileContent) -> Iterable[bytes]:
     data = content.data
     if isinstance(data, bytes):
         return (data,)
-    # Up to a piece at once: that takes less than a millisecond.
+    # A single piece is decoded here: that takes less than a millisecond.
     return (_decode_content(data),) if len(data) <= PIECE else _decode_pieces(data)
 
 

@@ -45,12 +45,12 @@ class ServerKind:
     )
     """Methods that never wait for a free slot, because they end what occupies the slots."""
 
-    # Plain functions, so that the path of every message has no call more than it needs.
+    # Plain functions, so that no message pays for an unneeded call.
     decode_message = staticmethod(decode_message)
     """Turn bytes into a message, or raise `MalformedMessage`."""
 
     decode_patiently = staticmethod(decode_patiently)
-    """Do the same in a thread, without keeping others from running."""
+    """Do the same in a thread, letting other threads run."""
 
     decode_params = staticmethod(decode_params)
     """
@@ -66,7 +66,7 @@ class ServerKind:
     """True if a reply to no request is ignored instead of closing the connection."""
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
-        """Return the error for a method that is none of those that are known."""
+        """Return the error for a method that is not one of the known ones."""
         return MethodNotFound(texts.server_lacks_method(method))
 
     def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
@@ -76,7 +76,7 @@ class ServerKind:
         Args:
             error: The fault.
             kind: The kind of the transport.
-            label: The peer, as the transport calls it.
+            label: The transport's name for the peer.
         """
         family = "websocket JSON-RPC" if kind == "websocket" else "JSON-RPC"
         return f"failed to parse {family} message from {label}: {error}"
@@ -85,7 +85,7 @@ class ServerKind:
         """
         Return the error for a request that finds no free slot, or None to let it wait.
 
-        If requests wait, the connection is not read once many do.
+        Once many requests wait, the connection is no longer read.
         """
         return None
 

@@ -50,7 +50,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"
-# Attempts to make a directory with its parents, beside two for each component.
+# Attempts to make a directory with its parents, in addition to two for each component.
 _ROUNDS = 64
 
 
@@ -58,7 +58,7 @@ class Confined:
     """
     File operations that a policy allows; see `Operations`.
 
-    Paths are absolute and without dots; each operation resolves them anew. The methods block.
+    Paths are absolute and without dots; each operation resolves them again. The methods block.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -85,7 +85,7 @@ class Confined:
         if params.mode == "read":
             return reading(self._open_to_read(path, follow_symlinks=True))
         target = self._target(path, follow_symlinks=True)
-        # Blocks at offsets make no sense for a device or a FIFO.
+        # Blocks at offsets are meaningless for a device or a FIFO.
         if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
             target.close()
             raise not_a_file(path)
@@ -122,7 +122,7 @@ class Confined:
             if resolved.is_symlink:
                 raise InvalidRequest(_LINK)
             found = metadata_of(resolved.descriptor, "")
-            # A sandbox masks a denied file by an empty one, or a directory by an empty tmpfs.
+            # A sandbox masks a denied file with an empty one, or a directory by an empty tmpfs.
             if resolved.sight is Sight.DENIED:
                 return FileMetadata(
                     is_directory=found.is_directory,
@@ -159,7 +159,7 @@ class Confined:
         if resolved.sight is Sight.DENIED or resolved.sight is Sight.TRAVERSABLE_DENIED:
             raise failure(errno.EACCES)
         descriptor = reopen(resolved.descriptor, _LIST)
-        # Most directories hide nothing, and need no look at each name.
+        # Most directories hide nothing, and need no check of each name.
         view = self._resolver.view
         in_part = view.shows_part_of(resolved.path)
         try:
@@ -224,7 +224,7 @@ class Confined:
             if not creates_over(os.fstat(resolved.descriptor), os.fstat(resolved.folder)):
                 raise failure(errno.EACCES)
             old = reopen(resolved.descriptor, OLD)
-            # It can be replaced only if a new file may be created in its directory.
+            # Replacing it requires that a new file may be created in its directory.
             inside = resolved.folder_sight is Sight.WRITE and stat.S_ISREG(resolved.mode)
             return WriteTarget(os.dup(resolved.folder) if inside else -1, resolved.name, old)
 
@@ -243,7 +243,7 @@ class Confined:
             os.mkdir(resolved.name, dir_fd=resolved.folder)
 
     def make_folders(self, path: str, *, follow_symlinks: bool) -> None:
-        """Make a directory and its parents; those that exist are no error."""
+        """Make a directory and its parents; existing ones are fine."""
         missing = [path]
         # Bounded: another process may keep removing the directories that are made here.
         for _ in range(_ROUNDS + 2 * path.count("/")):

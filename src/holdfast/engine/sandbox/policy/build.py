@@ -55,7 +55,7 @@ from holdfast.wire.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.wire.protocol.sandbox_folders import check_folders
+from holdfast.wire.protocol.sandbox_directories import check_directories
 
 __all__ = ["PolicyInputs", "resolve"]
 
@@ -117,7 +117,7 @@ def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
         isinstance(profile, ManagedProfile) and isinstance(profile.file_system, RestrictedFiles)
     ):
         if facts.cwd is not None:
-            check_folders(context)
+            check_directories(context)
         return _all_writing(context, profile.network, facts)
     key = (context, facts)
     known = _known(key)

@@ -25,7 +25,7 @@ from holdfast.wire.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.wire.protocol.sandbox_folders import policy_folders, sandbox_folders
+from holdfast.wire.protocol.sandbox_directories import policy_directories, sandbox_directories
 
 __all__ = [
     "MAX_PATHS",
@@ -91,7 +91,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     files = _files(context)
     paths = _plain_paths(context, files, cwd)
     # After the plain paths: the protocol reports their errors first.
-    base, roots = sandbox_folders(context, cwd)
+    base, roots = sandbox_directories(context, cwd)
     _refuse_more(len(roots), MAX_PATHS, "workspace roots")
     requests: list[PathRequest] = []
     globs: list[Glob] = []
@@ -185,7 +185,11 @@ def _plain_paths(
     context: SandboxContext, files: RestrictedFiles, cwd: str | None
 ) -> dict[PlainPath, str]:
     """Return the paths of plain entries; called first, so that its errors come first."""
-    if cwd is None and policy_folders(context)[0] is None and any(map(_is_dynamic, files.entries)):
+    if (
+        cwd is None
+        and policy_directories(context)[0] is None
+        and any(map(_is_dynamic, files.entries))
+    ):
         raise InvalidParams(texts.NO_FOLDER)
     plain = [entry.path for entry in files.entries if isinstance(entry.path, PlainPath)]
     try:

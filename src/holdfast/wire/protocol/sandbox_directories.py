@@ -5,28 +5,28 @@ from holdfast.base.errors import InvalidParams, InvalidPermissionPath
 from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
 from holdfast.wire.protocol.sandbox import SandboxContext
 
-__all__ = ["check_folders", "policy_folders", "sandbox_folders"]
+__all__ = ["check_directories", "policy_directories", "sandbox_directories"]
 
 
-def check_folders(context: SandboxContext) -> None:
+def check_directories(context: SandboxContext) -> None:
     """
-    Check the working directory and the roots of a context whose profile restricts no files.
+    Check the working directory and the roots of a context whose profile does not restrict files.
 
     Raises:
         InvalidParams: One of them is a path of another operating system.
     """
-    # Any working directory will do: only the conversion of the URIs matters.
-    sandbox_folders(context, "/")
+    # Any working directory works: only the conversion of the URIs matters.
+    sandbox_directories(context, "/")
 
 
-def sandbox_folders(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
+def sandbox_directories(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
     """
     Return the directory that relative patterns start from, and the project roots.
 
     The error texts for commands differ from those for file operations.
     """
-    # Without a working directory, patterns are absolute or refused before.
-    base, roots = policy_folders(context)
+    # Without a working directory, patterns are absolute or were refused earlier.
+    base, roots = policy_directories(context)
     try:
         start = base.native if base is not None else cwd or "/"
     except ForeignPathUri as error:
@@ -48,7 +48,7 @@ def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidPa
     return InvalidParams(texts.foreign_folder(what, uri, error))
 
 
-def policy_folders(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
+def policy_directories(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
     """Return the working directory and the project roots that the entries are relative to."""
     if context.policy_context is None:
         return context.cwd, context.workspace_roots
