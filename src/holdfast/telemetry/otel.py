@@ -57,7 +57,7 @@ class _Instruments:
         def counter(name: str, description: str) -> metrics.Counter:
             return meter.create_counter(name, description=description)
 
-        # Buckets are only advice to the SDK: a view of the application may override them.
+        # Advisory: a view of the application may override the buckets.
         def seconds(name: str, description: str) -> metrics.Histogram:
             return meter.create_histogram(
                 name,
@@ -66,8 +66,7 @@ class _Instruments:
                 explicit_bucket_boundaries_advisory=BUCKETS,
             )
 
-        # Observable gauges, so that a value is reported at each collection even if it has
-        # not changed for long.
+        # Observable, so that each collection reports the value even if it has not changed.
         self.connections_by_transport = dict.fromkeys(TRANSPORTS, 0)
         self.running_processes = 0
         meter.create_observable_gauge(
@@ -87,16 +86,19 @@ class _Instruments:
             "exec_server_request_queue_duration_seconds", "From a request's arrival to its turn."
         )
         self.request_duration = seconds(
-            "exec_server_request_duration_seconds", "From a request's turn to its answer."
+            "exec_server_request_duration_seconds", "From a request's turn to its response."
         )
         self.request_total_duration = seconds(
-            "exec_server_request_total_duration_seconds", "From a request's arrival to its answer."
+            "exec_server_request_total_duration_seconds",
+            "From a request's arrival to its response.",
         )
         self.processes = counter("exec_server_processes_finished_total", "Processes that ended.")
         self.process_duration = seconds(
             "exec_server_process_duration_seconds", "From a process's spawn to its exit."
         )
-        self.client_requests = counter("exec_server_client_requests_total", "Requests we made.")
+        self.client_requests = counter(
+            "exec_server_client_requests_total", "Requests of this client."
+        )
         self.programs = counter(names.TELEMETRY_PROGRAMS, "Starts of the program itself.")
 
     def log(self, event: str, attributes: Attributes, within: Context) -> None:
@@ -111,8 +113,8 @@ class _Instruments:
             attributes={"event.name": event, **attributes},
         )
 
-    # Metric readers call these in threads of their own. Only the loop's thread changes the
-    # numbers, each by one atomic assignment.
+    # Metric readers call these in their own threads. Only the loop's thread changes the numbers,
+    # each by one atomic assignment.
 
     def _observe_connections(
         self, options: metrics.CallbackOptions
@@ -126,7 +128,7 @@ class _Instruments:
         return [metrics.Observation(self.running_processes)]
 
 
-# Characters of a text from a client: a collector stores each different one.
+# Maximum characters of a text from a client: a collector stores each distinct one.
 _MAX_TEXT = 64
 
 _SERVER = names.TELEMETRY_SERVER
@@ -151,14 +153,14 @@ class OpenTelemetry:
     ) -> None:
         """
         Args:
-            tracer_provider: Provider for spans; the global one unless given.
-            meter_provider: Provider for metrics; the global one unless given.
-            logger_provider: Provider for log events; the global one unless given.
+            tracer_provider: Provider for spans; by default the global one.
+            meter_provider: Provider for metrics; by default the global one.
+            logger_provider: Provider for log events; by default the global one.
         """
         self._to = _Instruments(tracer_provider, meter_provider, logger_provider)
 
     def program_started(self, originator: str) -> None:
-        """Count the start of this program, not of a process that it serves."""
+        """Count a start of this program, as opposed to a served process."""
         self._to.programs.add(1, {"originator": originator})
 
     # -- Telemetry
@@ -199,7 +201,7 @@ class _ServerSpan:
     """Span of a server."""
 
     def __init__(self, to: _Instruments) -> None:
-        # An empty context: a server belongs to no trace of the application around it.
+        # An empty context: a server is not part of a trace of the embedding application.
         self._span = to.tracer.start_span(_SERVER, context=Context())
 
     def finish(self) -> None:
@@ -215,9 +217,9 @@ class _RequestSpan:
         self, to: _Instruments, method: str, origin: Trace | None, queued: float | None
     ) -> None:
         self._to = to
-        # A client can send any method name; unknown ones must not become labels.
+        # Clients may send any method name, and unknown ones must not become labels.
         self._method = method if method in _METHODS else "unknown"
-        # Durations by the monotonic clock; spans need the time of day.
+        # Durations use the monotonic clock; spans need wall-clock time.
         self._began = monotonic()
         self._arrived = self._began if queued is None else queued
         waited = self._began - self._arrived
@@ -241,7 +243,7 @@ class _RequestSpan:
         self._span.set_attributes(
             {"result": result, "rpc.response_enqueue_offset_ns": _ns(now - self._arrived)}
         )
-        # A disconnected client is not an error of the server.
+        # A disconnect of the client is not a server error.
         if result == "error":
             self._span.set_status(trace.StatusCode.ERROR)
         self._span.end()
@@ -256,11 +258,11 @@ class _Start:
 
     def __init__(self, to: _Instruments, params: StartParams) -> None:
         self._to = to
-        # The start may finish in another task, which has another current context.
+        # The start may finish in another task, with another current context.
         self._context = context.get_current()
         self._snapshot_requested = params.shell_snapshot is not None
         self._identity = _short("process.id", params.process_id)
-        # Attributes of the log events: the ids that a client sent along.
+        # Attributes of the log events: the ids sent by the client.
         self._labels: Attributes = {}
         if params.metadata is not None:
             self._labels |= _short("conversation.id", params.metadata.thread_id)
@@ -281,7 +283,7 @@ class _Start:
 
     def failed(self, sandbox_type: str = "none") -> None:
         self._part_ended(names.TELEMETRY_SPAWN, self._identity, trace.StatusCode.ERROR)
-        # Without the reason, which may contain paths; the client has got it.
+        # Without the reason, which may contain paths; it is sent to the client.
         self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
         self._to.log(f"{_SERVER}.process_spawn_failed", self._labels, self._context)
 
@@ -329,8 +331,8 @@ def _parent(origin: Trace | None) -> Context:
     """
     Return the context of a request's trace, or an empty one without a valid trace.
 
-    A request without a trace starts one of its own. A single trace for all requests of a server
-    that runs for weeks would be too large for a collector.
+    A request without a trace starts a new one. A single trace for all requests of a server that
+    runs for weeks would be too large for a collector.
     """
     if origin is None or origin.traceparent is None:
         return Context()
@@ -341,7 +343,7 @@ def _parent(origin: Trace | None) -> Context:
 
 
 def _short(name: str, text: str | None) -> Attributes:
-    """Return a client's text as an attribute; none if it is too long to be kept whole."""
+    """Return a client's text as an attribute, or no attribute if it is too long."""
     return {name: text} if text and len(text) <= _MAX_TEXT else {}
 
 

@@ -41,7 +41,7 @@ from holdfast.wire.protocol.sandbox import (
 
 __all__ = ["SandboxProfiles", "from_legacy"]
 
-# Names of the protocol for built-in profiles.
+# The protocol's names of built-in profiles.
 _BUILTIN = {
     ":read-only": "read-only",
     ":workspace": "workspace-write",
@@ -54,9 +54,9 @@ class SandboxProfiles:
     """The profiles that a server knows."""
 
     default: PermissionProfile = field(default_factory=lambda: named_profile("read-only"))
-    """Profile of a command that names none."""
+    """Profile for commands that name none."""
     named: Mapping[str, PermissionProfile] = field(default_factory=dict)
-    """Profiles besides the built-in ones, whose names begin with a colon."""
+    """Profiles in addition to the built-in ones, whose names begin with a colon."""
 
     async def context(
         self,
@@ -67,18 +67,18 @@ class SandboxProfiles:
         cwd: PathUri,
     ) -> SandboxContext | None:
         """
-        Return the sandbox of a command; None for no sandbox.
+        Return the sandbox of a command, or None.
 
         Args:
-            environment: The environment it will run in.
-            policy: The policy of an older client.
-            profile: The name of a profile.
-            cwd: The directory of the command. A named profile applies to it, everything else to
-                the directory of the environment.
+            environment: The environment of the command.
+            policy: A policy from an older client.
+            profile: Name of a profile.
+            cwd: Directory of the command. A named profile applies to it, anything else to the
+                directory of the environment.
 
         Raises:
-            InvalidRequest: There is no such profile.
-            OperationFailed: A path of a policy cannot be inspected.
+            InvalidRequest: The profile does not exist.
+            OperationFailed: A path of the policy cannot be inspected.
         """
         if profile is not None:
             permissions, root = self._find(profile), cwd
@@ -114,10 +114,10 @@ class SandboxProfiles:
 
 async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile:
     if not here:
-        # The remote server protects a project's metadata by itself.
+        # A remote server itself protects the metadata of a project.
         return from_legacy(policy, disk=_UNSEEN)
     if isinstance(policy, WorkspaceWrite) and policy.writable_roots:
-        # In a thread, since a client names these paths and one may be on a dead mount.
+        # In a thread, since the client's paths may be on a dead mount.
         try:
             return await call_in_daemon(lambda: from_legacy(policy))
         except TimeoutError:
@@ -128,7 +128,7 @@ async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile
 
 
 class _UnseenDisk:
-    """The disk of another machine, of which nothing is known."""
+    """The disk of another machine, about which nothing is known."""
 
     def kind(self, path: str) -> Seen | None:
         return None
