@@ -12,10 +12,9 @@ from contextlib import suppress
 from typing import Self
 
 from holdfast.base.errors import HoldfastError, OutputLost
-from holdfast.engine.process.checked_arguments import check_after_seq
 from holdfast.engine.process.io.log import LogListener, OutputLog
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded, Verdict
-from holdfast.wire.protocol.process import OutputChunk
+from holdfast.wire.protocol.process import OutputChunk, check_after_seq
 
 __all__ = [
     "CLAIM_TIME",

@@ -15,7 +15,6 @@ from msgspec import UNSET
 
 from holdfast.backends import ExecProcess, Ready
 from holdfast.base.errors import InvalidParams
-from holdfast.engine.process.checked_arguments import check_read
 from holdfast.engine.process.event_stream import EventReaders, LogEventStream
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.events import Reason, Verdict
@@ -25,6 +24,7 @@ from holdfast.wire.protocol.process import (
     ReadResponse,
     StartParams,
     WriteStatus,
+    check_read,
 )
 
 __all__ = ["ACCEPTED", "LONGEST_WAIT", "LoggedProcess", "sandbox_type"]

@@ -15,13 +15,11 @@ from typing import Any
 from holdfast.backends import Later, Ready, at_once
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
-from holdfast.engine.process.checked_arguments import check_input, check_streams, signal_number
 from holdfast.engine.process.child import Child
-from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.engine.process.io.input_wanted import SECOND_LOOK, Polling, look
 from holdfast.engine.process.io.log import OutputLog
-from holdfast.engine.process.io.output_reader import OutputReader
+from holdfast.engine.process.io.output_reader import OutputReader, readers_of
 from holdfast.engine.process.io.stdin import StdinQueue
 from holdfast.engine.process.limits.watchdog import Watchdog
 from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
@@ -34,6 +32,9 @@ from holdfast.wire.protocol.process import (
     StreamsAtEnd,
     TerminalSize,
     WriteStatus,
+    check_input,
+    check_streams,
+    signal_number,
 )
 
 __all__ = ["LocalProcess"]

@@ -14,19 +14,19 @@ from holdfast.base.system_text import system_text
 from holdfast.engine.process import limits
 from holdfast.engine.process.admission import CannotConfine, CheckedStart, admit
 from holdfast.engine.process.child import Child
-from holdfast.engine.process.closed_processes import RETENTION
 from holdfast.engine.process.executable_lookup import (
     Launch,
     pipe_launch,
     terminal_folder,
     terminal_launch,
 )
-from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.engine.process.io.log import OutputLog
+from holdfast.engine.process.io.output_reader import readers_of
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.process import LocalProcess
 from holdfast.engine.process.process_table import (
+    RETENTION,
     MakeLog,
     PendingStart,
     ProcessTable,

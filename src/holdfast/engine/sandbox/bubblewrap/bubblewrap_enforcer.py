@@ -26,8 +26,13 @@ from holdfast.engine.process.executable_lookup import Launch
 from holdfast.engine.process.limits.rlimits import has_kernel_limits
 from holdfast.engine.process.variables import without_tokens
 from holdfast.engine.sandbox.bubblewrap.bwrap_arguments import Plan, plan
-from holdfast.engine.sandbox.bubblewrap.bwrap_launch import EMPTY_FD, SandboxSpec, start_sandboxed
-from holdfast.engine.sandbox.bubblewrap.delegated_start import DELEGATED_FDS, DelegatedStart
+from holdfast.engine.sandbox.bubblewrap.bwrap_launch import (
+    DESCRIPTORS,
+    EMPTY_FD,
+    SandboxSpec,
+    start_sandboxed,
+)
+from holdfast.engine.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.engine.sandbox.bubblewrap.filter import filter_program
 from holdfast.engine.sandbox.bubblewrap.gaps import policy_gaps
 from holdfast.engine.sandbox.bubblewrap.init_program import CallersSession
@@ -148,7 +153,7 @@ class BubblewrapSandbox:
     @property
     def descriptors(self) -> int:
         """Number of descriptors that `delegate_start` sends to another process."""
-        return DELEGATED_FDS + self._plan.empty_fds
+        return DESCRIPTORS + self._plan.empty_fds
 
     def delegate_start(
         self,
@@ -184,7 +189,7 @@ class BubblewrapSandbox:
         self._reserve()
         try:
             return DelegatedStart(
-                self._make_spec(self._plan, numbers[DELEGATED_FDS:], shares_group=shared),
+                self._make_spec(self._plan, numbers[DESCRIPTORS - 1 : -1], shares_group=shared),
                 launch,
                 env,
                 numbers=numbers,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from holdfast.engine.linux.mounts import Mount, Place, parse_mounts
+from holdfast.engine.linux.mounts import Mount, parse_mounts
 from holdfast.engine.sandbox.policy.policy import covers
 
 __all__ = ["MountsByPoint", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
@@ -65,7 +65,7 @@ def first_mismatch(
         if mount is None or mount.writable is not writes:
             return path
         # A mask must be something else than the host's file; all others must be that file.
-        if (mount.place == _place(outside)) is (what == "mask"):
+        if _is_same(mount, outside) is (what == "mask"):
             return path
         if what == "write":
             writable.append(path)
@@ -76,7 +76,7 @@ def first_mismatch(
             continue
         # A bind mount is recursive: it brings along the host's mounts below its path.
         granted = any(covers(root, path) for root in writable)
-        if mount.place != _place(_expected(path, host)) or not (granted or hidden(path)):
+        if not _is_same(mount, _expected(path, host)) or not (granted or hidden(path)):
             return path
     return None
 
@@ -88,7 +88,7 @@ def led_elsewhere(
     found: list[tuple[str, str]] = []
     for path, what in plan:
         mount = inside.get(path)
-        if what == "mask" or mount is None or mount.place == _place(_expected(path, host)):
+        if what == "mask" or mount is None or _is_same(mount, _expected(path, host)):
             continue
         # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
@@ -98,8 +98,9 @@ def led_elsewhere(
     return found
 
 
-def _place(mount: Mount | None) -> Place | None:
-    return None if mount is None else mount.place
+def _is_same(mount: Mount, other: Mount | None) -> bool:
+    """Return True if both show the same directory or file of the same file system."""
+    return other is not None and (mount.device, mount.root) == (other.device, other.root)
 
 
 def _expected(path: str, host: MountsByPoint) -> Mount | None:

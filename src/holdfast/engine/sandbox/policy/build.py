@@ -29,8 +29,7 @@ from holdfast.engine.sandbox.policy.known_paths import (
     PLATFORM_DIRECTORIES,
     ROOT_SOCKETS,
 )
-from holdfast.engine.sandbox.policy.own_paths import OwnPath
-from holdfast.engine.sandbox.policy.own_rules import keep_own, keep_own_links
+from holdfast.engine.sandbox.policy.own_paths import OwnPath, keep_own, keep_own_links
 from holdfast.engine.sandbox.policy.policy import (
     GIT_NAMES,
     KEPT_NAMES,
