@@ -161,7 +161,7 @@ def _mark(folder: str, name: str) -> bytes:
 
 def _name(pid: int, proc: str) -> str:
     if not pid:
-        return "a process of elsewhere"
+        return "a process from elsewhere"
     try:
         with open(f"{proc}/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return f"process {pid} ({file.read().strip()})"

@@ -116,7 +116,7 @@ def check_limits(limits: ProcessLimits) -> None:
         if problem is not None:
             raise InvalidParams(
                 f"a limit on the {limit.about} ({limit.wire_name}, {limit.option})"
-                f" needs a cgroup of its own for a command: {problem}"
+                f" needs a separate cgroup for a command: {problem}"
             )
 
 
