@@ -178,7 +178,7 @@ class EventReaders:
 
     def _close_soon(self, queue: "_Queue") -> None:
         """Close a queue later in the event loop; safe in any thread and inside any method here."""
-        # The loop is closed, so no writer waits any more.
+        # The loop is closed, so no writer waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._close, queue)
 
@@ -305,7 +305,7 @@ class _Queue(LogListener):
     def fail(self, error: HoldfastError) -> None:
         self._failure = error
         self._woken.set()
-        # Nothing comes any more that could wait.
+        # No further event could have to wait.
         self._release()
 
     def drop_instead_of_holding(self) -> None:
@@ -366,7 +366,7 @@ class _Queue(LogListener):
 
     def closed(self, seq: int) -> None:
         self._add(Closed(seq))
-        # Nothing comes any more that could wait.
+        # No further event could have to wait.
         self._release()
 
     def gap(self, gap: Gap) -> None:

@@ -159,7 +159,7 @@ class LocalProcess(LoggedProcess):
 
     async def _look(self) -> WaitingFor | Polling:
         if not self.running or self._terminal is None:
-            # The process has exited, or no process has the terminal open any more.
+            # The process has exited, or no process has the terminal open.
             return WaitingFor.NONE
         try:
             # In a thread: it reads the memory of processes, and a page that is mapped from a

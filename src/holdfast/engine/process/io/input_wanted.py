@@ -129,7 +129,7 @@ def _mode(master: int) -> WaitingFor:
     try:
         flags = termios.tcgetattr(master)[3]
     except termios.error:
-        # No process has the slave open any more.
+        # No process has the slave open now.
         return WaitingFor.UNKNOWN
     if not flags & termios.ICANON:
         return WaitingFor.KEY

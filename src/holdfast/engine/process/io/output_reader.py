@@ -205,7 +205,7 @@ class OutputReader:
             except BlockingIOError:
                 break
             except OSError:
-                # EIO: no process has the slave open any more.
+                # EIO: no process has the slave open.
                 piece = b""
             if not piece:
                 ended = True

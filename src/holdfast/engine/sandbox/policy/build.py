@@ -527,7 +527,7 @@ class _PolicyBuilder:
         path = said.removeprefix("gitdir:").strip().rstrip("\0")
         path = path if path.startswith("/") else f"{root}/{path}"
         found = trace(path, self._disk)
-        # Outside of a writable root it cannot be written anyway.
+        # Outside a writable root it cannot be written anyway.
         over = self._above(found.path)
         if over is None or over.access != "write":
             return
