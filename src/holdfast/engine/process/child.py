@@ -241,7 +241,7 @@ class Child:
         try:
             os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            # Another part of this process has reaped it: the pid may be anybody's by now.
+            # Another part of this process has reaped it, so the pid may belong to another process.
             return False
         return kill_left(self.pid)
 
@@ -306,13 +306,13 @@ class Child:
         try:
             if os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG) is None:
                 return False
-            # Right after the reaping, while nobody can have reused the number of the group.
+            # Right after the reaping, before the number of the group can be reused.
             self._left_since = left_since(self.pid)
         except BlockingIOError:
             return False
         except ChildProcessError:
-            # Another part of this process has reaped it: the pid may be anybody's by now, so
-            # nothing is said about the group.
+            # Another part of this process has reaped it, so the pid may belong to another process,
+            # and the state of the group is unknown.
             pass
         return True
 
@@ -384,7 +384,7 @@ class Child:
                 os.close(fd)
             raise
         finally:
-            # Also after a success: a copy of the child's end would keep its output from ending.
+            # Even after a success: a copy of the child's end would keep its output from ending.
             for fd in theirs:
                 os.close(fd)
         return cls(pid, pidfd, stdin, outputs)

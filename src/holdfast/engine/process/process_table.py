@@ -1,8 +1,8 @@
 """
 The processes of one session, by the client's ids: found, observed and forgotten.
 
-A table starts processes too, but how is the matter of its subclass: `ProcessRegistry` starts
-them on this machine, `server.backend_processes` on any `ExecBackend`.
+A table also starts processes, in the way of its subclass: `ProcessRegistry` starts them on this
+machine, `server.backend_processes` on any `ExecBackend`.
 """
 
 import asyncio
@@ -192,23 +192,23 @@ class PendingStart(Generic[P]):
         """
         Args:
             process_id: The client's id of the process, for the error.
-            run: Makes the start; called once, with this object.
-            is_plain: True if callers are to see no difference to a start that is made at once,
-                as when only files are waited for (see `ProcessTable.call_after_start`).
+            run: Performs the start; called once, with this object.
+            is_plain: True if callers must see no difference to an immediate start, as when it only
+                waits for files (see `ProcessTable.call_after_start`).
         """
         self._process_id = process_id
         self._run = run
         self.called_off = False
         """True after `call_off`; `check` reports it at the next step."""
         self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
-        """Callbacks for its end, called in order; None unless it is plain."""
+        """Callbacks for its end, called in order; None if it is not plain."""
         self.task: asyncio.Task[None] | None = None
-        """The task that makes it, once its connection is lost; `call_off` cancels it."""
+        """The task that performs it, once its connection is lost; `call_off` cancels it."""
 
     def call_off(self) -> None:
-        """Cancel the start; it notices at its next step, and cleans up what it has made."""
+        """Cancel the start; at its next step it notices that and cleans up."""
         self.called_off = True
-        # Nobody waits for the answer of this one, so it need not come to its next step.
+        # No client waits for its answer, so it need not reach its next step.
         if self.task is not None:
             self.task.cancel()
 
@@ -228,7 +228,7 @@ class PendingStart(Generic[P]):
 
 
 Complete = Callable[[ProcessStart, PendingStart[P]], Coroutine[Any, Any, P]]
-"""Makes a start that has to wait."""
+"""Performs a start that has to wait."""
 
 
 class ProcessTable(ABC):
@@ -284,7 +284,7 @@ class ProcessTable(ABC):
 
     def call_after_start(self, process_id: str, call: Callable[[], None]) -> bool:
         """
-        Call back when a start whose wait a client need not know of has succeeded or failed.
+        Call back when a start that waits without the client's knowledge has succeeded or failed.
 
         Returns:
             False if there is no such start; then nothing will be called.
@@ -293,7 +293,7 @@ class ProcessTable(ABC):
         if process_id in self._processes:
             return False
         starting = self._starting.get(process_id)
-        # Without a list of callbacks, clients are told that the process is starting.
+        # Without a list of callbacks, clients get the error that the process is starting.
         if starting is None or starting.afterwards is None:
             return False
         starting.afterwards.append(call)
@@ -303,8 +303,9 @@ class ProcessTable(ABC):
         """
         Note that the client of a start is gone: only `terminate` or `end` cancels its task.
 
-        The process may run already. A client that comes back finds it by its id, and is told
-        until then that it is starting: its other processes must not wait for a slow start.
+        The process may run already. A client that returns finds it by its id; until then it gets
+        the error that the process is starting, since its other processes must not wait for a slow
+        start.
         """
         starting = self._starting.get(process_id)
         # None if it has just succeeded or failed.
@@ -355,7 +356,7 @@ class ProcessTable(ABC):
         """
         Kill a process as `ExecProcess.terminate` does, or cancel its start.
 
-        An unknown id is no error: there is nothing to kill.
+        An unknown id is not an error: there is nothing to kill.
         """
         check_streams(streams)
         starting = self._starting.get(process_id)
@@ -367,9 +368,9 @@ class ProcessTable(ABC):
 
     def end(self, reason: Reason) -> None:
         """Kill every process and its group, cancel all starts, and keep no closed process."""
-        # Nobody will read them: without this, their output would stay for 80 seconds.
+        # They have no readers left: without this, their output would stay for 80 seconds.
         self._closed.keep_no_more()
-        # Each notices at its next step, and cleans up what it has made.
+        # Each notices that at its next step and cleans up.
         for starting in list(self._starting.values()):
             starting.call_off()
         for process in list(self._processes.values()):
@@ -391,7 +392,7 @@ class ProcessTable(ABC):
         self._closed.pause()
 
     def resume_forgetting(self) -> None:
-        """Let the retention time of closed processes go on; see `ClosedProcesses.resume`."""
+        """Resume the retention times of closed processes; see `ClosedProcesses.resume`."""
         self._closed.resume()
 
     # -- for subclasses
@@ -403,7 +404,7 @@ class ProcessTable(ABC):
         try:
             return launch(start)
         except BaseException as error:
-            # Observers that counted the start have to hear of its end, whatever it was.
+            # Observers that counted the start need its end, whatever it was.
             self._observers.failed(start, error)
             raise
 
@@ -415,7 +416,7 @@ class ProcessTable(ABC):
     def _start_later(
         self, start: ProcessStart, complete: Complete[P], *, is_plain: bool
     ) -> PendingStart[P]:
-        """Return a start that has to wait, and is made by `complete` when it is awaited."""
+        """Return a start that has to wait; `complete` performs it when it is awaited."""
         process_id = start.params.process_id
 
         async def run(pending: PendingStart[P]) -> P:
@@ -426,7 +427,7 @@ class ProcessTable(ABC):
                 raise
             finally:
                 del self._starting[process_id]
-                # Last: requests that waited for it find the process, or no start any more.
+                # Last: requests that waited for it now find the process, or no start.
                 for call in pending.afterwards or ():
                     call()
 
@@ -455,7 +456,7 @@ class ProcessTable(ABC):
 @runtime_checkable
 class OpensSessions(Protocol):
     """
-    Optional fast path of a backend that is served: it has a table of its own for each session.
+    Optional fast path of a backend that is served: it has a separate table for each session.
 
     A server wraps every other `ExecBackend` in tables that read its event streams. A backend
     that can answer requests without a task saves that detour.

@@ -33,8 +33,8 @@ __all__ = ["call_after_stat", "can_start_without_waiting", "mounts_may_hang", "p
 
 T = TypeVar("T")
 
-# Paths that are looked up in the event loop for one start, at some microseconds each. A start
-# with a longer `PATH` is made in a thread.
+# Most paths to look up in the event loop for one start, at a few microseconds each. A start with a
+# longer `PATH` is made in a thread.
 _MAX_LOOKS = 64
 
 # File systems whose calls another machine or another process answers, besides those of FUSE.
@@ -43,13 +43,13 @@ _MAY_HANG = frozenset(
 )
 
 # Seconds for which the list of mounts is taken to be current. Only used on kernels without
-# `RESOLVE_CACHED`, where the mounts are all there is to go by.
+# `RESOLVE_CACHED`, where the mounts are the only evidence.
 _FRESH = 1.0
 
 _seen: tuple[float, bool] = (-_FRESH, False)
 
-# Seconds for which what the kernel had cached is taken to be cached still. Agents start one program
-# again and again, and the look-ups of a start take some percent of its time:
+# Seconds for which a cached entry is assumed to be cached still. Agents start one program
+# repeatedly, and the look-ups of a start take some percent of its time:
 # `scripts/bench --without start-again`.
 _CACHED_STILL = 0.01
 
@@ -71,7 +71,7 @@ def can_start_without_waiting(
         return True
     if not _is_cached(argv[0], cwd, env, tty=tty):
         return False
-    # A client may name a `PATH` of megabytes, and those are not worth their memory.
+    # A client may give a `PATH` of megabytes, which is not worth caching.
     if sum(len(text) for text in start[:4] if text is not None) < _MAX_KEY:
         if len(_ready) >= _MAX_READY:
             _ready.clear()
@@ -158,7 +158,7 @@ def paths_to_check(
     """Yield the paths that a start resolves, in the same order. Blocks, so call it in a thread."""
     yield cwd
     if tty and "HOME" in env:
-        # The directory of a terminal whose own is missing.
+        # The fallback directory of a terminal.
         yield env["HOME"]
     program = argv[0]
     for one in [program] if "/" in program else candidates(program, env.get("PATH")):
@@ -183,8 +183,8 @@ async def call_after_stat(
 
     Args:
         threads: The owner's threads.
-        paths: Files that may be on a dead mount. Their errors are ignored: `work` meets the
-            same errors and words them.
+        paths: Files that may be on a dead mount. Their errors are ignored: `work` hits the same
+            errors and reports them.
         work: Called once every `stat` has returned.
         undo: As for `StartThreads.call`.
         program: Named in the error.
@@ -192,7 +192,7 @@ async def call_after_stat(
     Raises:
         SpawnFailed: A path did not answer in time; `path` names it.
     """
-    # The path that is being looked at: after a timeout, the one that hangs.
+    # The path that is being checked: after a timeout, the one that hangs.
     at = ""
 
     def look_and_work() -> T:

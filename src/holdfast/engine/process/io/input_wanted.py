@@ -210,7 +210,7 @@ def _mode(master: int) -> WaitingFor:
     try:
         flags = termios.tcgetattr(master)[3]
     except termios.error:
-        # No process has the slave open any more.
+        # No process has the slave open now.
         return WaitingFor.UNKNOWN
     if not flags & termios.ICANON:
         return WaitingFor.KEY
@@ -223,7 +223,7 @@ class _Terminal:
     def __init__(self, master: int) -> None:
         (number,) = struct.unpack("I", fcntl.ioctl(master, _GET_NUMBER, bytes(4)))
         found = os.stat(f"/dev/pts/{number}")
-        # Device and inode, not the name: a sandbox has a devpts of its own, with the same names.
+        # Device and inode, not the name: a sandbox has its own devpts, with the same names.
         self._file = (found.st_dev, found.st_ino)
 
     def is_at(self, descriptor: str) -> bool:
@@ -257,7 +257,7 @@ class _Thread:
         """
         Return the way it waits for the terminal, or None if it does not.
 
-        For a `poll` or its like with the terminal in its set, that is the text of the call.
+        For a `poll` or similar call with the terminal in its set, that is the text of the call.
         """
         try:
             call = read_proc(f"{self._path}/syscall")
@@ -275,7 +275,7 @@ class _Thread:
     def _by_call(self, call: bytes, terminal: _Terminal) -> bytes | _ThreadWait | None:
         words = call.split()
         if len(words) != 9:
-            # The file says `running`, or the thread is blocked outside of a system call.
+            # The file says `running`, or the thread is blocked outside a system call.
             return None
         number, *arguments, stack, _ = (int(word, 0) for word in words)
         if stack < _LOWEST_64_BIT_STACK or not _CALLS:

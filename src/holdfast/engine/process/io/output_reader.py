@@ -99,7 +99,7 @@ logger = logging.getLogger(__name__)
 # Large chunks are the main reason for our throughput, and every client accepts them.
 CHUNK = 64 << 10
 
-# Bytes that one `read` of a terminal returns at most, whatever is asked for (N_TTY_BUF_SIZE).
+# Most bytes that one `read` of a terminal returns (N_TTY_BUF_SIZE).
 _TERMINAL_READ = 4096
 
 # Reads before other descriptors get their turn: one writer must not starve the event loop.
@@ -109,15 +109,15 @@ _READS_PER_WAKEUP = 8
 # (fs.pipe-max-size). A fast path: `scripts/bench --without large-pipe`.
 _BULK_PIPE = 1 << 20
 
-# Bytes that one `drain` reads at most: all of a full pipe, but not for ever what a descendant in
-# the background goes on writing.
+# Bytes that one `drain` reads at most: all of a full pipe, but not for ever the output of a
+# descendant in the background.
 _MAX_DRAIN = 2 * _BULK_PIPE
 
 # Wake-ups after which the event loop watches a descriptor itself.
 #
 # To begin with, all descriptors share one epoll instance, which is cheap for a short command. The
-# kernel wakes a reader behind two instances later: it takes an idle core for it where the writer's
-# own would do. An echo through `cat` takes longer: `scripts/bench --without watched-by-loop`.
+# kernel wakes a reader behind two instances later: it uses an idle core where the writer's own
+# would do. An echo through `cat` takes longer: `scripts/bench --without watched-by-loop`.
 _SHORT_COMMAND = 3
 
 # Seconds until a terminal that no process has open is read again.
@@ -136,9 +136,9 @@ class OutputReader:
     """
     Reader of one descriptor, which it owns and closes at end of file.
 
-    A terminal ends when no process has it open and its own process has exited. To close it
-    earlier would send SIGHUP to a process that is about to exit, or that opens the terminal
-    again by its name.
+    A terminal ends when no process has it open and its own process has exited. Closing it earlier
+    would send SIGHUP to a process that is about to exit, or that opens the terminal again by its
+    name.
     """
 
     def __init__(
@@ -172,12 +172,12 @@ class OutputReader:
         self._poll()
 
     def hold(self) -> None:
-        """Stop reading; harmless a second time."""
+        """Stop reading; a second call does nothing."""
         self._held = True
         self._poll()
 
     def release(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._held = False
         self._poll()
 
@@ -202,12 +202,12 @@ class OutputReader:
         self._poll()
         os.close(self._fd)
         self._log.end_stream(self._stream)
-        # Given up: a reader is part of a cycle, and the process behind this method is not.
+        # Dropped: a reader is part of a cycle, and the process behind this method is not.
         ended, self._ended = self._ended, _do_nothing
         ended()
 
     def _poll(self) -> None:
-        """Watch the descriptor, or stop that, according to the current state."""
+        """Watch the descriptor, or stop watching, according to the current state."""
         wanted = self.open and not self._held and not self._deserted
         if wanted != self._polled:
             self._polled = wanted
@@ -250,9 +250,9 @@ class OutputReader:
             return 0
         self._append(data)
         if len(data) == CHUNK and not self._enlarged:
-            # A pipe has 64 KiB until it was full once. With a larger one, the writer and this
-            # reader need not take turns for each piece. The call fails if the user's share of
-            # pipe memory is used up: then it stays slow.
+            # A pipe has 64 KiB until it has been full once. With a larger one, the writer and this
+            # reader need not take turns for each piece. The call fails if the user's share of pipe
+            # memory is used up: then it stays slow.
             self._enlarged = True
             with suppress(OSError):
                 fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
@@ -279,7 +279,7 @@ class OutputReader:
             except BlockingIOError:
                 break
             except OSError:
-                # EIO: no process has the slave open any more.
+                # EIO: no process has the slave open.
                 piece = b""
             if not piece:
                 ended = True

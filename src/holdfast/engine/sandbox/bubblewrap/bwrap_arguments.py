@@ -256,14 +256,14 @@ class Plan:
 
     def argv(self, empty_fds: Sequence[int]) -> list[str]:
         """
-        Return the arguments as texts.
+        Return the arguments as strings.
 
         Args:
             empty_fds: Numbers of the empty descriptors in bubblewrap's process, as many as
                 `Plan.empty_fds`.
         """
         if not self.empty_fds:
-            return list(self.arguments)  # type: ignore[arg-type]  # all of them are texts
+            return list(self.arguments)  # type: ignore[arg-type]  # all of them are strings
         left = iter(empty_fds)
         return [
             str(next(left)) if isinstance(argument, _EmptyFd) else argument
@@ -288,7 +288,7 @@ def plan(
         policy: Rules of the sandbox.
         proc: True if a new `/proc` can be mounted here; otherwise `/proc` is empty, since the
             host's would show every process (13, rule 14).
-        settings: Paths in `/proc` to mount read-only, beside `/proc/sys`.
+        settings: Paths in `/proc` to mount read-only, in addition to `/proc/sys`.
         read_only_proc: True to mount all of `/proc` read-only.
         devices: Directory with device nodes to use instead of the host's.
 
@@ -327,8 +327,8 @@ def plan(
     made += tree.arguments
     empty_fds = sum(isinstance(argument, _EmptyFd) for argument in tree.arguments)
     to_verify = tree.planned if tree.movable else []
-    # `/` is bound above and not by `mounts`. Without it in the plan, all mounts that it brings
-    # along would count as mismatches.
+    # `/` is bound above and not by `mounts`. Without it in the plan, all mounts below it would
+    # count as mismatches.
     if tree.movable and root_is_writable:
         to_verify = [Planned("/", "write"), *to_verify]
     return Plan(tuple(made), tuple(tree.targets), empty_fds, tuple(to_verify))

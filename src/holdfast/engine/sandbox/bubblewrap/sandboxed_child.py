@@ -43,7 +43,7 @@ class SandboxedChild(Child):
         self.init_fd: int | None = None
         """Pidfd of PID 1 inside: readable once no process is left in the sandbox."""
         self.report: InitChannel | None = None
-        """Channel to PID 1, which reports how the start of the command went and its end."""
+        """Channel to PID 1, which reports the start and the end of the command."""
         self.attempts: NetworkAttempts | None = None
         """Refused attempts to reach the network, if the filter reports them."""
         self.reasons: Mapping[str, str] = {}

@@ -1,9 +1,9 @@
 """
 Probes which isolation this machine supports, by building a sandbox.
 
-A profile is enforced wholly or refused: no command runs with less isolation than was asked for.
-So there are three levels only. The result names the level, its gaps, and what to change to get
-a higher one.
+A profile is enforced wholly or refused: no command runs with less isolation than requested. So
+there are three levels only. The result names the level, its gaps, and what to change to get a
+higher one.
 """
 
 import fcntl
@@ -67,9 +67,9 @@ class BubblewrapSupport(SandboxSupport, frozen=True, kw_only=True):
     listens: bool = False
     """True if seccomp notifications report attempts to reach the network."""
     settings: tuple[str, ...] = ()
-    """Paths in `/proc`, beside `/proc/sys`, by which this user could change the machine."""
+    """Paths in `/proc`, besides `/proc/sys`, with which this user could change the machine."""
     own_devices: bool = False
-    """True if sandboxes need device nodes of their own, and these can be made."""
+    """True if sandboxes need separate device nodes, and these can be created."""
     own_mounts: bool = False
     """True if sandboxes can be started in a private mount namespace, as root can."""
     read_only_proc: bool = False
@@ -92,7 +92,7 @@ def probe_support(environ: Mapping[str, str] | None = None) -> BubblewrapSupport
     Raises:
         OSError: This process has no descriptor or no memory left.
     """
-    # With everything first, which works on most machines, so that one trial is enough.
+    # Try everything first: that works on most machines, so that one trial is enough.
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
         return BubblewrapSupport(isolation=IsolationLevel.NONE, problem=problem)
@@ -107,7 +107,7 @@ def probe_support(environ: Mapping[str, str] | None = None) -> BubblewrapSupport
     if complaint is None:
         return _supported(IsolationLevel.FULL, _improved(plain, best))
     without = plain._replace(proc=_NO_PROC)
-    # If this works, mounting `/proc` is what failed, and `complaint` says why.
+    # If this works, mounting `/proc` failed, and `complaint` says why.
     if _try(without) is None:
         return _supported(
             IsolationLevel.WITHOUT_PROC,
@@ -139,7 +139,7 @@ def _supported(
     )
     if isolation is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
-    # Only root needs nodes of its own, and root in a container may not make them.
+    # Only root needs separate nodes, and root in a container may not create them.
     own_devices = need_devices() and may_make_devices()
     if need_devices() and not own_devices:
         gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
@@ -195,7 +195,7 @@ def _try(trial: _Trial) -> str | None:
         )
         file = data_file(init_program)
         stack.callback(os.close, file)
-        # Nearly the options of a command, since each of them may be what fails here.
+        # Nearly the options of a command, since any of them may fail here.
         arguments = ["--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), INIT_PATH]
@@ -207,7 +207,7 @@ def _try(trial: _Trial) -> str | None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 pass_fds=[file, report, owner],
-                # Nothing of the server's environment may decide about the result.
+                # The server's environment must not affect the result.
                 env={},
                 cwd="/",
                 timeout=_PROBE_LIMIT,
@@ -242,7 +242,7 @@ def _advice(complaint: str, proc: Path) -> str:
     # The kernel reports its limits on namespaces, number and depth, as ENOSPC.
     if "ENOSPC" in complaint:
         return (
-            "there are too many namespaces, or too many inside of each other: raise the sysctl"
+            "there are too many namespaces, or they are nested too deeply: raise the sysctl"
             " user.max_user_namespaces, or do not run the server in a sandbox itself"
         )
     if _setting(proc, "kernel/unprivileged_userns_clone") == "0":

@@ -56,7 +56,7 @@ class OwnPaths(NamedTuple):
     """Entries of `sys.path` that a profile may make writable: the real path, and the entry."""
 
 
-# Names that are looked at in a directory of settings.
+# Most names to check in a directory of settings.
 _MOST_ENTRIES: Final = 256
 
 # Seconds after which links are resolved again. A sandboxed command cannot change one of them.
@@ -139,7 +139,7 @@ def _merged(every: Iterable[OwnPath]) -> Iterable[OwnPath]:
     ordered = sorted(set(every), key=lambda own: (own.path, own.below != "nothing"))
     kept: list[OwnPath] = []
     for own in ordered:
-        # `/` would be everything, and is no directory of Holdfast.
+        # `/` would be everything, and is not a directory of Holdfast.
         if own.path == "/" and own.below != "named or itself":
             continue
         over = any(
