@@ -127,7 +127,7 @@ async def test_half_a_surrogate_pair(caller: Caller) -> None:
 
 async def test_half_a_surrogate_pair_from_a_program(caller: Caller) -> None:
     """Programs may call the tools without JSON; what no machine takes is refused all the same."""
-    with pytest.raises(CallRefused, match="`cmd` has half a surrogate pair at position 5"):
+    with pytest.raises(CallRefused, match="`cmd` has a lone surrogate at position 5"):
         await caller.tools.exec_command(ExecArguments(cmd="echo \ud800", login=False))
     with pytest.raises(CallRefused, match="`workdir` has half"):
         await caller.tools.exec_command(ExecArguments(cmd="true", workdir="\ud800", login=False))
