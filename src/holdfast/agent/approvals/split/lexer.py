@@ -20,7 +20,8 @@ from holdfast.agent.approvals.split.budget import (
     UnreadableError,
     part_of_script,
 )
-from holdfast.agent.approvals.split.read_command import Document, ReadCommand
+from holdfast.agent.approvals.split.cursor import Cursor
+from holdfast.agent.approvals.split.read_command import ReadCommand
 from holdfast.agent.approvals.split.words import (
     Word,
     WordPart,
@@ -34,7 +35,7 @@ __all__ = ["Lexer"]
 ReadCommands = Callable[["Lexer", str | None, int], None]
 
 
-class Lexer:
+class Lexer(Cursor):
     """A position in a text, and what was found up to there."""
 
     def __init__(
@@ -46,8 +47,7 @@ class Lexer:
         *,
         posix: bool,
     ) -> None:
-        self._text = text
-        self._at = 0
+        super().__init__(text)
         self._budget = budget
         self._found = found
         self._read_commands = read_commands
@@ -59,21 +59,6 @@ class Lexer:
         self.waiting = 0
         """Here-documents whose text has not come yet, of all lists that are being read."""
 
-    # Positions in the text
-
-    @property
-    def position(self) -> int:
-        """The number of characters that were read."""
-        return self._at
-
-    def text_since(self, position: int) -> str:
-        """Return what was read since `position`."""
-        return self._text[position : self._at]
-
-    def go_back(self, position: int) -> None:
-        """Read again from `position` on."""
-        self._at = position
-
     @property
     def posix(self) -> bool:
         """The shell may be one that has no `[[` and no `((`."""
@@ -82,27 +67,6 @@ class Lexer:
     def check_depth(self, depth: int) -> None:
         """Raise if `depth` levels are too many."""
         self._budget.check_depth(depth)
-
-    @property
-    def char(self) -> str:
-        """The next character, or an empty text at the end."""
-        return self._text[self._at : self._at + 1]
-
-    def looking_at(self, text: str) -> bool:
-        """Return True if `text` comes next."""
-        return self._text.startswith(text, self._at)
-
-    def skip(self, count: int) -> None:
-        """Go on by `count` characters."""
-        self._at += count
-
-    def take(self, pattern: re.Pattern[str]) -> str | None:
-        """Read what matches `pattern` here, if anything does."""
-        match = pattern.match(self._text, self._at)
-        if match is None:
-            return None
-        self._at = match.end()
-        return match[0]
 
     def skip_blanks(self, *, lines: bool = False) -> None:
         """Skip blanks, joined lines and a comment; with `lines` also ends of lines."""
@@ -538,49 +502,7 @@ class Lexer:
             if self._at == before:
                 raise UnreadableError("an array has no end")
 
-    # Here-documents
-
-    def read_document(self, document: Document, depth: int, *, nested: bool) -> None:
-        """Read the lines of a here-document that begins here; `nested`: in a substitution."""
-        self.waiting -= 1
-        begin = self._at
-        lines = []
-        while self._at < len(self._text):
-            start = self._at
-            line = self._take_line(joined=not document.quoted)
-            if document.strip_tabs:
-                line = line.lstrip("\t")
-            if self._posix and "\n" in self._text[start : self._at - 1]:
-                document.refuse_joined_end(self._text[start : self._at], line)
-            if line == document.delimiter:
-                break
-            # Some versions of bash end the document here, and some do not.
-            if nested and line.startswith(document.delimiter) and ")" in line:
-                raise AmbiguousError("the end of a here-document is not clear")
-            lines.append(line + "\n")
-        else:
-            self.doubtful = True
-        text = "".join(lines)
-        if document.quoted:
-            document.command.input_texts.append(text)
-        else:
-            if self._posix and signs.joins_in_substitution(self._text[begin : self._at]):
-                raise AmbiguousError("shells disagree about a joined line in a here-document")
-            document.command.add_input(self.expand_again(text, depth))
-
-    def _take_line(self, *, joined: bool) -> str:
-        """Read one line; with `joined`, also those that a backslash joins to it."""
-        parts = []
-        while True:
-            end = self._text.find("\n", self._at)
-            end = len(self._text) if end < 0 else end
-            line = self._text[self._at : end]
-            self._at = min(end + 1, len(self._text))
-            backslashes = len(line) - len(line.rstrip("\\"))
-            if not joined or backslashes % 2 == 0 or self._at == len(self._text):
-                parts.append(line)
-                return "".join(parts)
-            parts.append(line[:-1])
+    # Texts that are expanded like a here-document
 
     def expand_again(self, text: str, depth: int) -> Word:
         """Return a text that was taken out as it is expanded, and read its substitutions."""

@@ -18,13 +18,12 @@ from holdfast.agent.approvals.split.budget import (
 )
 from holdfast.agent.approvals.split.printed import printed_texts
 from holdfast.agent.approvals.split.read_command import ReadCommand
+from holdfast.agent.approvals.split.read_input import may_run_text, reads_input
 from holdfast.agent.approvals.split.script_reader import read_expanded, read_script
 from holdfast.agent.approvals.split.words import UNKNOWN, Word, WordPart, expand_braces
 from holdfast.agent.approvals.split.wrappers import (
     Inner,
     inner_commands,
-    may_run_text,
-    reads_input,
 )
 
 __all__ = ["Literals"]

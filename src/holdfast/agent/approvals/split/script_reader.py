@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 
 from holdfast.agent.approvals.split.budget import AmbiguousError, Budget, UnreadableError
+from holdfast.agent.approvals.split.documents import read_document
 from holdfast.agent.approvals.split.lexer import Lexer
 from holdfast.agent.approvals.split.read_command import Document, ReadCommand
 from holdfast.agent.approvals.split.words import Word, WordPart
@@ -170,7 +171,7 @@ class _CommandListReader:
             raise AmbiguousError("a here-document begins inside of a substitution")
         for document in documents:
             nested = self._closer is not None
-            self._lexer.read_document(document, self._level, nested=nested)
+            read_document(self._lexer, document, self._level, nested=nested)
         self._next_command()
 
     def _close(self) -> bool:

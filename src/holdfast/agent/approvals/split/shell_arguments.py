@@ -3,7 +3,32 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ShellArguments", "base_name", "read_shell_arguments"]
+__all__ = [
+    "FOREIGN_SHELLS",
+    "POSIX_SHELLS",
+    "SHELLS",
+    "ShellArguments",
+    "base_name",
+    "is_long_option",
+    "read_shell_arguments",
+]
+
+POSIX_SHELLS = frozenset(["sh", "dash", "ash", "busybox", "posh", "yash"])
+FOREIGN_SHELLS = frozenset(["fish", "csh", "tcsh", "nu", "elvish", "xonsh", "rc", "es"])
+"""Shells with a grammar of their own."""
+SHELLS = (
+    POSIX_SHELLS
+    | frozenset(["bash", "rbash", "zsh", "rzsh", "zsh5", "ksh", "ksh93", "rksh", "mksh", "pdksh"])
+    | frozenset(["lksh", "oksh", "osh", "ysh"])
+    | FOREIGN_SHELLS
+)
+"""
+Shells whose `-c` is looked into.
+
+Some have a grammar of their own. Most of what they run is seen nevertheless; what cannot be
+read is asked about.
+"""
+
 
 # bash accepts its long options with one dash, too, and in full only. Each of the other shells
 # fails on these words.
@@ -52,6 +77,11 @@ class ShellArguments:
 def base_name(name: str) -> str:
     """Return the file name of a program."""
     return name.rpartition("/")[2]
+
+
+def is_long_option(word: str, *names: str) -> bool:
+    """Return True if a word is a long option of these names, in full or cut short."""
+    return word.startswith("--") and len(word) > 2 and any(n.startswith(word[2:]) for n in names)
 
 
 def read_shell_arguments(words: Sequence[str]) -> ShellArguments:

@@ -14,8 +14,7 @@ from holdfast.agent.approvals.split.plain import (
     simple_commands,
 )
 from holdfast.agent.approvals.split.read_command import ReadCommand
-from holdfast.agent.approvals.split.shell_arguments import base_name
-from holdfast.agent.approvals.split.wrappers import POSIX_SHELLS
+from holdfast.agent.approvals.split.shell_arguments import POSIX_SHELLS, base_name
 
 __all__ = ["Split", "split_command"]
 
