@@ -36,6 +36,10 @@ class Cursor:
         """Return True if `text` comes next."""
         return self._text.startswith(text, self._at)
 
+    def matches(self, pattern: re.Pattern[str]) -> bool:
+        """Return True if a match of `pattern` comes next."""
+        return pattern.match(self._text, self._at) is not None
+
     def skip(self, count: int) -> None:
         """Go on by `count` characters."""
         self._at += count

@@ -1,4 +1,4 @@
-"""Commands that run what they read."""
+"""Commands that run what they read, and how they cut it into words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from holdfast.agent.approvals.split.shell_arguments import SHELLS, base_name, read_shell_arguments
-from holdfast.agent.approvals.split.words import UNKNOWN
+from holdfast.agent.approvals.split.shell_arguments import (
+    SHELLS,
+    base_name,
+    is_long_option,
+    read_shell_arguments,
+)
+from holdfast.agent.approvals.split.words import UNKNOWN, decode_ansi_c
 
-__all__ = ["may_run_text", "reads_input"]
+__all__ = ["input_arguments", "input_delimiter", "may_run_text", "reads_input"]
 
 
 def may_run_text(words: Sequence[str]) -> bool:
@@ -47,6 +52,34 @@ def reads_input(words: Sequence[str]) -> bool:
     if called.script is not None:
         return _is_input(called.script)
     return called.from_input or _is_input(called.operands[0])
+
+
+def input_arguments(words: Sequence[str]) -> tuple[str, ...]:
+    """Return what `$0`, `$1` and so on are in what a command reads and runs."""
+    if base_name(words[0]) in (".", "source"):
+        return ("sh", *words[2:])
+    if base_name(words[0]) not in SHELLS:
+        return ()
+    called = read_shell_arguments(words)
+    if called.script is not None or not (reads_input(words) or may_run_text(words)):
+        return ()
+    return ("sh", *called.operands[0 if called.from_input else 1 :])
+
+
+def input_delimiter(words: Sequence[str]) -> str:
+    """Return the character between two arguments in the input of `xargs -d`; empty for others."""
+    if base_name(words[0]) != "xargs":
+        return ""
+    for number, word in enumerate(words[1:], 1):
+        name, equals, value = word.partition("=")
+        if is_long_option(name, "delimiter"):
+            found = value if equals else "".join(words[number + 1 : number + 2])
+        elif word.startswith("-") and not word.startswith("--") and "d" in word:
+            found = word.partition("d")[2] or "".join(words[number + 1 : number + 2])
+        else:
+            continue
+        return decode_ansi_c(found, printed=True)[:1]
+    return ""
 
 
 _INPUT_FILE = re.compile(r"-|(.*/)?(dev/(stdin|fd/\d+)|proc/[^/]+/(task/[^/]+/)?fd/\d+)")

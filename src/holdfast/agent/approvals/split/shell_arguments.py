@@ -7,6 +7,7 @@ __all__ = [
     "FOREIGN_SHELLS",
     "POSIX_SHELLS",
     "SHELLS",
+    "ZSH",
     "ShellArguments",
     "base_name",
     "is_long_option",
@@ -57,7 +58,8 @@ _BASH_OPTIONS_WITH_VALUE = frozenset(["rcfile", "init-file"])
 # Long options of other shells that take the next argument.
 _LONG_WITH_VALUE = frozenset(["init-command", "emulate"])
 
-_ZSH = frozenset(["zsh", "rzsh", "zsh5"])
+ZSH = frozenset(["zsh", "rzsh", "zsh5"])
+"""Names of zsh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def is_long_option(word: str, *names: str) -> bool:
 
 def read_shell_arguments(words: Sequence[str]) -> ShellArguments:
     """Parse the arguments of a shell, its own name first."""
-    zsh = base_name(words[0]) in _ZSH
+    zsh = base_name(words[0]) in ZSH
     at = 1
     command = input_option = short_options = False
     start_file: str | None = None

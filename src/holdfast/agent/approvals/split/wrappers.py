@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.agent.approvals.split.budget import AmbiguousError, UnreadableError
+from holdfast.agent.approvals.split.read_input import reads_input
 from holdfast.agent.approvals.split.shell_arguments import (
     FOREIGN_SHELLS,
     POSIX_SHELLS,
@@ -20,17 +21,15 @@ from holdfast.agent.approvals.split.shell_arguments import (
     is_long_option,
     read_shell_arguments,
 )
+from holdfast.agent.approvals.split.subscripts import MEMBER
 
 __all__ = [
-    "MEMBER",
     "Inner",
     "inner_commands",
 ]
 
 _MAX_OPTIONS = 64
 _MAX_SHIFTS = 8
-MEMBER = re.compile(r"[A-Za-z0-9_]\[.*[$`]", re.DOTALL)
-"""The name of an array's member whose index has to be expanded."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 
@@ -48,6 +47,8 @@ class Inner:
     """Instead of a script, a text that is only expanded: its substitutions are run."""
     aliases: frozenset[str] = frozenset()
     """Aliases whose value this is: none of them is replaced a second time."""
+    arguments: tuple[str, ...] = ()
+    """Words for `$0`, `$1` and so on in the script; without any, nothing is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +202,9 @@ _LOADER = _Wrapper("", _words("library-path inhibit-rpath audit preload argv0 gl
 
 # Builtins that expand the name of an array's member, whatever quotes it is in.
 _EXPANDING = _words(
-    "[ compgen complete declare export let local mapfile print printf read readarray readonly test"
-    " typeset unset wait"
+    "[ break compgen complete continue declare exit export float getopts integer let local mapfile"
+    " print printf private read readarray readonly return set shift test typeset unset vared wait"
+    " zparseopts"
 )
 
 
@@ -293,6 +295,10 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
     if name == "fish":
         yield from _first_scripts(words)
     if called.script is None:
+        if reads_input(words):
+            # For `"$@"` in what it reads.
+            for start in range(min(len(called.operands), _MAX_SHIFTS)):
+                yield Inner(called.operands[start:])
         return
     posix = name in POSIX_SHELLS or name in FOREIGN_SHELLS
     yield Inner(script=called.script, posix=posix)
@@ -301,6 +307,9 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
     if "$" in called.script:
         for start in range(min(len(called.operands), _MAX_SHIFTS)):
             yield Inner(called.operands[start:])
+            if start == 0 or "shift" in called.script:
+                given = (*called.operands[:1], *called.operands[1 + start :])
+                yield Inner(script=called.script, posix=posix, arguments=given)
 
 
 def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
@@ -469,6 +478,39 @@ def _mapfile(words: Sequence[str]) -> Iterator[Inner]:
             yield Inner(script=attached or " ".join(words[number + 1 : number + 2]))
 
 
+def _zargs(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the command of `zargs ARGUMENT … -- COMMAND`, without the arguments and with them."""
+    # An option can name another mark than `--`, and each word may be it.
+    before: dict[str, int] = {}
+    for number, word in enumerate(words[1:_MAX_OPTIONS], 1):
+        command, start = words[number + 1 :], before.get(word, 0) + 1
+        yield Inner(tuple(command))
+        yield Inner((*command, *words[start:number]))
+        before[word] = number
+
+
+def _zstyle(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the value of `zstyle -e PATTERN STYLE VALUE`, which is evaluated at each look-up."""
+    for number, word in enumerate(words[1:4], 1):
+        if word.startswith("-") and "e" in word:
+            for start in (number + 2, number + 3):
+                yield Inner(script=" ".join(words[start:]), posix=True, guess=start == number + 2)
+            return
+
+
+def _print(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the words of `print -P`, which are expanded as a prompt."""
+    if any(word.startswith("-") and "P" in word for word in words[1:]):
+        for word in words[1:]:
+            yield Inner(expanded=word)
+
+
+def _later(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the command of `sched TIME COMMAND` and `zpty NAME COMMAND`, behind options."""
+    for start in (2, 3, 4):
+        yield Inner(script=" ".join(words[start:]), posix=True, guess=start > 2)
+
+
 _SPECIAL = {
     "eval": _eval,
     "trap": _trap,
@@ -488,4 +530,9 @@ _SPECIAL = {
     "find": _find,
     "mapfile": _mapfile,
     "readarray": _mapfile,
+    "zargs": _zargs,
+    "zstyle": _zstyle,
+    "print": _print,
+    "sched": _later,
+    "zpty": _later,
 }
