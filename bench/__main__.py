@@ -44,7 +44,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         help="compare Holdfast with and without a fast path, by default in its own benchmark: "
         "%(choices)s",
     )
-    parser.add_argument("--rounds", type=_positive, help=f"default {_ROUNDS}, with --quick 1")
+    parser.add_argument("--rounds", type=_positive, help=f"default {_ROUNDS}, or 1 with --quick")
     parser.add_argument(
         "--quick", action="store_true", help="tiny sizes: shows that everything works"
     )
@@ -110,7 +110,7 @@ async def _measure(
     rounds: int,
     sizes: Sizes,
 ) -> Measurements:
-    """Run the rounds; SIGTERM ends them as Ctrl-C does, the servers first."""
+    """Run the rounds; SIGTERM ends them like Ctrl-C, the servers first."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -120,7 +120,7 @@ async def _measure(
 
 
 def main(arguments: list[str]) -> int:
-    """Run the benchmarks; 0 unless one of them broke, whatever the figures are."""
+    """Run the benchmarks; return 0 unless one of them broke, whatever the figures."""
     options = _options(arguments)
     benchmarks = _benchmarks(options)
     figures = [figure for one in benchmarks for figure in one.figures]

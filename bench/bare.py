@@ -1,7 +1,7 @@
 """
-The same work by bare system calls: no server, no socket, no event loop.
+The same work with bare system calls: no server, no socket, no event loop.
 
-This is the floor that the figures of starts, terminals and files are compared with.
+The figures of starts, terminals and files are compared with this floor.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def start_with_terminal(argv: Sequence[str]) -> None:
 
 
 def pipe_rate(argv: Sequence[str], size: int) -> float:
-    """Return the bytes per second read from a command that writes so many to a pipe."""
+    """Return the bytes per second read from a command that writes `size` bytes to a pipe."""
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None, "it was started with a pipe"
         return _rate(child.stdout.fileno(), size)
 
 
 def terminal_rate(argv: Sequence[str], size: int) -> float:
-    """Return the bytes per second read from a command that writes so many to a terminal."""
+    """Return the bytes per second read from a command that writes `size` bytes to a terminal."""
     master, slave = os.openpty()
     try:
         child = _start_on(slave, argv)
@@ -90,21 +90,21 @@ def terminal_rate(argv: Sequence[str], size: int) -> float:
 
 
 def copy_through_base64(source: Path, destination: Path, block: int | None) -> None:
-    """Copy a file, in blocks or in one piece, each made base64 and bytes again on the way."""
+    """Copy a file, in blocks or in one piece, each encoded as base64 and decoded on the way."""
     with source.open("rb", buffering=0) as old, destination.open("wb", buffering=0) as new:
         while data := old.read(source.stat().st_size if block is None else block):
             new.write(pybase64.b64decode(pybase64.b64encode(data), validate=True))
 
 
 def _rate(fd: int, size: int) -> float:
-    """Time a read loop from its first byte on, so the start of the command is not in it."""
+    """Time a read loop from its first byte on, so that the start of the command is excluded."""
     first = len(os.read(fd, _READ_SIZE))
     left = size - first
     begun = time.perf_counter()
     while left > 0:
         got = len(os.read(fd, _READ_SIZE))
         if not got:
-            raise BenchError("the command wrote less than it was asked for")
+            raise BenchError("the command wrote less than requested")
         left -= got
     return (size - first) / (time.perf_counter() - begun)
 
@@ -122,7 +122,7 @@ def _read_terminal(master: int) -> bytes:
     try:
         return os.read(master, _READ_SIZE)
     except OSError as error:
-        if error.errno != errno.EIO:  # Linux's way to say that the last slave is closed
+        if error.errno != errno.EIO:  # Linux reports this once the last slave is closed
             raise
         return b""
 

@@ -1,4 +1,4 @@
-"""Requests whose answers only count: one after another, and many at once."""
+"""Requests whose answers are only counted: one after another, and many at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["AtOnce", "InTurn", "settle"]
 
 
 class InTurn:
-    """Sends each request when the one before it is answered; their ids count from 0."""
+    """Sends each request once the previous one is answered; their ids count from 0."""
 
     def __init__(self, client: RawClient, requests: Sequence[bytes]) -> None:
         self._client = client
@@ -21,7 +21,7 @@ class InTurn:
         self._next = 0
 
     async def run(self) -> float:
-        """Return the seconds it took."""
+        """Return the seconds taken."""
         begun = time.perf_counter()
         await self._client.until(self, [self._requests[0]])
         return time.perf_counter() - begun
@@ -37,7 +37,7 @@ class InTurn:
 
 
 class AtOnce:
-    """Sends all requests in one write and waits for their replies, in whatever order."""
+    """Sends all requests in one write and waits for their replies, in any order."""
 
     def __init__(self, client: RawClient, requests: Sequence[bytes]) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class AtOnce:
         self._waiting = set(range(len(requests)))
 
     async def run(self) -> float:
-        """Return the seconds it took."""
+        """Return the seconds taken."""
         begun = time.perf_counter()
         self._client.send_frames(self._frames)
         await self._client.until(self)
@@ -57,7 +57,7 @@ class AtOnce:
 
 
 def settle(waiting: set[int], payload: memoryview) -> None:
-    """Take the id of a reply from those that are waited for."""
+    """Remove the id of a reply from those still expected."""
     number = wire.decode(payload).id
     if number is None:
         raise BenchError("a reply without an id")

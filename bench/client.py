@@ -1,9 +1,9 @@
 """
-The raw client all measurements share.
+The raw client that all measurements share.
 
-picows on uvloop, no queues and no tasks: what arrives goes from the socket straight
-to the handler of the measurement that runs, and the handler sends the next request
-from there. So the client's own cost is small, and the same for every server.
+picows on uvloop, without queues or tasks: each message goes from the socket directly to the handler
+of the current measurement, which sends the next request from there. So the client's own cost is
+small, and the same for every server.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from bench.figures import Acks
 __all__ = ["Handler", "RawClient", "connected"]
 
 Handler = Callable[[memoryview], bool]
-"""Takes one message, valid during the call only; True says the measurement is complete."""
+"""Handles one message, valid only during the call; returns True if the measurement is complete."""
 
 _READ_BUFFER = 512 * 1024
-"""Bytes taken from the socket at once, at most: several messages even where they are large."""
+"""Most bytes to read from the socket at once: several messages even if they are large."""
 
 _MAX_FRAME = 256 * 1024 * 1024
-"""Bytes of one frame: servers send an answer of any size in one."""
+"""Largest frame in bytes: servers send an answer of any size in one."""
 
 
 class RawClient(WSListener):
@@ -43,15 +43,15 @@ class RawClient(WSListener):
         self._lost = False
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        """Take the transport over; picows calls this."""
+        """Store the transport; picows calls this."""
         self._transport = transport
         sock: socket.socket = transport.underlying_transport.get_extra_info("socket")
         self._set_option = sock.setsockopt
-        # picows asks for quick ACKs once, when it connects; an ordinary client does not.
+        # picows asks for quick ACKs once, when it connects; an ordinary client never does.
         self._set_option(socket.IPPROTO_TCP, socket.TCP_QUICKACK, int(self._quick))
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Pass one message to the handler that waits; picows calls this."""
+        """Pass one message to the current handler; picows calls this."""
         if frame.msg_type != WSMsgType.TEXT:
             return
         try:
@@ -61,42 +61,42 @@ class RawClient(WSListener):
                 self._settle(None)
         except (BenchError, msgspec.MsgspecError, ValueError, LookupError) as error:
             self._settle(error)
-        # The kernel falls back to delayed ACKs by itself, so it is told after each receive.
+        # The kernel falls back to delayed ACKs, so the option is set again after each receive.
         if self._quick and frame.last_in_buffer:
             self._set_option(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        """Fail what waits; picows calls this."""
+        """Fail the current measurement; picows calls this."""
         self._lost = True
         self._settle(BenchError("the server dropped the connection"))
 
     def pause_writing(self) -> None:
-        """Go on: what is sent waits here as well as anywhere. picows calls this."""
+        """Do nothing: messages may just as well queue here. picows calls this."""
 
     def resume_writing(self) -> None:
-        """Go on; picows calls this."""
+        """Do nothing; picows calls this."""
 
     def send(self, message: bytes) -> None:
         """Send one message."""
-        assert self._transport is not None, "connected() hands out connected clients only"
+        assert self._transport is not None, "connected() only returns connected clients"
         self._transport.send(WSMsgType.TEXT, message)
 
     def send_frames(self, frames: bytes) -> None:
-        """Send messages already framed by `wire.frame`, in one write."""
-        assert self._transport is not None, "connected() hands out connected clients only"
+        """Send messages that `wire.frame` has framed, in one write."""
+        assert self._transport is not None, "connected() only returns connected clients"
         self._transport.underlying_transport.write(frames)
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
-        """Send one message of any size, put together from its parts without a copy."""
-        assert self._transport is not None, "connected() hands out connected clients only"
+        """Send one message of any size, assembled from its parts without a copy."""
+        assert self._transport is not None, "connected() only returns connected clients"
         self._transport.underlying_transport.writelines(wire.framed(parts))
 
     async def until(self, handler: Handler, first: Iterable[bytes] = ()) -> None:
         """
-        Send the first messages and give the handler all that arrives until it is satisfied.
+        Send the first messages and pass all that arrive to the handler until it is satisfied.
 
         Raises:
-            BenchError: The server refused, broke the protocol or went away.
+            BenchError: The server refused, broke the protocol or disappeared.
         """
         if self._lost:
             raise BenchError("the server dropped the connection")

@@ -1,11 +1,11 @@
 """
 The same sandbox without a server: bubblewrap with the arguments that Holdfast gives it.
 
-They are not written down a second time. Holdfast is asked to start the command, and what
-it would execute is taken from it at the last moment: arguments, environment and every
-descriptor. Only the numbers of the descriptors are changed, and what the launcher would
-tell the server goes to `/dev/null`. The program that Holdfast has run inside before the
-command is left out: bubblewrap loads the filter and executes the command itself.
+They are not written down a second time. Holdfast is asked to start the command, and the execution
+is intercepted at the last moment: arguments, environment and every descriptor. Only the numbers of
+the descriptors are changed, and messages of the launcher to the server go to `/dev/null`. The
+program that Holdfast runs inside before the command is left out: bubblewrap loads the filter and
+executes the command itself.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _WITH_DESCRIPTOR = frozenset(
     {"--args", "--seccomp", "--add-seccomp-fd", "--block-fd", "--info-fd", "--json-status-fd"}
     | {"--sync-fd", "--file", "--bind-data", "--ro-bind-data"}
 )
-"""Options of bubblewrap that are followed by the number of a descriptor."""
+"""Options of bubblewrap that take the number of a descriptor."""
 
 
 _PROTECTED = (".git", ".agents", ".codex", ".aws")
-"""Names that no command may make in a writable folder."""
+"""Names that no command may create in a writable directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class _Execution:
 
 
 class _Taken(Exception):
-    """In place of a start, which is not wanted."""
+    """Raised in place of the start."""
 
     def __init__(self, execution: _Execution) -> None:
         super().__init__("not started")
@@ -63,8 +63,8 @@ class _Taken(Exception):
 async def _execution(
     sandbox: Mapping[str, object], argv: Sequence[str], cwd: Path, env: Mapping[str, str]
 ) -> AsyncIterator[_Execution]:
-    """Return the command that it executes; what Holdfast makes on the disk for it is gone again."""
-    # Only here: nothing else that measures a server has anything of Holdfast in it.
+    """Yield the command that Holdfast executes; files that it created for it are removed."""
+    # Only imported here: no other code that measures a server imports Holdfast.
     from holdfast.engine.process.executable_lookup import Launch
     from holdfast.engine.sandbox.bubblewrap import sandboxed_child as child
     from holdfast.engine.sandbox.bubblewrap.bubblewrap_enforcer import BubblewrapSandbox
@@ -75,7 +75,7 @@ async def _execution(
     from holdfast.wire.rpc.params import decode_params
 
     def without_init(content: bytes | None) -> bytes | None:
-        """The arguments with the filter in the place of that program."""
+        """Return the arguments with the filter in place of that program."""
         assert content is not None  # the arguments are a file
         words = content.split(b"\0")
         at = words.index(INIT_PATH.encode())
@@ -109,7 +109,7 @@ async def _execution(
     try:
         with mock.patch.object(child.SandboxedChild, "on_pipes", take):
             await made.start(Launch(argv[0], list(argv), str(cwd)), env)
-        raise BenchError("Holdfast starts sandboxes in another way by now")
+        raise BenchError("Holdfast now starts sandboxes in another way")
     except _Taken as taken:
         execution = taken.execution
     finally:
@@ -124,7 +124,7 @@ def _content(fd: int) -> bytes | None:
 
 
 class BareSandbox:
-    """Starts one command in one sandbox, again and again."""
+    """Starts one command in one sandbox repeatedly."""
 
     def __init__(self, execution: _Execution, stack: ExitStack) -> None:
         self._execution = execution
@@ -147,7 +147,7 @@ class BareSandbox:
         self._argv[0] = execution.program
 
     def clean(self) -> None:
-        """Remove what bubblewrap made to mount something on, which it does not by itself."""
+        """Remove the mount points that bubblewrap created and leaves behind."""
         for path in self._execution.mount_points:
             with suppress(FileNotFoundError):
                 os.rmdir(path)
@@ -173,7 +173,7 @@ def _renumbered(words: list[str], numbers: Mapping[str, int]) -> list[str]:
 
 
 def _renumbered_bytes(content: bytes, numbers: Mapping[str, int]) -> bytes:
-    """The same for a file of arguments, each of which ends with a NUL; other files stay."""
+    """Do the same for a file of arguments, each of which ends with a NUL; keep other files."""
     if not content.startswith(b"--"):
         return content
     words = _renumbered(os.fsdecode(content).split("\0")[:-1], numbers)
@@ -185,10 +185,10 @@ async def bare_sandbox(
     sandbox: Mapping[str, object], argv: Sequence[str], cwd: Path, env: Mapping[str, str]
 ) -> AsyncIterator[BareSandbox]:
     """
-    Take from Holdfast how it starts a command in a sandbox; nothing of it is left behind.
+    Intercept how Holdfast starts a command in a sandbox; leave nothing behind.
 
     Raises:
-        BenchError: It cannot be taken.
+        BenchError: The start cannot be intercepted.
     """
     async with _execution(sandbox, argv, cwd, env) as execution:
         with ExitStack() as stack:

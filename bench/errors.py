@@ -1,4 +1,4 @@
-"""Errors of a benchmark, apart from a disappointing figure."""
+"""Errors of a benchmark; a disappointing figure is not one."""
 
 __all__ = ["BenchError", "NotAvailable"]
 
@@ -8,4 +8,4 @@ class BenchError(Exception):
 
 
 class NotAvailable(BenchError):
-    """A subject cannot be measured here, which is no fault: it is left out."""
+    """A subject cannot be measured here; it is left out."""

@@ -1,5 +1,5 @@
 """
-The fast paths of Holdfast, and how each is switched off to see what it gains.
+The fast paths of Holdfast, and how to switch each off to measure its gain.
 
 A fast path gives the same results as the general path next to it, only sooner. It stays while it
 gains at least 5 % in its own benchmark: `scripts/bench --without NAME` measures that, with and
@@ -29,19 +29,27 @@ class FastPath:
     benchmark: str
     """The name of the benchmark that shows its gain."""
     parts: tuple[str, ...]
-    """The names that are replaced, as `package.module:name`, by those of `general_paths`."""
+    """The names to replace by those of `general_paths`, as `package.module:name`."""
 
 
 FAST_PATHS: Mapping[str, FastPath] = {
     "plain-arguments": FastPath(
-        about="arguments of a model that msgspec decodes as they should be",
+        about="arguments of a model that msgspec decodes without a fault",
         benchmark="unified-exec",
         parts=("holdfast.agent.unified_exec.arguments.tool_arguments:read_plain",),
+    ),
+    "sound-messages": FastPath(
+        about="small nested messages that are checked by encoding them again",
+        benchmark="sandbox-files",
+        parts=("holdfast.wire.rpc.decode:_is_plainly_sound",),
     ),
     "light-messages": FastPath(
         about="messages with few values that are decoded in the event loop",
         benchmark="rpc",
-        parts=("holdfast.wire.connection:is_heavy", "holdfast.wire.connection:NEVER_HEAVY"),
+        parts=(
+            "holdfast.wire.connection:may_have_many_values",
+            "holdfast.wire.connection:LARGEST_UNCOUNTED",
+        ),
     ),
     "taken-output": FastPath(
         about="output that a client takes without decoding its message",
@@ -87,7 +95,7 @@ FAST_PATHS: Mapping[str, FastPath] = {
         parts=("holdfast.engine.process.admission:can_start_without_waiting",),
     ),
     "start-again": FastPath(
-        about="starts of a program that was found in the kernel's caches a moment ago",
+        about="starts of a program recently found in the kernel's caches",
         benchmark="burst",
         parts=("holdfast.engine.process.reachable:_CACHED_STILL",),
     ),
@@ -145,7 +153,7 @@ def _switched_off(name: str, runner: Runner) -> Runner:
 
 @contextmanager
 def _inherited_switch(name: str) -> Iterator[None]:
-    """Let every process that is started in the block do without a fast path."""
+    """Switch off a fast path in every process that is started in the block."""
     inherited = os.environ.get("PYTHONPATH")
     added = {
         "PYTHONPATH": os.pathsep.join(

@@ -1,7 +1,7 @@
 """
 The figures, their targets, and the sizes of the work behind them.
 
-No I/O here; `bench.measures` holds the ways of measuring, `bench.run` the rounds.
+No I/O here; `bench.measures` has the measurements, `bench.run` the rounds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Subject(Enum):
     HOLDFAST = "holdfast"
     CODEX = "codex"
     BARE = "bare"
-    """The same work by what Python itself has, with no server and no library."""
+    """The same work with Python's own means, without a server or a library."""
 
     WITHOUT = "without"
     """Holdfast without one of its fast paths."""
@@ -55,14 +55,14 @@ class Acks(Enum):
     """Treatment of acknowledgements by the client's kernel."""
 
     ORDINARY = "ordinary"
-    """Delayed, as for any client that sets nothing; a server that leaves Nagle on waits 40 ms."""
+    """Delayed, the default; a server that leaves Nagle's algorithm on waits 40 ms."""
 
     QUICK = "quick ACKs"
     """At once: `TCP_QUICKACK`, set again after each receive."""
 
 
 class Better(Enum):
-    """In which direction a figure improves."""
+    """Direction in which a figure improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -92,16 +92,16 @@ class Figure:
     unit: str
     better: Better = Better.LOWER
     client: Acks | None = None
-    """None where no client is part of what is measured."""
+    """None if no client takes part."""
 
     others: tuple[Subject, ...] = (Subject.CODEX, Subject.BARE)
-    """Whom Holdfast stands beside; figures with the same ones are one table."""
+    """The subjects to compare with; figures with the same ones share a table."""
 
     compares: bool = False
-    """True for a ratio of two things measured in turn: the best of such would be luck."""
+    """True for a ratio of two things measured in turn: the best of those would be luck."""
 
     targets: tuple[Target | Limit, ...] = ()
-    """All targets of Holdfast; empty where the figure is only shown."""
+    """All targets of Holdfast; empty if the figure is only shown."""
 
     def best(self, values: Sequence[float]) -> float:
         """Return the best of the rounds, the one least disturbed by the machine's other work."""
@@ -110,7 +110,7 @@ class Figure:
         return min(values) if self.better is Better.LOWER else max(values)
 
     def reaches(self, value: float, wanted: float) -> bool:
-        """Tell whether a value is as good as one that is wanted."""
+        """Return True if a value is as good as the target."""
         return value <= wanted if self.better is Better.LOWER else value >= wanted
 
 
@@ -121,7 +121,7 @@ class Sizes:
     rpc_calls: int
     pipelined_turns: int
     pipelined_width: int
-    """Requests in flight: some thousands can wedge the real server [dispatch.concurrent]."""
+    """Requests in flight: a few thousand can block the real server [dispatch.concurrent]."""
 
     starts: int
     burst: int
@@ -133,37 +133,37 @@ class Sizes:
     http_requests: int
     metadata_calls: int
     metadata_batches: int
-    """Of `pipelined_width` calls each."""
+    """Number of batches of `pipelined_width` calls."""
 
     file_bytes: int
     transfers: int
-    """Number of reads and writes of a file in each way."""
+    """Number of reads and writes of a file with each method."""
 
     tree_folders: int
-    """Of 99 files each, so that a tree has a hundred times as many entries."""
+    """Directories of 99 files each, so that a tree has a hundred times as many entries."""
 
     walks: int
     delay_echoes: int
-    """The real server takes half a second for each."""
+    """Echoes; the real server takes half a second for each."""
 
     delay_requests: int
     """Walks and reads in flight."""
 
     sandboxed_starts: int
-    """The real server takes a tenth of a second for each."""
+    """Starts; the real server takes a tenth of a second for each."""
 
     sandboxed_reads: int
-    """Of those for which the real server starts a helper."""
+    """Reads for which the real server starts a helper."""
 
     direct_reads: int
-    """Of those for which it does not."""
+    """Reads for which it does not."""
 
     runs: int
     run_bytes: int
-    """Output of the one command that writes much."""
+    """Output, in bytes, of the command that writes much."""
 
     bursts: int
-    """Number of times that 61 commands are run at once."""
+    """Number of bursts of 61 commands."""
 
     idle_seconds: int
     writer_bytes: int
@@ -248,7 +248,7 @@ class Context:
 
     sizes: Sizes
     command: ServerCommand | None
-    """The command of the subject's server; None for a subject without one."""
+    """The command of the subject's server; None if it has none."""
 
     peers: str | None
     """The interpreter that has the packages of Holdfast's peers, if there is one."""
@@ -266,9 +266,9 @@ _QUICK_SUFFIX = "_quick"
 
 def both_clients(*figures: Figure) -> tuple[Figure, ...]:
     """
-    Return each figure as an ordinary client sees it, and beside it with quick ACKs.
+    Return each figure for an ordinary client, and a second one with quick ACKs.
 
-    The targets are the ordinary client's, since that is what a user has.
+    The targets are for the ordinary client, since that is what users have.
     """
     return tuple(
         variant
@@ -281,7 +281,7 @@ def both_clients(*figures: Figure) -> tuple[Figure, ...]:
 
 
 def through_both(measure: Measure) -> Runner:
-    """Return the runner that measures with both clients, for figures of `both_clients`."""
+    """Return a runner that measures with both clients, for figures of `both_clients`."""
 
     async def run(context: Context) -> Mapping[str, float]:
         ordinary = await measure(context, Acks.ORDINARY)
@@ -298,7 +298,7 @@ def for_both(values: Mapping[str, float]) -> Mapping[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Figures that come out of the same run, and how to run each subject."""
+    """Figures of one run, and how to run each subject."""
 
     name: str
     figures: tuple[Figure, ...]
@@ -317,7 +317,7 @@ class Measurements:
     """Figures that could not be measured on this machine, as sentences."""
 
     unavailable: set[tuple[str, Subject]] = field(default_factory=set)
-    """The figures of those subjects."""
+    """Keys of figures that are not available, each with the subject."""
 
     def add(self, key: str, subject: Subject, value: float) -> None:
         self.values.setdefault((key, subject), []).append(value)
@@ -339,7 +339,7 @@ class Measurements:
         return ours / theirs if ours is not None and theirs else None
 
     def met(self, figure: Figure) -> bool | None:
-        """Tell whether all targets were reached; None without one, or without the values."""
+        """Return True if all targets were reached; None without targets, or without values."""
         if not figure.targets:
             return None
         reached = [self._reached(figure, target) for target in figure.targets]

@@ -1,10 +1,10 @@
 """
-Keeps a server busy with files, from a process of its own: `python -m bench.load`.
+Keeps a server busy with files, from a separate process: `python -m bench.load`.
 
-It has a connection for each request in flight, for the real server does one request
-of a connection after the other: half of them walk a tree and half read a file, over
-and over. It says `ready` once each has been answered, goes on until its stdin ends,
-and then says how many answers came, and in how many seconds.
+It has a connection for each request in flight, since the real server handles the requests of a
+connection one after the other: half of them walk a tree and half read a file, over and over. It
+prints `ready` once each has been answered, continues until its stdin ends, and then prints the
+number of answers and the seconds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from bench.measures.files import walk_params
 __all__ = ["busy"]
 
 _LIMIT_SECONDS = 30.0
-"""Bound of the time to its first answers, and of its end."""
+"""Limit of the time to its first answers, and to its end."""
 
 
 class _Again:
-    """Asks the same again as soon as it is answered."""
+    """Repeats a request as soon as it is answered."""
 
     def __init__(self, client: RawClient, request: bytes) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class _Again:
         self.answered = asyncio.Event()
 
     async def run(self) -> None:
-        """Go on for ever."""
+        """Run for ever."""
         await self._client.until(self, [self._request])
 
     def __call__(self, payload: memoryview) -> bool:
@@ -79,7 +79,7 @@ async def _main(url: str, tree: Path, file: Path, width: int) -> None:
 
 
 class Load:
-    """The work that a load has done, once it has ended."""
+    """The work that a load has done; set at its end."""
 
     rate = 0.0
     """Answers per second."""
@@ -88,10 +88,10 @@ class Load:
 @asynccontextmanager
 async def busy(url: str, tree: Path, file: Path, width: int) -> AsyncIterator[Load]:
     """
-    Keep a server busy with so many requests at once while the block runs.
+    Keep a server busy with `width` requests at once while the block runs.
 
     Raises:
-        BenchError: The load could not be kept up.
+        BenchError: The load could not be sustained.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.load", url, str(tree), str(file), str(width)),
@@ -104,7 +104,7 @@ async def busy(url: str, tree: Path, file: Path, width: int) -> AsyncIterator[Lo
     try:
         async with asyncio.timeout(_LIMIT_SECONDS):
             if await process.stdout.readline() != b"ready\n":
-                raise BenchError("the load on the server did not begin")
+                raise BenchError("the load on the server did not start")
         yield load
         process.stdin.close()
         async with asyncio.timeout(_LIMIT_SECONDS):

@@ -1,4 +1,4 @@
-"""The facts without which a figure says little: machine and versions."""
+"""Facts that figures depend on: machine and versions."""
 
 from __future__ import annotations
 

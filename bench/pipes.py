@@ -1,4 +1,4 @@
-"""A server on its standard streams: a JSON message in each line."""
+"""A server on its standard streams: one JSON message per line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PipeClient:
         Args:
             method: Its method.
             params: Its parameters.
-            members: Of the message, besides.
+            members: Further members of the message.
         """
         self._last_id += 1
         message: Mapping[str, object] = {

@@ -1,9 +1,9 @@
 """
 Figures of /proc and of the kernel's clocks about a server's processes.
 
-A server may be several processes, and its commands are its descendants too. Which is
-which is told by what a measurement asked for: a process that runs a requested argv,
-and everything below it, is a command; all the rest of the tree is the server.
+A server may have several processes, and its commands are its descendants, too. The request of a
+measurement distinguishes them: a process that runs a requested argv, and everything below it, is a
+command; the rest of the tree is the server.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class ProcessRef:
-    """A process that is not mistaken for a later one with the same pid."""
+    """A process, distinguished from a later one with the same pid."""
 
     pid: int
     started: str
-    """Clock ticks since the machine's start, as /proc has them."""
+    """Clock ticks since the machine's start, as in /proc."""
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the state on, or None if it is gone."""
+    """Return the fields of /proc/PID/stat from the state on, or None if the process is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -87,7 +87,7 @@ def tree(root: int, *, without: Sequence[str] | None = None) -> list[ProcessRef]
 
 
 def pin(pids: Iterable[int], core: int) -> None:
-    """Keep all threads of the processes, and the threads they will start, on one core."""
+    """Keep all threads of the processes, and of threads that they will start, on one core."""
     for pid in pids:
         for task in (_PROC / str(pid) / "task").iterdir():
             with suppress(ProcessLookupError):  # threads come and go
@@ -99,8 +99,8 @@ def on_one_core(pids: Iterable[int]) -> Iterator[None]:
     """
     Put this process and a server on one core.
 
-    Across cores a round trip is mostly the time an idle core takes to wake up, which
-    says nothing about the server.
+    Across cores a round trip is mostly the time in which an idle core wakes up, which says nothing
+    about the server.
     """
     cores = os.sched_getaffinity(0)
     core = max(cores)
@@ -116,33 +116,32 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     """
     Return the user and system time the processes have used so far.
 
-    Read from each process's CPU clock: the same quantity as utime + stime of
-    /proc/PID/stat, threads that ended included, in nanoseconds instead of ticks.
-    Children are not part of it, waited for or not.
+    Read from each process's CPU clock: the same as utime + stime of /proc/PID/stat, ended threads
+    included, in nanoseconds instead of ticks. Children are excluded, whether reaped or not.
     """
-    # What clock_getcpuclockid(3) computes; Python has it for threads only.
+    # As clock_getcpuclockid(3) computes it; Python only has that for threads.
     return sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
 
 
 class WaitingForACore:
-    """Tells how long the calling thread was ready to run and did not, as others had the cores."""
+    """Measures how long the calling thread was ready to run while others had the cores."""
 
     def __init__(self) -> None:
         self._fd = os.open(_PROC / "thread-self" / "schedstat", os.O_RDONLY)
 
     def seconds(self) -> float:
-        """Return the seconds so far; takes some microseconds."""
+        """Return the seconds so far; takes a few microseconds."""
         # On the CPU, waiting for it, and how often: in nanoseconds, the first two.
         return int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._fd)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes a group of processes holds, counted in three ways."""
+    """Memory of a group of processes in bytes, counted in three ways."""
 
     pss: int
     """Shared pages divided among all processes of the machine that map them."""
@@ -152,10 +151,10 @@ class Memory:
 
     alone: int
     """
-    Shared pages counted once: what the group takes from a machine where nothing else runs.
+    Shared pages counted once: the usage on a machine where nothing else runs.
 
-    PSS is smaller where an outsider maps the same files. The benchmark itself is
-    such an outsider to a server written in Python.
+    PSS is smaller if another process maps the same files. The benchmark itself is such a process to
+    a server written in Python.
     """
 
 
@@ -167,7 +166,7 @@ def memory(pids: Iterable[int]) -> Memory:
         rollup = _kib_fields((_PROC / str(pid) / "smaps_rollup").read_text())
         pss += rollup["Pss"]
         rss += rollup["Rss"]
-        # Pages without a file are shared inside the group only, by fork.
+        # Pages without a file are shared only within the group, by fork.
         private += rollup["Pss_Anon"] + rollup["Pss_Shmem"]
         for key, size in _file_mappings((_PROC / str(pid) / "smaps").read_text()):
             files[key] = max(files.get(key, 0), size)
@@ -175,13 +174,13 @@ def memory(pids: Iterable[int]) -> Memory:
 
 
 def reset_peaks(pid: int | None = None) -> None:
-    """Make what a process, this one unless given, and its descendants hold now their peak."""
+    """Reset the peak memory of a process, by default this one, and of its descendants."""
     for ref in tree(pid or os.getpid()):
         (_PROC / str(ref.pid) / "clear_refs").write_text("5")
 
 
 def peak_memory(pid: int | None = None, *, without: Sequence[str] | None = None) -> int:
-    """Add up the most bytes (RSS) that a process and its descendants have held since."""
+    """Return the sum of the peak memory (RSS) of a process and its descendants since then."""
     return 1024 * sum(
         _kib_fields((_PROC / str(ref.pid) / "status").read_text())["VmHWM"]
         for ref in tree(pid or os.getpid(), without=without)
@@ -199,7 +198,7 @@ def _kib_fields(text: str) -> dict[str, int]:
 
 
 def _file_mappings(smaps: str) -> Iterable[tuple[tuple[str, str, str], int]]:
-    """Yield (device, inode, offset) of each mapped file range, and the KiB of the file it holds."""
+    """Yield (device, inode, offset) of each mapped file range, and its resident KiB."""
     key: tuple[str, str, str] | None = None
     resident = 0
     for line in smaps.splitlines():
@@ -213,7 +212,7 @@ def _file_mappings(smaps: str) -> Iterable[tuple[tuple[str, str, str], int]]:
 
 
 def end(refs: Iterable[ProcessRef], signal_number: int) -> None:
-    """Send a signal to those of the processes that still run."""
+    """Send a signal to those processes that are still running."""
     for ref in refs:
         if _ref(ref.pid) == ref:
             with suppress(ProcessLookupError):

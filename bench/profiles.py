@@ -11,17 +11,17 @@ READ_ONLY = "read-only"
 WORKSPACE_WRITE = "workspace-write"
 
 DENYING = "denying"
-"""`workspace-write` with a folder of the workspace denied."""
+"""`workspace-write` with a directory of the workspace denied."""
 
 NARROW = "narrow"
-"""The workspace and the system's own folders, to be read; nothing else is there."""
+"""The workspace and the system's own directories, read-only; nothing else is visible."""
 
 _DENIED = "denied"
 _METADATA = (".git", ".agents", ".codex")
 
 
 def make_workspace(folder: Path) -> Path:
-    """Fill a folder as the profiles expect it and return a small file in it."""
+    """Fill a directory as the profiles expect and return a small file in it."""
     (folder / ".git").mkdir()
     (folder / _DENIED).mkdir()
     (folder / _DENIED / "key").write_bytes(b"x")
@@ -32,7 +32,7 @@ def make_workspace(folder: Path) -> Path:
 
 
 def sandbox_context(profile: str, workspace: Path) -> Mapping[str, object]:
-    """Return what goes into the member `sandbox` of a request."""
+    """Return the member `sandbox` of a request."""
     entries = _ENTRIES[profile]
     if profile == DENYING:
         path = {"type": "path", "path": (workspace / _DENIED).as_uri()}

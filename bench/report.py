@@ -51,7 +51,7 @@ def as_markdown(
     rounds: int,
     remark: str = "",
 ) -> str:
-    """Write the table, the facts it holds for, and what broke."""
+    """Return the table, the facts it depends on, and the failures."""
     lines = [f"`{command}`, {rounds} round{'s' if rounds != 1 else ''}{remark}", ""]
     lines += [", ".join(f"{name} {value}" for name, value in facts.items()) + ".", ""]
     for others in dict.fromkeys(figure.others for figure in figures):
@@ -69,7 +69,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _table(figures: Sequence[Figure], others: Sequence[Subject], seen: Measurements) -> list[str]:
-    """Write the figures that stand beside the same others; a column without content is left out."""
+    """Return the figures compared with the same subjects, without empty columns."""
     clients = any(figure.client is not None for figure in figures)
     names = [_NAMES[subject] for subject in others]
     head = ["", "unit", *(["client"] if clients else [])]
@@ -110,7 +110,7 @@ def _target(figure: Figure, target: Target | Limit) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Write three significant digits, or a dash."""
+    """Return three significant digits, or a dash."""
     if value is None:
         return _NONE
     if abs(value) >= 100:
@@ -126,7 +126,7 @@ def as_json(
     command: str,
     rounds: int,
 ) -> bytes:
-    """Write everything that was measured, each round's value included."""
+    """Return all measurements, including the values of each round."""
     report = {
         "command": command,
         "rounds": rounds,

@@ -14,7 +14,7 @@ from bench.servers import ServerCommand
 __all__ = ["run_rounds"]
 
 _LIMIT_SECONDS = 120.0
-"""Bound of one run of one benchmark for one subject; the longest takes about ten."""
+"""Limit of one run of one benchmark for one subject; the longest takes about ten."""
 
 
 async def run_rounds(
@@ -27,15 +27,15 @@ async def run_rounds(
     progress: Callable[[str], None],
 ) -> Measurements:
     """
-    Measure all subjects side by side, so that what disturbs the machine disturbs each.
+    Measure all subjects in turn, so that disturbances of the machine affect each.
 
-    Within a benchmark the subjects follow each other directly, and each round begins
-    with another one. A subject that fails is reported and tried again next round.
+    Within a benchmark the subjects follow each other directly, and each round begins with another
+    one. A subject that fails is reported and tried again in the next round.
 
     Args:
         commands: The servers there are; only Holdfast and Codex have one.
         peers: The interpreter that has the packages of Holdfast's peers.
-        progress: Told in a line what has been measured.
+        progress: Called with a line about each measurement.
     """
     seen = Measurements()
     for number in range(rounds):
@@ -62,7 +62,7 @@ async def _run(
     where: str,
     progress: Callable[[str], None],
 ) -> None:
-    # Whoever runs next pays for no garbage of whoever ran before.
+    # No subject pays for the garbage of the previous one.
     gc.collect()
     gc.disable()
     try:

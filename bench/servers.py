@@ -1,4 +1,4 @@
-"""Starts a server, learns its URL, and leaves nothing of it behind."""
+"""Starts a server, reads its URL, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bench.figures import Acks
 __all__ = ["RunningServer", "ServerCommand", "running", "talking"]
 
 _START_SECONDS = 20.0
-"""Time a server has to print its URL."""
+"""Seconds for a server to print its URL."""
 
 _STOP_SECONDS = 5.0
-"""Time a server has to end after SIGTERM, before SIGKILL."""
+"""Seconds for a server to end after SIGTERM, before SIGKILL."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class RunningServer:
     pid: int
     url: str
     launch_seconds: float
-    """From the start of the process to its URL."""
+    """Seconds from the start of the process to its URL."""
 
     def processes(self, *, command: Sequence[str] | None = None) -> list[int]:
-        """Return the pids of the server itself while it runs such commands, or none."""
+        """Return the pids of the server itself, without those of the given command."""
         return [ref.pid for ref in processes.tree(self.pid, without=command)]
 
 
@@ -68,7 +68,7 @@ def running(command: ServerCommand) -> Iterator[RunningServer]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            # A home of its own, so that neither reads or leaves settings in the user's.
+            # A separate home, so that neither server reads or writes the user's settings.
             env={**os.environ, "CODEX_HOME": home, "TMPDIR": temporary},
             start_new_session=True,
         )
@@ -116,7 +116,7 @@ async def talking(
     command: ServerCommand | None, acks: Acks
 ) -> AsyncIterator[tuple[RunningServer, RawClient]]:
     """Start a server and connect to it."""
-    assert command is not None, "the bare system calls have runners of their own"
+    assert command is not None, "the bare system calls have their own runners"
     with running(command) as server:
         async with connected(server.url, acks, token=command.token) as client:
             yield server, client

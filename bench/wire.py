@@ -1,8 +1,8 @@
 """
-The few messages a benchmark sends and reads, as bytes.
+The few messages that a benchmark sends and reads, as bytes.
 
-Requests are encoded before the clock starts. What arrives is decoded into
-`Incoming`, except the output of a stream, of which `output_size` reads only the ends.
+Requests are encoded before the clock starts. Received messages are decoded into `Incoming`, except
+the output of a stream, of which `output_size` reads only the ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Event(msgspec.Struct, rename="camel"):
-    """The params of a `process/*` notification, whichever it is."""
+    """The params of any `process/*` notification."""
 
     process_id: str = ""
     seq: int = 0
@@ -39,7 +39,7 @@ class Event(msgspec.Struct, rename="camel"):
 
 
 class Incoming(msgspec.Struct):
-    """Any message a server sends: a reply has an id, a notification a method."""
+    """Any message of a server: a reply has an id, a notification a method."""
 
     id: int | None = None
     method: str | None = None
@@ -76,7 +76,7 @@ def notification(method: str) -> bytes:
 
 
 ENVIRONMENT: Mapping[str, str] = {"PATH": "/usr/bin:/bin"}
-"""Of every process."""
+"""Environment of every process."""
 
 
 def start(
@@ -104,21 +104,21 @@ def start(
 
 
 _MAX_FRAME = 16 * 1024 * 1024
-"""Bytes a server takes in one frame; a longer message goes in fragments."""
+"""Largest frame that a server accepts, in bytes; a longer message is fragmented."""
 
 _TEXT, _CONTINUATION, _FINAL = 0x01, 0x00, 0x80
 
 
 def frame(payload: bytes) -> bytes:
-    """Wrap a message into one client frame, for batches that go out in one write."""
+    """Wrap a message into one client frame, for batches that are sent in one write."""
     return _head(_FINAL | _TEXT, len(payload)) + payload
 
 
 def framed(parts: Sequence[bytes]) -> list[bytes | memoryview]:
     """
-    Wrap a message that comes in parts, none of them empty, without a copy of any.
+    Wrap a message in parts, none of them empty, without copying any.
 
-    It becomes one frame if that may be, else at least one fragment of each part.
+    It becomes one frame if possible, otherwise at least one fragment per part.
     """
     size = sum(map(len, parts))
     if size <= _MAX_FRAME:
@@ -138,9 +138,10 @@ def framed(parts: Sequence[bytes]) -> list[bytes | memoryview]:
 
 def _head(kind: int, size: int) -> bytes:
     """
-    The head of a client's frame.
+    Return the head of a client's frame.
 
-    The mask is zero, which the RFC allows (6455, 5.3: any value) and leaves the bytes as they are.
+    The mask is zero, which the RFC allows (6455, 5.3: any value) and which leaves the bytes
+    unchanged.
     """
     if size < 126:
         head = bytes((kind, 0x80 | size))
@@ -161,10 +162,10 @@ def payload_of(payload: memoryview) -> tuple[int, memoryview]:
     """
     Return the id of an answer to `fs/readFile` or `fs/readBlock`, and its base64 text.
 
-    Only the ends of the message are looked at, which must be laid out as all servers do.
+    Only the ends of the message are examined; they must have the layout that all servers use.
 
     Raises:
-        BenchError: It is another message, such as an error.
+        BenchError: The message is another one, such as an error.
     """
     head = _DATA_HEAD.match(payload[:_DATA_ENDS])
     tail = _DATA_TAIL.search(payload[-_DATA_ENDS:])
@@ -188,9 +189,9 @@ def output_size(payload: memoryview) -> tuple[int, int] | None:
     """
     Return the seq and the number of payload bytes of a `process/output`.
 
-    Only the two ends of the message are looked at: the size follows from the length
-    of the base64 text and its padding. A message laid out differently is decoded in
-    full, which is as right and slower; None means that it is no output at all.
+    Only the two ends of the message are examined: the size follows from the length of the base64
+    text and its padding. A message with another layout is decoded in full, which is slower; None
+    means that it is not output.
     """
     head = _OUTPUT_HEAD.match(payload[:_HEAD_SIZE])
     tail = bytes(payload[-5:])

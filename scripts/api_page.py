@@ -1,7 +1,7 @@
 """
-Makes the page Python API from the docstrings: what `scripts.pages` puts into docs/reference.
+Makes the page "Python API" from the docstrings; `scripts.pages` writes it to docs/reference.
 
-Reads the source without importing it, so nothing has to be installed but the parser, griffe.
+Reads the source without importing it, so only the parser, griffe, has to be installed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SECTIONS = {
         "ProtocolError",
     ),
 }
-"""Every public name of the package but the module `sync`, whose methods are those of others."""
+"""Every public name of the package except the module `sync`, whose methods repeat others."""
 
 _HEAD = """# Python API
 
@@ -56,7 +56,7 @@ _WIDTH = 88
 
 
 def api_page(source: Path) -> str:
-    """Return the page for the package in a folder of sources."""
+    """Return the page for the package in a directory of sources."""
     package = _read(source, "holdfast")
     lines = [_HEAD]
     for section, names in SECTIONS.items():

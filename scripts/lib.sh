@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# What the scripts share: where the project is, its virtual environment, the real Codex.
-# Sourced, not run. All it says goes to stderr: stdout belongs to the programs.
+# Shared by the scripts: the place of the project, its virtual environment, the real Codex.
+# Sourced, not run. Messages go to stderr: stdout belongs to the programs.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV="$ROOT/.venv"
 
-# Some machines keep Python from storing what it compiled. Tests start hundreds of servers,
-# and each would compile the package anew.
+# Some machines keep Python from storing compiled code. Tests start hundreds of servers, and
+# each would compile the package again.
 unset PYTHONDONTWRITEBYTECODE
 
 # The releases whose behaviour Holdfast is compared with, the one that it follows first.
@@ -21,7 +21,7 @@ die() {
 
 can_install_system_packages() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; }
 
-# Installs Debian packages, or says which ones a person has to install.
+# Installs Debian packages, or prints those that the user has to install.
 install_system_packages() {
     local output
     can_install_system_packages \
@@ -37,8 +37,8 @@ apt_get() {
     DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends "$@" </dev/null
 }
 
-# Installs what builds sandboxes, where it is missing and may be installed. Without it a server
-# works all the same, and refuses what asks for a sandbox: one line says so.
+# Installs bubblewrap if it is missing and can be installed. Without it a server works except
+# for sandboxes, which it refuses: one line says so.
 install_sandbox() {
     local why=
     if ! command -v bwrap >/dev/null && can_install_system_packages; then
@@ -47,7 +47,7 @@ install_sandbox() {
         flock 9
         if ! command -v bwrap >/dev/null; then
             say "installing bubblewrap"
-            # Of what apt-get says, the last line has the reason.
+            # The last line of apt-get has the reason.
             if why=$(install_system_packages bubblewrap 2>&1); then
                 why=
             else
@@ -62,7 +62,7 @@ install_sandbox() {
             "sudo apt-get install bubblewrap$why"
 }
 
-# Prints the Debian packages of the programs that only tests need and that are not here.
+# Prints the Debian packages of the missing programs that only tests need.
 missing_test_packages() {
     local pair
     for pair in sshd:openssh-server ssh:openssh-client bwrap:bubblewrap \
@@ -73,7 +73,7 @@ missing_test_packages() {
     done
 }
 
-# Installs those programs where that is allowed; without them some tests are skipped.
+# Installs those programs if that is allowed; without them some tests are skipped.
 install_test_packages() {
     local missing policy=/usr/sbin/policy-rc.d
     if [ -z "$(missing_test_packages)" ] || ! can_install_system_packages; then
@@ -83,7 +83,7 @@ install_test_packages() {
     exec 9>"$ROOT/.venv.lock"
     flock 9
     mapfile -t missing < <(missing_test_packages)
-    # The tests start an sshd of their own; one of the system's must not come with it.
+    # The tests start their own sshd; the package must not start the system's.
     if [ "${#missing[@]}" -eq 0 ]; then
         :
     elif [ -e "$policy" ]; then
@@ -112,7 +112,7 @@ find_python() {
 create_venv() {
     local python
     python=$(find_python) || die "Python 3.11 or newer is needed, and none is on PATH"
-    # Debian ships this part of Python in a package of its own.
+    # Debian ships this part of Python in a separate package.
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         install_system_packages \
             "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
@@ -122,15 +122,15 @@ create_venv() {
     echo "$VENV" >"$VENV/.made-for"
 }
 
-# True if the environment is whole and was made for this path: the programs in it
-# name their interpreter by its full path, so a copy of the folder does not do.
+# True if the environment is complete and was made for this path: the programs in it
+# name their interpreter by its full path, so a copy of the directory does not work.
 venv_works() {
     [ "$(cat "$VENV/.made-for" 2>/dev/null)" = "$VENV" ] \
         && "$VENV/bin/python" -m pip --version >/dev/null 2>&1
 }
 
-# Makes pip, uv and npm trust what the machine trusts; the lists they bring along
-# miss the certificate of a company's proxy.
+# Makes pip, uv and npm trust the certificates of the system; their own lists lack the
+# certificate of a company's proxy.
 trust_system_certificates() {
     local bundle=/etc/ssl/certs/ca-certificates.crt
     if [ ! -r "$bundle" ] && can_install_system_packages; then
@@ -142,7 +142,7 @@ trust_system_certificates() {
     fi
 }
 
-# Stands for all the environment is made from.
+# Digest of everything that the environment is made from.
 fingerprint() {
     { echo "$VENV" && cat "$ROOT/pyproject.toml" "$ROOT"/requirements/*.txt; } \
         | sha256sum | cut -d' ' -f1
@@ -150,8 +150,8 @@ fingerprint() {
 
 is_installed() { [ -x "$VENV/bin/python" ] && [ "$(cat "$VENV/.has-$1" 2>/dev/null)" = "$2" ]; }
 
-# Brings .venv up to date with `run` (what the package needs), `test` (what its unit tests need
-# besides) or `dev` (everything, programs of the system for the other tests too).
+# Brings .venv up to date with `run` (the package's requirements), `test` (also those of its
+# unit tests) or `dev` (everything, including programs of the system for the other tests).
 setup() {
     local kind=$1 wanted
     if [ "$kind" = dev ]; then
@@ -176,7 +176,7 @@ install() {
     rm -f "$VENV"/.has-{run,test,dev}
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
         -r "$ROOT/requirements/tools.txt" >&2
-    # Where tests run, Python compiles what they import, which is less than half of all there is.
+    # For tests, Python compiles what they import, which is less than half of it all.
     case $kind in
         dev) in_venv sync --require-hashes "$ROOT"/requirements/{tools,dev,docs}.txt ;;
         test) in_venv sync --require-hashes "$ROOT"/requirements/{tools,dev}.txt ;;
@@ -194,9 +194,9 @@ install() {
 in_venv() { VIRTUAL_ENV="$VENV" "$VENV/bin/uv" pip --quiet "$@" >&2; }
 
 # Sets and exports CODEX_BINS, the programs of the real Codex in these versions, or in all of
-# CODEX_VERSIONS, separated by colons; and CODEX_BIN, the first of them. Fetches with npm what is
-# not here. If CODEX_BIN is given, it is the only one, whatever its version.
-# Fails where one cannot be had, having said why; those that can be had are set all the same.
+# CODEX_VERSIONS, separated by colons; and CODEX_BIN, the first of them. Fetches missing ones
+# with npm. If CODEX_BIN is given, it is the only one, whatever its version.
+# If one is not available, it prints the reason and fails; the others are still set.
 find_codex() {
     local version path status=0
     if [ -n "${CODEX_BIN:-}" ]; then
@@ -217,12 +217,12 @@ find_codex() {
     return "$status"
 }
 
-# Prints the program of Codex in version $1; fetches it where it is not here.
+# Prints the program of Codex in version $1; fetches it if it is missing.
 codex_of_version() {
     local home="$ROOT/.codex-$1"
     installed_codex "$home" && return
     if ! command -v npm >/dev/null; then
-        say "the real Codex $1 is not here: neither CODEX_BIN nor npm"
+        say "the real Codex $1 is missing: there is neither CODEX_BIN nor npm"
         return 1
     fi
     if ! fetch_codex "$1" "$home" || ! installed_codex "$home"; then
@@ -231,13 +231,13 @@ codex_of_version() {
     fi
 }
 
-# Puts Codex in version $1 into the folder $2, whole or not at all.
+# Puts Codex in version $1 into the directory $2, completely or not at all.
 fetch_codex() {
     say "fetching the real Codex $1 with npm"
     trust_system_certificates
     rm -rf "$2" "$2.part"
     mkdir -p "$2.part"
-    # One retry: a machine without network should soon be told so.
+    # One retry only: a machine without network should fail soon.
     npm install --prefix "$2.part" --no-save --no-audit --no-fund --fetch-retries=1 \
         --loglevel=error "@openai/codex@$1" </dev/null >&2 \
         && mv "$2.part" "$2"
@@ -254,7 +254,7 @@ installed_codex() {
     return 1
 }
 
-# As find_codex, and installs npm first where that is missing and possible.
+# As find_codex, but first installs npm if it is missing and can be installed.
 require_codex() {
     if [ -z "${CODEX_BIN:-}" ] && ! command -v npm >/dev/null && can_install_system_packages; then
         install_system_packages nodejs npm

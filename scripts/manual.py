@@ -21,7 +21,7 @@ _FILES = (
 )
 
 _VARIABLES = (
-    ("HOLDFAST_LOG", "What a server tells on stderr unless --log-level is given."),
+    ("HOLDFAST_LOG", "What a server logs to stderr unless --log-level is given."),
     ("HOLDFAST_TOKEN", "The bearer token for --url unless --token-file is given."),
     ("LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd; see systemd.exec(5)."),
 )
@@ -51,7 +51,7 @@ def _commands(
     parser: argparse.ArgumentParser, prefix: str
 ) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
     """Yield every subcommand that does something: its name, one line about it, its parser."""
-    for action in parser._actions:  # noqa: SLF001 - there is no other way to look at them
+    for action in parser._actions:  # noqa: SLF001 - there is no public access to them
         if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             continue
         about = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
@@ -98,7 +98,7 @@ def _list(pairs: tuple[tuple[str, str], ...]) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Return text as one paragraph that cannot be taken for a troff command."""
+    """Return text as one paragraph that cannot be mistaken for a troff command."""
     return _escape(" ".join(text.split()) or r"No more is to be said of it.")
 
 

@@ -1,8 +1,8 @@
 """
 Makes the pages of the documentation site that come from other files: `python -m scripts.pages`.
 
-The examples and the changelog are written once, where they belong, and the Python API in the
-docstrings. For the site they become pages in docs, with their links changed; git ignores these.
+The examples and the changelog are written once, in their usual places, and the Python API in the
+docstrings. For the site they become pages in docs, with adapted links; git ignores these.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["GENERATED", "changelog", "example", "main"]
 ROOT = Path(__file__).parents[1]
 
 GENERATED = ("docs/changelog.md", "docs/examples.md", "docs/reference/api.md")
-"""The pages that are made, from the project's root."""
+"""The generated pages, as paths from the project's root."""
 
 
 def changelog(text: str) -> str:
-    """Return the changelog as a page: links into docs are relative to docs."""
+    """Return the changelog as a page: links into docs become relative to docs."""
     return re.sub(r"\]\((?:docs/)([^)]*)\)", r"](\1)", text)
 
 

@@ -1,9 +1,9 @@
 """
-Counts what a reader of the source has to follow; `scripts/walks` runs `python -m scripts.walking`.
+Counts the steps that a reader of the source has to follow: `python -m scripts.walking`.
 
 A walk is one use of Holdfast, such as an output byte on its way to a caller. All of it happens in
-this process: client, server and engine. It is made a few times before it is counted, so that
-modules are imported, connections are open and caches are warm.
+this process: client, server and engine. It is run a few times before it is counted, so that modules
+are imported, connections are open and caches are warm.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from holdfast.wire.transports.transport import Receiver, Transport
 
 __all__ = ["WALKS", "Steps", "Tally", "count"]
 
-# Times that a walk is made before it is counted.
+# Runs of a walk before the counted one.
 _WARM_UP = 3
 
 # Seconds after which a walk has failed.
@@ -52,13 +52,13 @@ class Step(NamedTuple):
     module: str
     function: str
     caller: str | None
-    """The module of the nearest caller that is Holdfast's, if there is one."""
+    """The module of the nearest caller that is Holdfast's, if any."""
 
 
 def room(module: str) -> str:
     """Return the room of a module: its package below `holdfast`, or below `holdfast.engine`."""
     _, *inside = module.split(".")
-    # Engines are rooms: their crossings are those between processes, sandboxes and files.
+    # Each engine is a room, so that crossings between processes, sandboxes and files count.
     depth = 2 if inside[:1] == ["engine"] else 1
     return ".".join(inside[:depth]) or module
 
@@ -84,7 +84,7 @@ class Tally(NamedTuple):
 
 
 def crossings(steps: list[Step]) -> Counter[tuple[str, str]]:
-    """Return how often calls led from one room into another, by the two rooms."""
+    """Return the number of calls from one room into another, by the two rooms."""
     return Counter(
         (room(step.caller), room(step.module))
         for step in steps
@@ -93,7 +93,7 @@ def crossings(steps: list[Step]) -> Counter[tuple[str, str]]:
 
 
 class Steps:
-    """Recorder of the calls of functions of Holdfast, in all threads that begin after it."""
+    """Recorder of the calls of functions of Holdfast, in all threads that start later."""
 
     def __init__(self) -> None:
         self.taken: list[Step] = []
@@ -101,7 +101,7 @@ class Steps:
         self._recording = False
         # The module and the function of each code object; None outside Holdfast.
         self._names: dict[CodeType, tuple[str, str] | None] = {}
-        # Frames that were entered before: to go on with a coroutine is no call.
+        # Frames that were entered before: resuming a coroutine is not a call.
         self._entered: set[FrameType] = set()
 
     @contextmanager
@@ -130,7 +130,7 @@ class Steps:
             return
         code = frame.f_code
         if code.co_flags & _MAY_PAUSE:
-            # Noted before the recording, too: a task that waits then has been entered.
+            # Noted even before the recording: a task that waits by then has already been entered.
             if frame in self._entered:
                 return
             self._entered.add(frame)
@@ -151,7 +151,7 @@ class Steps:
         if code not in self._names:
             path = code.co_filename
             found = None
-            # Comprehensions are part of the function that they are in.
+            # Comprehensions are part of their function.
             if path.startswith(_SOURCE) and not code.co_name.endswith("comp>"):
                 inner = path.removeprefix(_SOURCE).removesuffix(".py").removesuffix("/__init__")
                 found = "holdfast." + inner.replace(os.sep, "."), code.co_qualname
@@ -159,7 +159,7 @@ class Steps:
         return self._names[code]
 
 
-# -- the walks; each yields what is made again and again
+# -- the walks; each yields the function that is run repeatedly
 
 
 @asynccontextmanager
@@ -179,7 +179,7 @@ async def _output() -> AsyncIterator[Walk]:
         environment = await stack.enter_async_context(_remote())
         pipe = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "pipe")
         os.mkfifo(pipe)
-        # Open in both directions, which does not wait for the other end.
+        # Opened in both directions, which does not wait for the other end.
         fd = os.open(pipe, os.O_RDWR)
         stack.callback(os.close, fd)
         running = await stack.enter_async_context(environment.start(["cat", pipe]))
@@ -202,7 +202,7 @@ async def _exec_command() -> AsyncIterator[Walk]:
 @asynccontextmanager
 async def _sandbox() -> AsyncIterator[Walk]:
     """A command in a sandbox on this machine, from `run` to its result."""
-    # Its own directory: a sandbox keeps what is imported from its workspace read-only.
+    # Its own directory: a sandbox makes code that is imported from its workspace read-only.
     with tempfile.TemporaryDirectory() as folder:
         async with LocalEnvironment() as environment:
             yield lambda: environment.run(["true"], cwd=folder, sandbox="workspace-write")
@@ -278,17 +278,17 @@ WALKS = {
     "mcp": _mcp,
     "read": _read,
 }
-"""The walks by their names."""
+"""The walks by name."""
 
 
 async def count(name: str) -> list[Step]:
-    """Make a walk and return its calls."""
+    """Run a walk and return its calls."""
     steps = Steps()
     with steps.listening():
         async with asyncio.timeout(_LIMIT), WALKS[name]() as walk:
             for _ in range(_WARM_UP):
                 await walk()
-            # What the last one left to be done is no part of the next.
+            # Let pending work of the last run finish before the next.
             await asyncio.sleep(0.1)
             with steps.recording():
                 await walk()

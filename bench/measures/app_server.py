@@ -1,8 +1,8 @@
 """
 Commands of a client application: `command/exec` of an app-server on its standard streams.
 
-The client does as little as it can: it looks for the beginning of an answer and counts. So
-what is measured is the server, and the start of the commands themselves.
+The client does as little as possible: it searches for the beginning of an answer and counts. So the
+measurement shows the server, and the start of the commands themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MIB = 1024 * 1024
 _ECHO = ("/bin/echo", "hello")
 
 _WARM_UP = 10
-"""Commands before the first that counts."""
+"""Commands before the first one that counts."""
 
 _HELLO = {"clientInfo": {"name": "bench", "version": "1"}}
 
@@ -39,23 +39,23 @@ class _AppClient(PipeClient):
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         super().__init__(process)
-        # The end of what was read, in which an answer may begin.
+        # The end of the data read so far, in which an answer may begin.
         self._rest = b""
 
     def echo(self) -> int:
-        """Ask for a command that writes a word."""
+        """Request a command that writes a word."""
         params = {"command": _ECHO, "sandboxPolicy": {"type": "dangerFullAccess"}}
         return self.send("command/exec", params)
 
     def answers(self, ids: set[int], *, holding: bytes = b"") -> int:
         """
-        Read until all of these requests are answered; each answer has to hold a text.
+        Read until all of these requests are answered; each answer has to contain `holding`.
 
         Returns:
-            The bytes that came meanwhile.
+            The bytes that arrived meanwhile.
 
         Raises:
-            BenchError: An answer is another one, or the server has ended.
+            BenchError: An answer is unexpected, or the server has ended.
         """
         count = 0
         while ids:
@@ -64,7 +64,7 @@ class _AppClient(PipeClient):
                 raise BenchError("the app-server ended")
             count += len(data)
             data = self._rest + data
-            # Output has no brace in it, so it is not looked at any closer.
+            # Output has no brace in it, so it is not examined further.
             starts = [at for mark in _MARKS if (at := data.find(mark)) >= 0]
             if not starts:
                 self._rest = data[-len(_MARKS[0]) :]
@@ -79,10 +79,10 @@ class _AppClient(PipeClient):
 
 
 _MARKS = (b'{"id"', b'{"err')
-"""Beginning of an answer, which no notification has."""
+"""Beginning of an answer; no notification has it."""
 
 _READ = 1 << 20
-"""Bytes read at once, at most."""
+"""Most bytes to read at once."""
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def _measure_in_thread(context: Context) -> Mapping[str, float]:
         read = client.answers({stream}, holding=b'"exitCode":0')
         streamed = time.perf_counter() - begun
         if read < sizes.run_bytes * 4 // 3:
-            raise BenchError(f"{read} bytes came, too few for {sizes.run_bytes} in base64")
+            raise BenchError(f"{read} bytes arrived, too few for {sizes.run_bytes} in base64")
         peak = peak_memory(pid)
     return {
         "app_in_turn": in_turn * 1000 / sizes.app_commands,

@@ -1,4 +1,4 @@
-"""A buffered command of `command_exec` beside `Environment.run`; no server takes part."""
+"""A buffered command of `command_exec` next to `Environment.run`; no server takes part."""
 
 from __future__ import annotations
 

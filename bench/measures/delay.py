@@ -28,15 +28,15 @@ from bench.servers import talking
 __all__ = ["DELAY"]
 
 _FOLDERS = 10
-"""Of the tree that is walked: a thousand entries, a small project."""
+"""Directories of the tree to walk: a thousand entries, like a small project."""
 
 _FILE_BYTES = 256 * 1024
-"""Of the file that is read."""
+"""Size of the file to read."""
 
 
 @contextmanager
 def _files() -> Iterator[tuple[Path, Path]]:
-    """Make the tree that is walked and the file that is read."""
+    """Create the tree to walk and the file to read."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         file, tree = Path(folder, "file"), Path(folder, "tree")
         file.write_bytes(os.urandom(_FILE_BYTES))

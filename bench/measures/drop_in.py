@@ -1,4 +1,4 @@
-"""The start of `holdfast-sh` beside that of bash; no server of the protocol takes part."""
+"""The start of `holdfast-sh` next to that of bash; no server of the protocol takes part."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _WARM_UP = 3
 
 
 class Echoes:
-    """Writes each line when the one before it has come back and its write was answered."""
+    """Writes each line once the previous one has returned and its write was answered."""
 
     def __init__(self, client: RawClient, first: int, count: int) -> None:
         self._client = client
@@ -84,7 +84,7 @@ class Echoes:
 
 
 async def start_cat(client: RawClient) -> int:
-    """Start what echoes and warm it up; returns the first id that is free for `Echoes`."""
+    """Start the echoing command and warm it up; return the first id that is free for `Echoes`."""
     await client.call(wire.start(1, _PROCESS, _ARGV, pipe_stdin=True), 1)
     await Echoes(client, 2, _WARM_UP).run()
     return 2 + _WARM_UP

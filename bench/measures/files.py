@@ -1,10 +1,10 @@
 """
-Files through a server: what it knows of them, what is in them, where they are.
+Files through a server: their metadata, their content, their place in a tree.
 
-A client that reads has the bytes, and one that writes has only the bytes: base64 is
-made and undone while the clock runs, on both sides. The floor is a plain local copy
-of the same file through base64, in one piece; what it takes in blocks, which stay in
-the processor's caches, is shown beside it.
+A client that reads ends up with bytes, and one that writes starts with bytes: base64 is encoded and
+decoded while the clock runs, on both sides. The floor is a plain local copy of the same file
+through base64, in one piece; a copy in blocks, which stay in the processor's caches, is shown next
+to it.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ __all__ = ["METADATA", "READ", "WALK", "WRITE", "make_tree", "walk_params"]
 _MIB = 1024 * 1024
 
 _BLOCK = 1024 * 1024
-"""Bytes of a block: the most there may be."""
+"""Bytes of a block: the maximum."""
 
 _WINDOW = 4
 """Blocks in flight."""
 
 _LARGEST_CALL = 45 * _MIB
-"""Bytes that `fs/writeFile` can take: in base64 they fit a message of 64 MiB."""
+"""Bytes that `fs/writeFile` accepts: in base64 they fit a message of 64 MiB."""
 
 _HANDLE = "h"
 _WARM_UP = 20
 _FILES = 99
-"""Files in each folder of a tree."""
+"""Files in each directory of a tree."""
 
 
 # -- metadata
@@ -110,7 +110,7 @@ class _Call:
 
 
 class _Blocks:
-    """Reads a file in blocks, some always in flight; their replies come in any order."""
+    """Reads a file in blocks, some always in flight; their replies arrive in any order."""
 
     def __init__(self, client: RawClient, path: Path, size: int) -> None:
         self._client = client
@@ -151,7 +151,7 @@ class _WrittenBlocks:
         self._unanswered: set[int] = set()
 
     async def run(self) -> None:
-        """Take the one turn it has."""
+        """Run until all blocks are written."""
         await self._client.call(self._open, 0)
         for _ in range(_WINDOW):
             self._send()
@@ -191,7 +191,7 @@ _CLOSE = wire.request(0, "fs/close", {"handleId": _HANDLE})
 def _around(
     request_id: int, method: str, params: Mapping[str, object], data: memoryview
 ) -> tuple[bytes, bytes, bytes]:
-    """Return a request in parts; base64 goes into the last of its params, which is empty."""
+    """Return a request in parts; base64 goes into its last, empty param."""
     message = wire.request(request_id, method, params)
     assert message.endswith(b'""}}'), "the last param is an empty text"
     return message[:-3], pybase64.b64encode(data), message[-3:]
@@ -203,7 +203,7 @@ def _decode(text: memoryview) -> bytes:
 
 
 async def _seconds(times: int, transfer: Callable[[], Awaitable[object]]) -> float:
-    """Return what it takes to do something so many times."""
+    """Return the seconds of a number of transfers."""
     begun = time.perf_counter()
     for _ in range(times):
         await transfer()
@@ -216,9 +216,9 @@ async def _read(context: Context, acks: Acks) -> Mapping[str, float]:
         async with talking(context.command, acks) as (_, client):
             data = path.read_bytes()
             if data != await _Call(client, path).run():
-                raise BenchError("another content was read in one piece")
+                raise BenchError("other content was read in one piece")
             if data != b"".join(await _Blocks(client, path, size).run()):
-                raise BenchError("another content was read in blocks")
+                raise BenchError("other content was read in blocks")
             del data
             by_call = await _seconds(times, lambda: _Call(client, path).run())
             in_blocks = await _seconds(times, lambda: _Blocks(client, path, size).run())
@@ -235,11 +235,11 @@ async def _write(context: Context, acks: Acks) -> Mapping[str, float]:
         async with talking(context.command, acks) as (_, client):
             await _write_by_call(client, path, part)
             if path.read_bytes() != part:
-                raise BenchError("another content was written in one piece")
+                raise BenchError("other content was written in one piece")
             by_call = await _seconds(times, lambda: _write_by_call(client, path, part))
             await _WrittenBlocks(client, path, data).run()
             if path.read_bytes() != data:
-                raise BenchError("another content was written in blocks")
+                raise BenchError("other content was written in blocks")
             in_blocks = await _seconds(times, lambda: _WrittenBlocks(client, path, data).run())
     return {
         "write_call": times * len(part) / _MIB / by_call,
@@ -248,7 +248,7 @@ async def _write(context: Context, acks: Acks) -> Mapping[str, float]:
 
 
 def _copies(kind: str, largest: int | None = None) -> Runner:
-    """Return the floor of reading or of writing, and what the same copy takes in blocks."""
+    """Return the floor of reading or writing, and the same copy in blocks."""
 
     async def run(context: Context) -> Mapping[str, float]:
         size, times = context.sizes.file_bytes, context.sizes.transfers
@@ -272,7 +272,7 @@ def _copy_rate(size: int, times: int, block: int | None) -> float:
 
 @contextmanager
 def _file(size: int) -> Iterator[Path]:
-    """Make a file, alone in a folder of its own."""
+    """Create a file in its own directory."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         path = Path(folder, "file")
         path.write_bytes(os.urandom(size))
@@ -284,9 +284,9 @@ def _file(size: int) -> Iterator[Path]:
 
 def make_tree(root: Path, folders: int) -> int:
     """
-    Fill a folder with folders, each with as many files, and return the number of entries.
+    Fill a directory with directories of as many files each, and return the number of entries.
 
-    The files are names of one file: to make thousands of those can take half a minute.
+    The files are links to one file: creating thousands of files can take half a minute.
     """
     with tempfile.NamedTemporaryFile(dir=root.parent) as file:
         for number in range(folders):
@@ -298,7 +298,7 @@ def make_tree(root: Path, folders: int) -> int:
 
 
 def walk_params(root: Path) -> Mapping[str, object]:
-    """Return the params of a walk that leaves nothing out."""
+    """Return the params of a complete walk."""
     options = {
         "maxDepth": 64,
         "maxDirectories": 10_000,
@@ -315,7 +315,7 @@ class _Walked(msgspec.Struct):
 
 
 class _Walks:
-    """Walks a tree again and again; the answers must be as long as the first, which is checked."""
+    """Walks a tree repeatedly; the answers must be as long as the first, which is checked."""
 
     def __init__(self, client: RawClient, root: Path, entries: int) -> None:
         self._client = client
@@ -325,7 +325,7 @@ class _Walks:
         self._left = 0
 
     async def check(self) -> None:
-        """Walk once and see whether all of it was found."""
+        """Walk once and check that all of it was found."""
         await self._client.until(self._check, [self._request])
 
     def _check(self, payload: memoryview) -> bool:
@@ -336,7 +336,7 @@ class _Walks:
         return True
 
     async def run(self, times: int) -> float:
-        """Return the seconds it took."""
+        """Return the seconds taken."""
         self._left = times
         begun = time.perf_counter()
         await self._client.until(self, [self._request])
@@ -344,7 +344,7 @@ class _Walks:
 
     def __call__(self, payload: memoryview) -> bool:
         if len(payload) != self._size:
-            raise BenchError("a walk found something else than the first one")
+            raise BenchError("a walk did not find the same as the first one")
         self._left -= 1
         if self._left:
             self._client.send(self._request)
@@ -366,7 +366,7 @@ async def _walk(context: Context, acks: Acks) -> Mapping[str, float]:
 
 
 def _ahead(key: str, title: str, unit: str, *more: Target) -> Figure:
-    """Return a figure that is to be ahead of the real server's."""
+    """Return a figure that has to beat the real server's."""
     targets = (Target(factor=1.0), *more)
     return Figure(key=key, title=title, unit=unit, better=Better.HIGHER, targets=targets)
 

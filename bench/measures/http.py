@@ -32,7 +32,7 @@ _ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n
 
 
 class _Origin(asyncio.Protocol):
-    """Answers every request alike, on connections that stay open."""
+    """Answers every request in the same way, on connections that stay open."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

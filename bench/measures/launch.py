@@ -1,4 +1,4 @@
-"""Time until a server, or the library, can be used."""
+"""Time until a server, or the library, is ready for use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.servers import running
 __all__ = ["IMPORT", "SERVER"]
 
 _INTERPRETER_SECONDS = 30.0
-"""Bound of one interpreter's life."""
+"""Longest time that an interpreter may run."""
 
 
 async def _server(context: Context) -> Mapping[str, float]:
@@ -27,14 +27,14 @@ async def _server(context: Context) -> Mapping[str, float]:
 
 
 async def _import(context: Context) -> Mapping[str, float]:
-    # The first one writes the byte code, as an installation would have done.
+    # The first run writes the byte code, as an installation would.
     times = [_import_seconds() for _ in range(context.sizes.launches + 1)]
     return {"import": statistics.mean(times[1:]) * 1e3}
 
 
 def _import_seconds() -> float:
     """
-    Return what a fresh interpreter says the import took, its own start left out.
+    Return the duration of the import in a fresh interpreter, without its own start.
 
     Raises:
         NotAvailable: The import does not work.

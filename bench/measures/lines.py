@@ -1,8 +1,8 @@
 """
-The cost of keeping and selecting output, beside counting its lines.
+The cost of storing and selecting output, compared with counting its lines.
 
-No process takes part: 100 MB go through in chunks of 64 KiB. *Bare* is `bytes.count` of the
-newlines, the least that a true count costs.
+No process takes part: 100 MB pass through in chunks of 64 KiB. *Bare* is `bytes.count` of the
+newlines, the least that an exact count costs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-One look at whether a process waits for input, in the event loop that it holds meanwhile.
+One check whether a process waits for input, in the event loop that it blocks meanwhile.
 
-Looks in a row find everything in the processor's caches. In use there is one per quiet
-session, so they are also measured with pauses between them.
+Checks in a row find everything in the processor's caches. In practice there is one per quiet
+session, so they are also measured with pauses in between.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SCRIPTS = {
     "shell": "read x",
     "pipeline": "sleep 600 | sleep 600 | (sleep 600; true) | cat /dev/tty",
 }
-"""A program by itself, and one of several in the foreground."""
+"""A single program, and one of several in the foreground."""
 
 _PAUSE = 0.02
-"""Seconds between two looks that are not in a row."""
+"""Seconds between two checks that are not in a row."""
 
 _LIMIT = 5.0
 """Seconds until a program reads its terminal."""
@@ -71,7 +71,7 @@ async def _look(process: ExecProcess) -> float:
     found = await process.waiting_for()
     seconds = time.perf_counter() - begun
     if found is not WaitingFor.LINE:
-        raise BenchError(f"it waits for {found}, and should for a line")
+        raise BenchError(f"it waits for {found} instead of a line")
     return seconds
 
 

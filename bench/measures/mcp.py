@@ -1,7 +1,7 @@
 """
-`holdfast mcp` beside a server on the same SDK with one empty tool.
+`holdfast mcp` next to a server on the same SDK with one empty tool.
 
-The client writes lines and reads lines, so that what is measured is the server.
+The client writes and reads lines, so that only the server is measured.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _first_answer(argv: Sequence[str]) -> float:
 
 
 def _measured(argv: Sequence[str], tool: str, context: Context) -> dict[str, float]:
-    """Return the figures that both servers have."""
+    """Return the figures that both servers share."""
     first = min(_first_answer(argv) for _ in range(context.sizes.launches))
     arguments = {"cmd": "true", "login": False, "shell": "bash"} if tool != "empty" else {}
     with _started(argv) as client:
@@ -98,7 +98,7 @@ async def _holdfast(context: Context) -> Mapping[str, float]:
 
 async def _bare(context: Context) -> Mapping[str, float]:
     values = await asyncio.to_thread(_measured, _EMPTY, "empty", context)
-    # What a call of `true` cannot be below: the tool in process, and an empty call.
+    # The lower bounds of a call of `true`: the tool in process, and an empty call.
     module, count = "bench.subjects.holdfast_tools", str(context.sizes.runs)
     found = await run_program(sys.executable, module, "true", count)
     return {**values, "mcp_true": values["mcp_true"] + found["true"]}

@@ -1,9 +1,9 @@
 """
-Memory of a server while its processes do nothing.
+Memory of a server while its processes are idle.
 
-The figure that counts is that of a server alone on its machine. PSS depends on
-strangers: with two more Codex servers running, that of a third was seen at 20 MiB
-instead of 57, and this benchmark maps the same Python libraries as Holdfast does.
+The relevant figure is that of a server alone on its machine. PSS depends on other processes: next
+to two more Codex servers, that of a third was 20 MiB instead of 57, and this benchmark maps the
+same Python libraries as Holdfast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIB = 1024 * 1024
 _ARGV = ("/bin/sleep", "600")
 
 _SETTLE_SECONDS = 0.5
-"""Time for the children to reach their sleep and for a server to hand memory back."""
+"""Seconds for the children to reach their sleep and for a server to release memory."""
 
 
 async def _idle(context: Context) -> Mapping[str, float]:

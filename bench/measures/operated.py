@@ -1,8 +1,8 @@
 """
 The cost of operating a server for others: a token, the log at `info`, and the audit log.
 
-A few percent are less than what a machine varies from one run to the next. So both servers
-run at once, and the same client asks them in turn, in short slices.
+A few percent are less than the variation of a machine from run to run. So both servers run at once,
+and the same client uses them in turn, in short slices.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["OPERATED"]
 _TOKEN = "a-token-of-the-benchmark"
 
 _SLICES = 30
-"""Turns of each server; of each the one counts that was least disturbed."""
+"""Turns of each server; the least disturbed one counts."""
 
 Slice = Callable[[RawClient, str], Awaitable[float]]
-"""Measures once, with ids that begin with a text; returns seconds."""
+"""Measures once, with ids that begin with a string; returns seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class _Talk:
     client: RawClient
 
     def cpu_seconds(self) -> float:
-        """Return the processor time of the server so far, without what it started."""
+        """Return the processor time of the server so far, without its children."""
         return cpu_seconds(self.server.processes(command=ARGV))
 
 
@@ -52,7 +52,7 @@ def _write_token(path: Path) -> None:
 
 @asynccontextmanager
 async def _both(command: ServerCommand | None) -> AsyncIterator[tuple[_Talk, _Talk]]:
-    """Start a server with nothing and one with everything, and connect to each."""
+    """Start a server with no option and one with all, and connect to each."""
     assert command is not None, "only Holdfast has these options"
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         token = Path(folder, "token")
@@ -90,11 +90,11 @@ def _burst(count: int) -> Slice:
 
 
 async def _ratios(plain: _Talk, full: _Talk, name: str, measure: Slice) -> tuple[float, float]:
-    """Return how much longer the server with everything takes, and how much more it computes."""
+    """Return the ratios of time and of processor time of the server with all options."""
     seconds: dict[_Talk, list[float]] = {plain: [], full: []}
     computed = {plain: 0.0, full: 0.0}
     for number in range(_SLICES + 1):
-        # Each goes first in turn: whoever is second finds the machine warmed up.
+        # They take turns at going first: the second finds the machine warmed up.
         for talk in (plain, full) if number % 2 else (full, plain):
             before = talk.cpu_seconds()
             taken = await measure(talk.client, f"{name}{number}")
@@ -109,8 +109,8 @@ async def _operated(context: Context) -> Mapping[str, float]:
     async with _both(context.command) as (plain, full):
         starts, computed = await _ratios(plain, full, "s", _starts(sizes.starts // 10 or 1))
         burst, _ = await _ratios(plain, full, "b", _burst(sizes.burst))
-        # As for the plain round trip: across cores it is mostly the time that an idle core takes
-        # to wake up, which differs between the two by chance. Last: the servers stay on that core.
+        # As for the plain round trip: across cores it mostly shows the time in which an idle core
+        # wakes up, which differs between the two by chance. Last: the servers stay on that core.
         with on_one_core([*plain.server.processes(), *full.server.processes()]):
             rpc, _ = await _ratios(plain, full, "r", _rounds(sizes.rpc_calls // 20))
     return {

@@ -1,8 +1,8 @@
 """
-Readers that stop or are slow, on one connection with others.
+Readers that stop or are slow, on a connection shared with others.
 
-The client is Holdfast's own, in a process of its own. A Codex server is left out: there a
-reader that stops holds the whole connection, so that nothing is left to measure.
+The client is Holdfast's own, in a separate process. A Codex server is left out: there a stopped
+reader blocks the whole connection, so that nothing is left to measure.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _WARM_UP = 200
 
 
 class _Window:
-    """Keeps so many requests in flight: each reply sends the next request."""
+    """Keeps a number of requests in flight: each reply sends the next request."""
 
     def __init__(self, client: RawClient, count: int, width: int) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class _Window:
         self._next = width
 
     async def run(self) -> None:
-        """Take the one turn it has."""
+        """Run until all requests are answered."""
         self._client.send_frames(b"".join(self._frames[: self._width]))
         await self._client.until(self)
 

@@ -1,8 +1,8 @@
 """
 Commands run on this machine from Python, through Holdfast and through its peers.
 
-No server takes part. Each subject is a program of `bench.subjects`, started anew for
-each task by the interpreter that has its packages, and measures itself from inside.
+No server takes part. Each subject is a program of `bench.subjects`, started for each task by the
+interpreter that has its packages, and measures itself from inside.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def _measure(subject: Subject, context: Context) -> Mapping[str, float]:
     sizes = context.sizes
     values = dict(await _program(subject, context, "true", sizes.runs))
     values |= await _program(subject, context, "output", sizes.run_bytes)
-    if subject not in _PEERS:  # they come without uvloop
+    if subject not in _PEERS:  # they have no uvloop
         on_uvloop = await _program(subject, context, "true", sizes.runs, "--uvloop")
         values["run_uvloop"] = on_uvloop["run"]
     return values
@@ -49,11 +49,11 @@ async def _program(
     subject: Subject, context: Context, task: str, amount: int, *options: str
 ) -> Mapping[str, float]:
     """
-    Let a subject's program do one task; return the values it prints.
+    Run one task of a subject's program; return the values it prints.
 
     Raises:
         NotAvailable: There is no interpreter with its packages.
-        BenchError: It failed.
+        BenchError: The program failed.
     """
     if subject not in _PEERS:
         python = sys.executable
@@ -71,7 +71,7 @@ async def run_program(python: str, module: str, *arguments: str) -> Mapping[str,
     Run a program of `bench.subjects`; return the values it prints.
 
     Raises:
-        BenchError: It failed.
+        BenchError: The program failed.
     """
     child = await asyncio.create_subprocess_exec(
         python,

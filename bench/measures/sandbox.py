@@ -1,4 +1,4 @@
-"""Commands and files in a sandbox: what it adds to a start, and to reading a small file."""
+"""Commands and files in a sandbox: the cost of a start, and of reading a small file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _DIRECT = {
 
 @contextmanager
 def _workspace() -> Iterator[tuple[Path, Path]]:
-    """Make a workspace and a small file in it."""
+    """Create a workspace and a small file in it."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         workspace = Path(folder).resolve()
         yield workspace, make_workspace(workspace)
@@ -93,7 +93,7 @@ async def _bare_starts(context: Context) -> Mapping[str, float]:
                     begun = time.perf_counter()
                     made.start()
                     seconds += time.perf_counter() - begun
-                    made.clean()  # so that the next one finds what this one found
+                    made.clean()  # so that the next one finds the same state
                 found[key] = seconds / count * 1e3
     return for_both(found)
 

@@ -28,14 +28,14 @@ ARGV = ("/bin/true",)
 """The command that is started."""
 
 WARM_UP = 3
-"""Starts before those that are measured."""
+"""Unmeasured starts at the beginning."""
 
 
 class Starts:
-    """Starts each process when the one before it is closed and its start answered."""
+    """Starts each process once the previous one is closed and its start answered."""
 
     def __init__(self, client: RawClient, requests: Sequence[bytes]) -> None:
-        """The ids of the requests count from 0, and each process is to end well."""
+        """The ids of the requests count from 0, and each process has to succeed."""
         self._client = client
         self._requests = requests
         self._next = 0
@@ -44,7 +44,7 @@ class Starts:
         self._seconds = 0.0
 
     async def run(self) -> float:
-        """Return the mean number of seconds from the request to `closed`."""
+        """Return the mean seconds from the request to `closed`."""
         await self._client.until(self, [self._begin()])
         return self._seconds / len(self._requests)
 
@@ -76,7 +76,7 @@ def _requests(name: str, count: int, *, tty: bool = False) -> list[bytes]:
 
 
 class AtOnce:
-    """Asks for many processes in one write and waits until each is closed."""
+    """Requests many processes in one write and waits until each is closed."""
 
     def __init__(self, client: RawClient, name: str, count: int) -> None:
         self._client = client
@@ -87,7 +87,7 @@ class AtOnce:
         )
 
     async def run(self) -> float:
-        """Return the seconds it took."""
+        """Return the seconds taken."""
         begun = time.perf_counter()
         self._client.send_frames(self._frames)
         await self._client.until(self)

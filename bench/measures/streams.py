@@ -1,4 +1,4 @@
-"""Bytes per second from a command through a server to its client, and what they cost."""
+"""Bytes per second from a command through a server to its client, and their cost."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ while left:
 
 
 def _zeros(size: int) -> list[str]:
-    """The cheapest command there is that writes so many bytes."""
+    """Return the cheapest command that writes so many bytes."""
     return ["/usr/bin/head", "-c", str(size), "/dev/zero"]
 
 
 def _letters(size: int) -> list[str]:
     """
-    A command that writes so many times `x`, for terminals.
+    Return a command that writes `x` that many times, for terminals.
 
-    Their modes stay as the kernel sets them; without control characters the line
-    discipline has nothing to translate, so as many bytes come out as went in.
+    Their modes stay at the kernel's defaults; without control characters the line discipline has
+    nothing to translate, so the size does not change.
     """
     return [sys.executable, "-I", "-S", "-c", _WRITER, str(size)]
 
 
 class _Stream:
     """
-    Runs one command and counts what it writes, looking at the ends of each message only.
+    Runs one command and counts its output, examining only the ends of each message.
 
-    That no seq is missing and that the sum is right is checked for every stream; that
-    the bytes are the right ones for a first, small one (`_CheckedStream`).
+    For every stream it checks that no seq is missing and that the total is right; that the bytes
+    are right is checked for a first, small one (`_CheckedStream`).
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class _Stream:
         return self._last != 0 and self._seq == self._last and self._answered
 
     def _follow(self, seq: int) -> None:
-        """Count the events up to the first gap: all are due once, in any order [output.seq]."""
+        """Count the events up to the first gap: each arrives once, in any order [output.seq]."""
         if seq != self._seq + 1:
             if seq <= self._seq or seq in self._early:
                 raise BenchError(f"event {seq} arrived twice")
@@ -127,7 +127,7 @@ class _Stream:
 
 
 class _CheckedStream(_Stream):
-    """The same, with every byte decoded and compared."""
+    """A stream of which every byte is decoded and compared."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class _CheckedStream(_Stream):
             raise BenchError("other bytes arrived than were written")
         output = wire.output_size(payload)
         if output is not None and output[1] != len(chunk):
-            raise BenchError("the size read off a message differs from its content")
+            raise BenchError("the size read from a message differs from its content")
         return super().__call__(payload)
 
 
@@ -163,8 +163,8 @@ async def _pipe(context: Context, acks: Acks) -> Mapping[str, float]:
         before = cpu_seconds(pids)
         rate = await _Stream(client, "timed", argv, size, tty=False).run()
         if not set(pids) <= set(server.processes(command=argv)):
-            raise BenchError("a process of the server ended, and its CPU time with it")
-        # One that is new, a helper started late, had used nothing before.
+            raise BenchError("a process of the server ended, so its CPU time is lost")
+        # A new process, such as a late helper, had used no time before.
         used = cpu_seconds(server.processes(command=argv)) - before
     return {"stream_pipe": rate / _MIB, "cpu": used / (size / _GIB)}
 

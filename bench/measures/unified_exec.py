@@ -1,9 +1,9 @@
 """
-The tool `exec_command`: what it adds to the command that it runs, and what it holds.
+The tool `exec_command`: its cost in addition to the command that it runs, and its memory.
 
-Each task is a fresh process that measures itself from inside. On this machine Holdfast stands
-beside `exec_command` of openai-agents. On a server, Holdfast's tools are the client of both
-servers, so that the rows show what the servers and the lines to them cost.
+Each task is a fresh process that measures itself from inside. On this machine Holdfast is compared
+with `exec_command` of openai-agents. On a server, Holdfast's tools are the client of both servers,
+so that the rows show the cost of the servers and the connections to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = ("text", "random", "multibyte")
 
 
 def _tasks(context: Context) -> dict[str, int]:
-    """Return how much each task does."""
+    """Return the amount of work of each task."""
     sizes = context.sizes
     return {
         "true": sizes.runs,

@@ -1,8 +1,8 @@
 """
-`holdfast.front.app_server.command_exec` beside `Environment.run`, on the local environment.
+`holdfast.front.app_server.command_exec` next to `Environment.run`, on the local environment.
 
-`python -m bench.subjects.command_exec 200`: so many echoes of each kind, by turns, so that both
-see the same machine.
+`python -m bench.subjects.command_exec 200` runs 200 echoes of each kind in turn, so that both see
+the same state of the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def _measure(count: int) -> dict[str, float]:
             await _timed(run)
             await _timed(command)
         times = [(await _timed(run), await _timed(command)) for _ in range(count)]
-    # The median: a few of them meet whatever else the machine does.
+    # The median: other work of the machine disturbs a few of them.
     plain, buffered = (statistics.median(column) for column in zip(*times, strict=True))
     return {
         "command_run": plain * 1e3,
@@ -56,7 +56,7 @@ async def _timed(work: Callable[[], Awaitable[bytes]]) -> float:
 
 
 def main() -> None:
-    """Do what the arguments say, and print the values by the key of their figure as JSON."""
+    """Measure as the arguments say, and print the values by the key of their figure as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("count", type=int, help="echoes of each kind")
     parser.add_argument("--uvloop", action="store_true", help="instead of asyncio's own loop")

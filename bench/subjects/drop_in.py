@@ -1,7 +1,7 @@
 """
-Starts `bash -c true` and `holdfast-sh -c true` by turns, and prints what each takes.
+Starts `bash -c true` and `holdfast-sh -c true` in turn, and prints the time that each takes.
 
-One round trip to the warm server is measured beside them: a connection, and its answer.
+One round trip to the warm server is measured next to them: a connection, and its answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _measure(count: int) -> dict[str, float]:
                 for way in ways.values():
                     way()
             times: dict[str, list[float]] = {name: [] for name in ways}
-            # The kernel goes on clearing up after a sandbox, so those come last.
+            # The kernel keeps cleaning up after a sandbox, so those come last.
             for names in (("bash", "round_trip", "shell"), ("sandboxed",)):
                 for _ in range(count):
                     for name in names:
@@ -57,7 +57,7 @@ def _measure(count: int) -> dict[str, float]:
         finally:
             os.chdir("/")
             _end_server(str(paths.socket))
-    # The fastest tenth: each takes a few milliseconds, of which a busy machine adds as many.
+    # The fastest tenth: each takes a few milliseconds, and a busy machine adds as many.
     found = {name: sorted(values)[len(values) // 10] * 1e3 for name, values in times.items()}
     return {
         "sh_bash": found["bash"],
@@ -95,11 +95,11 @@ def _end_server(path: str) -> None:
 
 
 def main() -> None:
-    """Do what the arguments say, and print the values by the key of their figure as JSON."""
+    """Measure as the arguments say, and print the values by the key of their figure as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("count", type=int, help="starts of each kind")
     if os.environ.get("HOLDFAST_SH_SANDBOX") != "none":
-        # The round trip is answered for this process, by the variables it was started with.
+        # The answer to the round trip depends on the variables that this process was started with.
         env = os.environ | {"HOLDFAST_SH_SANDBOX": "none"}
         os.execve(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]], env)
     values = _measure(parser.parse_args().count)

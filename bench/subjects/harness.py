@@ -1,7 +1,7 @@
 """
-The work of every subject, and its measurement from inside of the subject's process.
+The work of every subject, and its measurement from inside the subject's process.
 
-Imports the standard library and `bench.processes` only: it also runs in the virtual
+It imports only the standard library and `bench.processes`, since it also runs in the virtual
 environment of the peers, which has none of our packages.
 """
 
@@ -23,24 +23,24 @@ from bench.processes import WaitingForACore, peak_memory, reset_peaks
 __all__ = ["CAP", "Output", "Subject", "Ticker", "excess", "main"]
 
 CAP = 1024 * 1024
-"""Bytes of output a subject is asked to keep; one that knows no cap keeps all."""
+"""Bytes of output that a subject is asked to keep; one without a cap keeps all."""
 
 _WARM_UP = 3
 _TICK_SECONDS = 0.001
 _IDLE_SECONDS = 0.25
-"""Seconds for which the idle loop is watched, to learn the length of a tick."""
+"""Seconds to watch the idle loop for the length of a tick."""
 
 _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """The output of a command, as a subject has it."""
+    """The output of a command, as reported by a subject."""
 
     exit_code: int | None
     kept: bytes | str
     total: int
-    """Bytes the command wrote, as the subject counts them."""
+    """Bytes that the command wrote, as counted by the subject."""
 
 
 class Subject(Protocol):
@@ -51,7 +51,7 @@ class Subject(Protocol):
         ...
 
     async def shell(self, text: str, cap: int) -> Output:
-        """Run a shell command; keep so much of its output, if that can be asked for."""
+        """Run a shell command; keep `cap` bytes of its output, if the library supports that."""
         ...
 
 
@@ -65,12 +65,12 @@ class _Gap:
 
     @property
     def on_core(self) -> float:
-        """The rest: the loop slept, or was kept from its next turn by what runs on it."""
+        """The rest: the loop slept, or was blocked by code that runs on it."""
         return self.whole - self.queued
 
 
 class Ticker:
-    """Notes each millisecond how long ago it did so last."""
+    """Records the time between ticks that are due each millisecond."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -88,13 +88,13 @@ class Ticker:
 
     async def gaps(self) -> list[_Gap]:
         """Return the times between the ticks since the last call."""
-        # A tick that is overdue comes before this ends.
+        # An overdue tick runs before this ends.
         await asyncio.sleep(2 * _TICK_SECONDS)
         gaps, self._gaps = self._gaps, []
         return gaps
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Stop ticking."""
         self._handle.cancel()
         self._scheduler.close()
 
@@ -138,7 +138,7 @@ async def _output(subject: Subject, size: int) -> dict[str, float]:
 
 
 def excess(busy: Sequence[float], idle: Sequence[float]) -> float:
-    """By how much the longest of these exceeds what is usual on an idle loop."""
+    """Return by how much the longest of these exceeds the usual time on an idle loop."""
     return max(busy) - statistics.median(idle)
 
 
@@ -166,7 +166,7 @@ async def _measure(
 
 
 def main(subject: Callable[[], AbstractAsyncContextManager[Subject]]) -> None:
-    """Do what the arguments say, and print the values by the key of their figure as JSON."""
+    """Measure as the arguments say, and print the values by the key of their figure as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=list(_TASKS))
     parser.add_argument("amount", type=int, help="runs, or bytes of output")
@@ -179,5 +179,5 @@ def main(subject: Callable[[], AbstractAsyncContextManager[Subject]]) -> None:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         values = runner.run(_measure(subject(), options.task, options.amount))
-    # The last line is ours, whatever a library has printed before.
+    # The last line is ours, whatever a library printed before.
     sys.stdout.write("\n" + json.dumps(values) + "\n")

@@ -23,7 +23,7 @@ _HELLO = {
 
 
 class _Client:
-    """The least that a client does."""
+    """A minimal client."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

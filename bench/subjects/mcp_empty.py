@@ -1,4 +1,4 @@
-"""A server on the SDK alone, with one tool that does nothing: what the protocol itself costs."""
+"""A server on the SDK alone, with one tool that does nothing: the cost of the protocol itself."""
 
 from __future__ import annotations
 

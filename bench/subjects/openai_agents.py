@@ -1,7 +1,6 @@
 """
-openai-agents: `exec` of a sandbox session on this machine (`UnixLocalSandboxClient`).
-
-It knows no cap.
+openai-agents: `exec` of a sandbox session on this machine (`UnixLocalSandboxClient`), which has no
+cap.
 """
 
 from __future__ import annotations

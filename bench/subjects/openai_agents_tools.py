@@ -1,7 +1,7 @@
 """
 openai-agents: the tool `exec_command` on a sandbox session of this machine.
 
-It tells nobody of live output, and keeps all of it until it is asked for.
+It does not report live output, and keeps all of it until asked for it.
 """
 
 from __future__ import annotations

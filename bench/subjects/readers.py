@@ -25,7 +25,7 @@ _MIB = 1024 * 1024
 _FLOOD = ("head", "-c", str(10 << 30), "/dev/zero")
 _WARM_UP = 20
 _SETTLE_SECONDS = 1.0
-"""Time in which a flood fills whatever it can before the echo is measured."""
+"""Seconds for a flood to fill all buffers before the echo is measured."""
 
 _IDLE_SECONDS = 0.25
 _COMPUTE_SECONDS = 0.0005
@@ -64,7 +64,7 @@ async def _echo(client: ExecServerClient, count: int, pid: int) -> dict[str, flo
     reset_peaks(pid)
     before, server_before = peak_memory(), peak_memory(pid)
     flood = await _start(client, "flood", *_FLOOD)
-    unread = flood.events()  # asked for, and never read
+    unread = flood.events()  # requested, and never read
     await asyncio.sleep(_SETTLE_SECONDS)
     beside = await times(count)
     values = {
@@ -96,7 +96,7 @@ async def _slow(client: ExecServerClient, size: int, pid: int) -> dict[str, floa
     gaps = await ticker.gaps()
     ticker.stop()
     if got != size:
-        raise RuntimeError(f"{got} bytes came of {size}")
+        raise RuntimeError(f"{got} bytes arrived of {size}")
     return {
         "slow_held": excess([gap.whole for gap in gaps], [gap.whole for gap in idle]) * 1e3,
         "slow_on_core": excess([gap.on_core for gap in gaps], [gap.on_core for gap in idle]) * 1e3,
@@ -109,12 +109,12 @@ async def _measure(task: str, amount: int, url: str, pid: int) -> dict[str, floa
 
 
 def main() -> None:
-    """Do what the arguments say, and print the values by the key of their figure as JSON."""
+    """Measure as the arguments say, and print the values by the key of their figure as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=["echo", "slow"])
     parser.add_argument("amount", type=int, help="echoes, or bytes of output")
     parser.add_argument("url")
-    parser.add_argument("pid", type=int, help="of the process that serves")
+    parser.add_argument("pid", type=int, help="of the server")
     parser.add_argument("--uvloop", action="store_true", help="instead of asyncio's own loop")
     options = parser.parse_args()
     factory = None

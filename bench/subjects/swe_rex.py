@@ -1,8 +1,8 @@
 """
 SWE-ReX: `LocalRuntime.execute`.
 
-It runs a program in no session of a shell, as the others do. It knows no cap, and
-waits for the command inside the event loop.
+It runs a program outside a shell session, as the others do. It has no cap, and waits for the
+command in the event loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The work of every set of tools with an `exec_command`, and its measurement.
 
-As `bench.subjects.harness`, it imports the standard library and `bench.processes` only: it
+As `bench.subjects.harness`, it imports only the standard library and `bench.processes`, since it
 also runs in the virtual environment of the peers.
 """
 
@@ -27,31 +27,31 @@ __all__ = ["ToolSubject", "main"]
 _MIB = 1024 * 1024
 _WARM_UP = 5
 _IDLE_SECONDS = 0.25
-"""Seconds for which the idle loop is watched."""
+"""Seconds to watch the idle loop."""
 
 _AT_ONCE = 61
 _IDLE_SESSIONS = 60
 _WRITERS = 64
 _SETTLE_SECONDS = 2.0
-"""Time for 64 writers to be done, and for memory to be given back."""
+"""Seconds for 64 writers to finish, and for memory to be released."""
 
 _FLOODS = {
     "text": "yes 'a line of text that a program might print, all of it ASCII'",
     "random": "cat /dev/urandom",
     "multibyte": "yes 'Grüße aus Zürich — 東京 と 大阪 😀'",
 }
-"""Writers without an end of their own; `head` cuts them."""
+"""Endless writers; `head` cuts them."""
 
 
 class ToolSubject(Protocol):
     """The tool `exec_command` of one library."""
 
     async def exec_command(self, arguments: str) -> str:
-        """Call the tool with what a model wrote, and return the text for it."""
+        """Call the tool with the arguments of a model, and return its answer."""
         ...
 
     def run(self) -> Callable[[], Awaitable[object]] | None:
-        """Return a way to run the argv of `exec_command("true")` without the tool, if any."""
+        """Return a function to run the argv of `exec_command("true")` without the tool, if any."""
         ...
 
 
@@ -70,7 +70,7 @@ async def _true(subject: ToolSubject) -> None:
 
 
 async def _times(count: int, *works: Callable[[], Awaitable[object]]) -> list[float]:
-    """Return the median time of each, done in turn, so that what disturbs one disturbs all."""
+    """Return the median time of each, in turn, so that disturbances affect all."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(count):
         for work, spent in zip(works, seconds, strict=True):
@@ -184,7 +184,7 @@ def _resident() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("the kernel tells no VmRSS")
+    raise RuntimeError("the kernel reports no VmRSS")
 
 
 _TASKS: dict[str, Callable[[ToolSubject, int], Awaitable[dict[str, float]]]] = {
@@ -205,19 +205,19 @@ async def _measure(
 
 def main(subject: Callable[[str | None, bool], AbstractAsyncContextManager[ToolSubject]]) -> None:
     """
-    Do what the arguments say, and print the values by their names as JSON.
+    Measure as the arguments say, and print the values by their names as JSON.
 
     Args:
-        subject: Makes the tools, on a server if it gets a URL. True: somebody follows their
-            live output.
+        subject: Creates the tools, on a server if it gets a URL. The flag is True if live output is
+            followed.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=list(_TASKS))
     parser.add_argument("amount", type=int, help="calls, seconds, or bytes of output")
-    parser.add_argument("--url", help="of a server to run on; this machine without")
+    parser.add_argument("--url", help="of a server to run on; by default this machine")
     options = parser.parse_args()
     values = asyncio.run(
         _measure(subject(options.url, options.task in _FLOODS), options.task, options.amount)
     )
-    # The last line is ours, whatever a library has printed before.
+    # The last line is ours, whatever a library printed before.
     sys.stdout.write("\n" + json.dumps(values) + "\n")

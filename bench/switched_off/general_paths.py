@@ -1,4 +1,4 @@
-"""What each part of a fast path is replaced by: functions from the part to its replacement."""
+"""Replacements of the parts of fast paths: functions from the part to its replacement."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def _content(part: object) -> Callable[[bytes], object]:
 
 
 class _LoopReaders:
-    """Watches descriptors by the event loop."""
+    """Watches descriptors with the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -70,8 +70,9 @@ _READER: Final = "holdfast.engine.process.io.output_reader"
 
 GENERAL_PATHS: Mapping[str, Callable[[Any], object]] = {
     "holdfast.agent.unified_exec.arguments.tool_arguments:read_plain": _always(None),
-    "holdfast.wire.connection:is_heavy": _always(True),
-    "holdfast.wire.connection:NEVER_HEAVY": _value(-1),
+    "holdfast.wire.connection:may_have_many_values": _always(True),
+    "holdfast.wire.connection:LARGEST_UNCOUNTED": _value(-1),
+    "holdfast.wire.rpc.decode:_is_plainly_sound": _always(False),
     "holdfast.client.client_connection:Link._take_output": _always(False),
     "holdfast.server.delivery:encode_output": _encode_output,
     "holdfast.server.handlers.file_handlers:_content": _content,

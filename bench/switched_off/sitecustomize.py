@@ -1,7 +1,7 @@
 """
 Replaces parts of fast paths when their modules are imported; see `bench/fast_paths.py`.
 
-Python imports this module at its start where its directory is in `PYTHONPATH`. A part that has no
+Python imports this module at its start if its directory is in `PYTHONPATH`. A part that has no
 general path in `general_paths`, or does not exist, ends the process: a run would measure nothing.
 """
 

@@ -1,1 +1,1 @@
-"""Checks that no other tool makes: citations in code, and the form of documents."""
+"""Checks that no other tool does: citations in code, and the form of documents."""

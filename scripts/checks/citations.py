@@ -1,10 +1,10 @@
 """
 Resolves every citation in the code: `python -m scripts.checks.citations`.
 
-A docstring or a comment cites a behaviour by its id in tests/requirements.toml, in square
-brackets: `[start.check-order]`. A star stands for a family of ids: `[start.*]`. It cites a
-document by its path from the project's root, with the anchor of a heading where one is meant.
-A document outside of the repository is not cited: nobody else could look it up.
+A docstring or a comment cites a behaviour by its id in tests/requirements.toml, in square brackets:
+`[start.check-order]`. A star stands for a family of ids: `[start.*]`. It cites a document by its
+path from the project's root, with the anchor of a heading where one is meant. Documents outside the
+repository are not cited: readers could not look them up.
 
 It also counts the ids that tests in tests/unit and in tests/e2e both claim: a second test of
 the same behaviour needs a reason.
@@ -31,10 +31,10 @@ FOLDERS = ("src", "tests", "bench", "examples", "scripts")
 
 SHOWN_TWICE = 140
 """
-Ids claimed in both folders; lower it when there are fewer.
+Ids claimed in both directories; lower it when there are fewer.
 
-Most of them are edge cases of a parser or a queue beside one path through a server, or promises
-of docs/security.md.
+Most of them are edge cases of a parser or a queue in addition to one path through a server, or
+promises of docs/security.md.
 """
 
 _CLAIM = re.compile(r"pytest\.mark\.requirement\(([^()]*)\)")
@@ -45,7 +45,7 @@ _OUTSIDE = re.compile(r"\b[Ss]pec \d+(?:\.\d+)*|\b[\w-]+ spec, ?(?:appendix|sect
 
 
 def requirement_ids(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the ids of a ledger as it was read from its file."""
+    """Yield the ids of a ledger, given as read from its file."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from requirement_ids(value, f"{prefix}{key}.")
@@ -62,7 +62,7 @@ def unresolved(source: str, ids: Set[str], documents: Mapping[str, Set[str]]) ->
         ids: All ids of requirements.
         documents: The anchors of each document, by its path.
     """
-    # To find docstrings takes a thousand times as long as this look, which rules out most files.
+    # Finding docstrings takes a thousand times as long as this check, which excludes most files.
     if not any(pattern.search(source) for pattern in (_REQUIREMENT, _DOCUMENT, _OUTSIDE)):
         return
     for line, text in _said(source):
@@ -80,7 +80,7 @@ def unresolved(source: str, ids: Set[str], documents: Mapping[str, Set[str]]) ->
 
 
 def shown_twice(sources: Mapping[str, str]) -> set[str]:
-    """Return the ids that tests in tests/unit and in tests/e2e claim, of sources by their path."""
+    """Return the ids that tests in tests/unit and in tests/e2e claim, given sources by path."""
     found: dict[str, set[str]] = {"unit": set(), "e2e": set()}
     for path, source in sources.items():
         for kind, ids in found.items():
@@ -91,7 +91,7 @@ def shown_twice(sources: Mapping[str, str]) -> set[str]:
 
 
 def _said(source: str) -> Iterator[tuple[int, str]]:
-    """Yield comments, and strings that are statements of their own, with their first lines."""
+    """Yield comments, and strings that are statements, with the numbers of their first lines."""
     before = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         starts = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)

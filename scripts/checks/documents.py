@@ -1,8 +1,8 @@
 """
 Checks the form of README.md, CONTRIBUTING.md and docs: `python -m scripts.checks.documents`.
 
-Lines and table cells have a greatest size, so that a page can be read on a phone and a change
-can be reviewed. Every link leads to a file and to a heading that exist.
+Lines and table cells have a maximum size, so that a page can be read on a phone and a change can be
+reviewed. Every link leads to a file and to a heading that exist.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["LONGEST_CELL", "LONGEST_LINE", "main", "problems"]
 ROOT = Path(__file__).parents[2]
 
 LONGEST_LINE = 160
-"""Characters of a line, also inside of a code block."""
+"""Characters of a line, also inside a code block."""
 
 LONGEST_CELL = 20
-"""Words of a table cell; what stands in backticks is one word."""
+"""Words of a table cell; text in backticks is one word."""
 
 PATTERNS = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/**/*.md", "examples/*/README.md"),
+    *("docs/**/*.md", "examples/*/README.md", "src/**/README.md"),
 )
 
 
@@ -36,7 +36,7 @@ def problems(path: str, text: str, files: Mapping[str, Set[str]]) -> Iterator[st
     Yield what is wrong with one document, each with its line.
 
     Args:
-        path: Of the document, from the project's root.
+        path: Its path from the project's root.
         text: Its content.
         files: All files of the project, with their anchors if they are documents.
     """

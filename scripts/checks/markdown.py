@@ -31,7 +31,7 @@ class Link(NamedTuple):
 
 
 def prose(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are no code block, with their numbers from 1."""
+    """Yield the lines outside code blocks, with their numbers from 1."""
     fence = None
     for number, line in enumerate(text.splitlines(), 1):
         found = _FENCE.match(line)
@@ -59,14 +59,14 @@ def anchors(text: str) -> set[str]:
 
 
 def _slug(heading: str) -> str:
-    """Return the anchor that Python-Markdown makes of a heading."""
+    """Return the anchor that Python-Markdown makes from a heading."""
     shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
     plain = unicodedata.normalize("NFKD", shown).encode("ascii", "ignore").decode()
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
 
 
 def links(text: str) -> Iterator[Link]:
-    """Yield the links that stay inside of the project."""
+    """Yield the links that stay inside the project."""
     for number, line in prose(text):
         for found in _LINK.finditer(_CODE.sub("", line)):
             file, _, anchor = found["target"].partition("#")
@@ -113,7 +113,7 @@ def _split(block: str) -> Iterator[str]:
         yield block.strip("| ")
     else:
         plain = _SHOWN.sub(r"\g<text>", _LABEL.sub("", _ITEM.sub("", block))).replace("**", "")
-        # What looks like an end of a sentence in code is none.
+        # The end of a sentence cannot be inside code.
         hidden = _CODE.sub(lambda code: "`".ljust(len(code[0]), "x"), plain)
         start = 0
         for between in _BETWEEN.finditer(hidden):

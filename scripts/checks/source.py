@@ -1,11 +1,12 @@
 """
 Checks names and sizes in the source: `python -m scripts.checks.source`.
 
-A class name means one thing, so a search for it finds one class. A function fits on a screen.
-A docstring begins with a verb or with the thing itself, not with a question. An import inside of
-a function has a comment above it that says why, and there are few. A module has one idea, and
-somebody who imports it. Comments say why often enough, most of all where Linux is difficult. The
-server stands on the seams, so it names an engine of this machine in one file only.
+A class name means one thing, so a search for it finds one class. A function fits on a screen. A
+docstring begins with a verb or with the thing itself, not with a question. An import inside a
+function has a comment above it that says why, and there are few. A module has one idea, and is
+imported by another. Comments say why often enough, most of all where Linux is difficult. The server
+uses the seams, so it names an engine of this machine in one file only. What imitates Codex is in
+one room, and the others do not know whom they imitate.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 __all__ = [
-    *("COMMENTS", "LATE_IMPORTS", "LONGEST_FUNCTION", "LONGEST_MODULE"),
-    *("doubled_classes", "engines_in_the_server", "late_imports", "long_modules", "main"),
+    *("CODEX_OUTSIDE", "COMMENTS", "LATE_IMPORTS", "LONGEST_FUNCTION", "LONGEST_MODULE"),
+    *("codex_outside", "codex_versions", "doubled_classes", "engines_in_the_server"),
+    *("late_imports", "long_modules", "main"),
     *("broken_names", "problems", "too_few_comments", "unused_modules"),
 ]
 
 ROOT = Path(__file__).parents[2]
 
 LONGEST_FUNCTION = 60
-"""Lines of a function, its signature included; its docstring may be as long as it has to be."""
+"""Lines of a function, its signature included; not counting its docstring."""
 
 LONGEST_MODULE = 620
 """Lines of a module; one that needs more has its reason in `LONG_FOR_A_REASON`."""
@@ -37,7 +39,7 @@ LONG_FOR_A_REASON: Mapping[str, str] = {}
 """Modules that may be longer, by their path, each with the reason."""
 
 LATE_IMPORTS = 10
-"""Imports inside of functions, in all."""
+"""Imports inside functions, in total."""
 
 COMMENTS: Mapping[str, float] = {
     "": 5.0,
@@ -45,10 +47,17 @@ COMMENTS: Mapping[str, float] = {
     "engine/sandbox": 7.5,
     "client": 7.5,
 }
-"""Least share of comments, in per cent of the lines that are not empty; of all, and of folders."""
+"""Least share of comments, in per cent of the non-empty lines: overall, and by directory."""
+
+CODEX_OUTSIDE = 10
+"""Modules outside the room `codex/` that may mention Codex: options and names that are about it."""
 
 _PACKAGE = "src/holdfast/"
 _LOCAL_ENGINE = re.compile(r"\bLocal(?:Process|Processes|FileSystem|FileHandle|HttpClient)\b")
+
+_ROOM = f"{_PACKAGE}codex/"
+_CODEX = re.compile(r"\bcodex\b|\b(?:real server|the original)\b", re.IGNORECASE)
+_CODEX_VERSION = re.compile(r"\b0\.1[6-9]\d\.\d")
 
 _QUESTION = re.compile(r"\s*(What|Whether|How|Who|Whose|Whom|Those|Where|Why)\b")
 
@@ -64,7 +73,7 @@ def problems(path: str, tree: ast.Module) -> Iterator[str]:
             lines = _height(node) - (_height(node.body[0]) if ast.get_docstring(node) else 0)
             if lines > LONGEST_FUNCTION:
                 yield f"{path}:{node.lineno}: {node.name} has {lines} lines: divide it"
-        # Also the strings under constants and attributes.
+        # Including the strings under constants and attributes.
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             text = node.value.value
             if isinstance(text, str) and _QUESTION.match(text):
@@ -77,7 +86,7 @@ def _height(node: ast.stmt) -> int:
 
 
 def late_imports(path: str, text: str, tree: ast.Module) -> Iterator[str]:
-    """Yield the imports inside of functions without a reason above them."""
+    """Yield the imports inside functions without a reason above them."""
     lines = text.splitlines()
     late = _late_lines(tree)
     for line in sorted(late):
@@ -86,7 +95,7 @@ def late_imports(path: str, text: str, tree: ast.Module) -> Iterator[str]:
         while above in late or not lines[above - 1].strip():
             above -= 1
         if not lines[above - 1].lstrip().startswith("#"):
-            yield f"{path}:{line}: an import inside of a function needs its reason above it"
+            yield f"{path}:{line}: an import inside a function needs its reason above it"
 
 
 def _late_lines(tree: ast.Module) -> set[int]:
@@ -120,13 +129,13 @@ def unused_modules(trees: Mapping[str, ast.Module]) -> Iterator[str]:
                 imported.add(node.value.partition(":")[0])
     for path in trees:
         name = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
-        # A folder is imported with what is in it; `python -m` and the build run the others.
+        # A package is imported with its modules; `python -m` and the build run the others.
         if not name.endswith((".__init__", ".__main__")) and name not in imported:
             yield f"{path}: nothing imports it"
 
 
 def broken_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """Yield the texts `package.module:name` that name nothing."""
+    """Yield the strings `package.module:name` that name nothing."""
     modules = {_module(path): tree for path, tree in trees.items()}
     for path, tree in trees.items():
         for node in ast.walk(tree):
@@ -134,7 +143,7 @@ def broken_names(trees: Mapping[str, ast.Module]) -> Iterator[str]:
                 continue
             found = _LATE_NAME.fullmatch(node.value)
             if found and found[2] not in _defined(modules.get(found[1], ast.Module([], []))):
-                yield f"{path}:{node.lineno}: {node.value} is nowhere"
+                yield f"{path}:{node.lineno}: {node.value} does not exist"
 
 
 def _module(path: str) -> str:
@@ -157,7 +166,7 @@ def _defined(module: ast.Module) -> set[str]:
 
 
 def too_few_comments(texts: Mapping[str, str]) -> Iterator[str]:
-    """Yield the folders whose comments say why too rarely."""
+    """Yield the directories whose comments say why too rarely."""
     comments: Counter[str] = Counter()
     lines: Counter[str] = Counter()
     for path, text in texts.items():
@@ -174,7 +183,7 @@ def too_few_comments(texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _comments(text: str) -> int:
-    """Count the lines that are comments; a heading inside of a module tells no reason."""
+    """Count the lines that are comments; a heading inside a module gives no reason."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return sum(
         token.type == tokenize.COMMENT
@@ -191,7 +200,32 @@ def engines_in_the_server(texts: Mapping[str, str]) -> Iterator[str]:
             continue
         for number, line in enumerate(text.splitlines(), 1):
             if _LOCAL_ENGINE.search(line):
-                yield f"{path}:{number}: the server knows seams only; see server/local_engines.py"
+                yield f"{path}:{number}: the server knows only seams; see server/local_engines.py"
+
+
+def codex_outside(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the modules outside the room `codex/` that mention Codex, if there are too many."""
+    found = {
+        path: text.count("\n", 0, first.start()) + 1
+        for path, text in texts.items()
+        if not path.startswith(_ROOM) and (first := _CODEX.search(text))
+    }
+    if len(found) > CODEX_OUTSIDE:
+        yield (
+            f"{len(found)} modules outside codex/ mention Codex, more than {CODEX_OUTSIDE}:"
+            " say what holds and why, and keep the imitation in codex/"
+        )
+        yield from (f"{path}:{number}: mentions Codex" for path, number in found.items())
+
+
+def codex_versions(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines that write a version of Codex, but for those of `codex/versions.py`."""
+    for path, text in texts.items():
+        if path == f"{_ROOM}versions.py":
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if _CODEX_VERSION.search(line):
+                yield f"{path}:{number}: a version of Codex; it is in codex/versions.py"
 
 
 def doubled_classes(trees: Mapping[str, ast.Module]) -> Iterator[str]:
@@ -215,13 +249,14 @@ def main() -> int:
     trees = {path: ast.parse(text) for path, text in texts.items()}
     wrong = [*doubled_classes(trees), *unused_modules(trees), *broken_names(trees)]
     wrong += [*long_modules(texts), *too_few_comments(texts), *engines_in_the_server(texts)]
+    wrong += [*codex_outside(texts), *codex_versions(texts)]
     late = 0
     for path, tree in trees.items():
         wrong += problems(path, tree)
         wrong += late_imports(path, texts[path], tree)
         late += len(_late_lines(tree))
     if late > LATE_IMPORTS:
-        wrong.append(f"{late} imports inside of functions, more than {LATE_IMPORTS}")
+        wrong.append(f"{late} imports inside functions, more than {LATE_IMPORTS}")
     print(*(wrong or ["every name and size in the source is in form"]), sep="\n")
     return 1 if wrong else 0
 

@@ -227,8 +227,8 @@ class ExecProcess(Protocol):
         """
         Wait for the exit, not for the end of output; reads no events.
 
-        On a Codex server a lossless stream that is far behind holds the connection, and with
-        it the news of the exit.
+        On a server without our extensions a lossless stream that is far behind holds the
+        connection, and with it the news of the exit.
 
         Raises:
             ConnectionLost: As for `events`.
@@ -248,8 +248,8 @@ class ExecProcess(Protocol):
         """
         Return everything that happens to it after a number, in order, up to the close.
 
-        A reader that falls behind by 1 MiB or 4,096 events makes the process wait. On a Codex
-        server, which can hold only a whole connection, it makes that wait; with `gaps`, and
+        A reader that falls behind by 1 MiB or 4,096 events makes the process wait. A server
+        without our extensions can hold only a whole connection, so that waits; with `gaps`, and
         if it reads nothing for half a second, it loses its oldest events instead.
 
         Args:
@@ -257,7 +257,7 @@ class ExecProcess(Protocol):
                 the stream then has only what comes after it, and ends at the close.
             gaps: Go on with a `Gap` where output is kept nowhere any more. Without it the
                 stream raises `OutputLost`, and a remote process whose output was lost while
-                its line was down fails, as in Codex.
+                its line was down fails.
             stream_ends: Also report `StreamEnded`, where the server sends it.
 
         Raises:
@@ -332,8 +332,8 @@ class ExecProcess(Protocol):
         of the terminal: at a job of a shell, too, and at what runs in a sandbox.
 
         Returns:
-            `UNKNOWN` on pipes, on a Codex server, and where the system does not tell, as of a
-            process of another user. `NONE` once the process has exited.
+            `UNKNOWN` on pipes, on a server without our extensions, and where the system does not
+            tell, as of a process of another user. `NONE` once the process has exited.
 
         Raises:
             ConnectionLost: As for `read`.
@@ -365,10 +365,10 @@ class ExecProcess(Protocol):
 
         Args:
             tree: Also what left the group and is still below it: a child with a
-                session of its own, a job of a shell. A Codex server knows groups only.
-            left: Also what an exited process left in its group. A Codex server leaves it.
+                session of its own, a job of a shell. The base protocol knows groups only.
+            left: Also what an exited process left in its group. The base protocol leaves it.
             streams: `close` ends the output then, whoever still has it open; `keep` reads on
-                until its end, or until a reader closes it. A Codex server always closes.
+                until its end, or until a reader closes it. The base protocol always closes.
 
         Returns:
             True if there was something to kill. While the line is down: True if the process
@@ -452,8 +452,8 @@ class FileSystem(Protocol):
         """
         Open a regular file to read it, or to replace its content.
 
-        With `permissions` a file that is replaced gets these permission bits; a Codex server
-        cannot set them, and leaves them as they are.
+        With `permissions` a file that is replaced gets these permission bits; a server
+        without our extensions cannot set them, and leaves them as they are.
         """
 
     async def write_file(self, params: WriteFileParams) -> None:

@@ -100,7 +100,7 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """
     A denial that was probably caused by the sandbox.
 
-    It is guessed from the output, as the real server does [sandbox.denied]. As a rule only the
+    It is guessed from the output [sandbox.denied]. As a rule only the
     process itself knows which of its system calls failed.
     """
 
@@ -221,7 +221,7 @@ class StreamEnded(msgspec.Struct, frozen=True):
     """
     One stream of a process has reached its end, while others may go on.
 
-    It has no number of its own, and a Codex server does not send it. Only a stream that
+    It has no number of its own, and only a Holdfast server sends it. Only a stream that
     was asked for with `stream_ends=True` has it. With `Closed`, every stream has ended.
     """
 

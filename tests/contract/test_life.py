@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.server.listen import make_gate
-from holdfast.wire.transports.life import TcpState
 from holdfast.wire.transports.line_transport import LineTransport
+from holdfast.wire.transports.liveness import TcpState
 from holdfast.wire.transports.memory import connect_memory
 from holdfast.wire.transports.stdio import connect_pipes
 from holdfast.wire.transports.unix import connect_unix, listen_unix
@@ -51,9 +51,9 @@ class Route:
         """Wait until signs of life went both ways so many times."""
         raise NotImplementedError
 
-    def expect_life(self) -> None:
+    def expect_heartbeats(self) -> None:
         for end in self.ends:
-            end.transport.expect_life(INTERVAL)
+            end.transport.expect_heartbeats(INTERVAL)
 
 
 class ProxyRoute(Route):
@@ -103,7 +103,7 @@ class PipeRoute(Route):
         # The relays tell nothing, so the readers are asked.
         for end in self.ends:
             assert isinstance(end.transport, LineTransport)
-            life = end.transport._life
+            life = end.transport._heartbeats
             assert life is not None
             heard: set[float] = set()
             async with asyncio.timeout(LIMIT):
@@ -154,7 +154,7 @@ async def route(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.mark.slow
 async def test_a_lost_route_is_noticed_on_both_sides(route: Route) -> None:
-    route.expect_life()
+    route.expect_heartbeats()
     await route.until_signs(2)
     route.freeze()
     for end in route.ends:
@@ -165,7 +165,7 @@ async def test_a_lost_route_is_noticed_on_both_sides(route: Route) -> None:
 @pytest.mark.slow
 async def test_a_lost_route_is_noticed_while_output_flows(route: Route) -> None:
     near, far = route.ends
-    route.expect_life()
+    route.expect_heartbeats()
     await route.until_signs(1)
     route.freeze()
     # What is on its way fills every buffer, so that no sign could be sent any more.
@@ -181,7 +181,7 @@ async def test_a_lost_route_is_noticed_while_output_flows(route: Route) -> None:
 async def test_an_idle_connection_is_kept_by_signs_of_life_that_are_no_messages(
     route: Route,
 ) -> None:
-    route.expect_life()
+    route.expect_heartbeats()
     await route.until_signs(5)
     for end in route.ends:
         assert end.lost_reasons == []
@@ -192,7 +192,7 @@ async def test_an_idle_connection_is_kept_by_signs_of_life_that_are_no_messages(
 async def test_signs_of_life_never_fall_into_a_message(route: Route) -> None:
     near, far = route.ends
     for end in (near, far):
-        end.transport.expect_life(0.001)
+        end.transport.expect_heartbeats(0.001)
     sent = [message(100_000, number) for number in range(200)]
     for number, text in enumerate(sent):
         near.transport.send_parts([text[:50_000], text[50_000:]])
@@ -209,7 +209,7 @@ async def test_signs_of_life_never_fall_into_a_message(route: Route) -> None:
 @pytest.mark.slow
 async def test_a_peer_that_does_not_read_is_kept(route: Route) -> None:
     near, far = route.ends
-    route.expect_life()
+    route.expect_heartbeats()
     near.transport.pause_receiving()
     sent: list[bytes] = []
     while not far.paused:
@@ -230,7 +230,7 @@ async def test_a_peer_that_does_not_read_is_kept(route: Route) -> None:
 
 @pytest.mark.slow
 async def test_a_loop_that_was_busy_does_not_take_its_peer_for_lost(route: Route) -> None:
-    route.expect_life()
+    route.expect_heartbeats()
     await route.until_signs(1)
     for _ in range(3):
         time.sleep(3 * INTERVAL)  # noqa: ASYNC251 - as a long computation does
@@ -247,13 +247,13 @@ async def test_nothing_is_expected_before_both_sides_agreed(route: Route) -> Non
     await far.until(lambda: far.messages == [b"{}"])
     for end in (near, far):
         assert isinstance(end.transport, LineTransport)
-        assert end.transport._life is None
+        assert end.transport._heartbeats is None
 
 
 async def test_in_memory_nothing_is_expected() -> None:
     near, far = End(), End()
     connect_memory(near.accept, far.accept)
-    near.transport.expect_life(0.001)
+    near.transport.expect_heartbeats(0.001)
     near.transport.excuse_silence(lambda: False)
     await asyncio.sleep(0.01)
     assert near.lost_reasons == far.lost_reasons == []
@@ -459,7 +459,7 @@ async def test_an_end_is_noticed_at_once_while_paused(peer: RawPeer) -> None:
 
 async def test_an_end_while_paused_waits_for_what_is_unread(peer: RawPeer) -> None:
     end = peer.end
-    end.transport.expect_life(0.02)  # a sign would break the connection
+    end.transport.expect_heartbeats(0.02)  # a sign would break the connection
     end.transport.pause_receiving()
     peer.say(2, 1000)  # no more than the kernel takes, so that the end is behind it at once
     peer.sock.close()
@@ -474,7 +474,7 @@ async def test_an_end_while_paused_waits_for_what_is_unread(peer: RawPeer) -> No
 async def test_a_server_does_not_wait_for_ever_to_read_on_what_a_client_left(
     peer: RawPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.wire.transports.life.LEFT_UNREAD", 0.03)
+    monkeypatch.setattr("holdfast.wire.transports.liveness.LEFT_UNREAD", 0.03)
     end = peer.end
     end.transport.pause_receiving()
     peer.say(2, 1000)
@@ -502,7 +502,7 @@ async def test_a_server_notices_an_end_behind_more_than_the_kernel_takes(
         while True:
             peer.say(1)
     peer.sock.close()
-    life = end.transport._life  # type: ignore[attr-defined]
+    life = end.transport._heartbeats  # type: ignore[attr-defined]
     life.start(0.03, judge_silence=False)
     await end.until(lambda: bool(end.lost_reasons))
 

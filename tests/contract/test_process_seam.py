@@ -215,7 +215,7 @@ async def test_output_that_is_gone_is_a_gap_for_who_takes_one(subject: Subject) 
 
 @pytest.mark.every_transport
 async def test_a_reader_that_stops_holds_up_no_other_process(subject: Subject) -> None:
-    flood = await start(subject, shell("head -c 8000000 /dev/zero", process_id="flood"))
+    flood = await start(subject, shell("head -c 32000000 /dev/zero", process_id="flood"))
     stopped = flood.events(gaps=subject.real)  # else Codex would have to hold the connection
     other = await start(subject, program("cat", pipe_stdin=True))
     output = Output(other)
@@ -237,7 +237,7 @@ async def test_a_reader_that_stops_holds_up_no_other_process(subject: Subject) -
         assert any(isinstance(event, Gap) for event in events)
         assert isinstance(events[-1], Closed)
     else:
-        assert len(check(events).stdout) == 8_000_000
+        assert len(check(events).stdout) == 32_000_000
 
 
 async def test_single_bytes_count_too(subject: Subject) -> None:

@@ -44,6 +44,30 @@ asyncio.run(main())
 """
 
 
+MORE_HANDLES = """
+import asyncio
+import os
+import sys
+import holdfast
+from holdfast.wire.protocol.fs import OpenParams
+from holdfast.wire.protocol.paths import PathUri
+
+async def main():
+    serve = [sys.executable, "-m", "holdfast", "serve", "--listen", "stdio"]
+    async with holdfast.connect(serve, cwd=".") as env:
+        await env.files.write("file", "")
+        there = OpenParams(path=PathUri.from_path(os.path.abspath("file")), handle_id="")
+        opened = 0
+        try:
+            while opened < 200:
+                await env.filesystem.open(there)
+                opened += 1
+        except holdfast.InvalidRequest as error:
+            print(opened, error)
+
+asyncio.run(main())
+"""
+
 PAGE = """
 import asyncio
 from urllib.request import Request, urlopen
@@ -146,6 +170,12 @@ def test_the_example_of_a_parameter_works_on_each_kind_of_files(tmp_path: Path) 
     written, changed = output_with(example, MODIFIED_MEANWHILE, tmp_path)
     assert written == "cannot remove file: it was modified meanwhile\n" * 3
     assert len(changed) == 3
+
+
+def test_the_example_of_a_new_version_changes_a_limit_and_its_text(tmp_path: Path) -> None:
+    written, changed = output_with("Following a new Codex version", MORE_HANDLES, tmp_path)
+    assert written == "160 at most 160 file handles may be open per connection\n"
+    assert changed == ["src/holdfast/codex/limits.py"]
 
 
 def test_the_example_of_a_page_is_served_to_clients_with_a_token(tmp_path: Path) -> None:

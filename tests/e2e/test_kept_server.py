@@ -457,7 +457,7 @@ async def test_a_symbolic_link_is_refused(bridge: Start, tmp_path: Path) -> None
     await first.kept()
     link = tmp_path / "link"
     link.symlink_to(first.folder)
-    assert await refusal(bridge, link) == f"{link} is no folder, or a symbolic link"
+    assert await refusal(bridge, link) == f"{link} is not a directory, or is a symbolic link"
 
 
 @pytest.mark.requirement("security.kept.users")

@@ -243,7 +243,11 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
         ([], "= nonsense", "Invalid statement (at line 1, column 1)"),
         (["--listen", "http://0.0.0.0:0"], "", "add `--token-file FILE`"),
         (["--listen", "http://127.0.0.1:0", "--token-file", "absent/file"], "", "No such file"),
-        (["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"], "", "it is no file"),
+        (
+            ["--listen", "http://127.0.0.1:0", "--token-file", "/dev/null"],
+            "",
+            "it is not a regular file",
+        ),
         (["--listen", "ws://127.0.0.1:0"], "", "expected `http://IP:PORT` or `stdio`"),
         (["--listen", "unix:///tmp/x"], "", "--listen takes stdio or http://IP:PORT"),
         (["--listen", "http://127.0.0.1:0", "--no-auth"], "token-file = 'x'", "exclude each other"),

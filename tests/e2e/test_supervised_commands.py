@@ -331,7 +331,8 @@ async def test_a_command_that_prints_noise_is_quoted_and_ended(
         with pytest.raises(ConnectFailed) as caught:
             await ExecServerClient.connect(["/bin/sh", "-c", f"{STUBBORN}; {script}"])
     assert str(caught.value) == (
-        "exec-server transport disconnected: it said `Welcome to this machine`, which is no message"
+        "exec-server transport disconnected: it sent `Welcome to this machine`,"
+        " which is not a message"
     )
     await all_gone(told.result())
 

@@ -124,7 +124,7 @@ async def test_a_new_certificate_is_shown_from_the_reload_on(
 
 def test_a_key_for_everybody_or_behind_a_password_is_refused(pem: Path) -> None:
     pem.chmod(0o604)
-    with pytest.raises(BadCertificate, match="everybody on this machine can read the key"):
+    with pytest.raises(BadCertificate, match="all users of this machine can read the key"):
         ServerTls(str(pem), str(pem))
     pem.chmod(0o640)
     ServerTls(str(pem), str(pem))

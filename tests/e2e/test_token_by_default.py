@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 
 import holdfast
 from holdfast.base.errors import ConnectFailed
-from holdfast.base.local_servers import find_token, runtime_folder
+from holdfast.base.local_servers import find_token, runtime_directory
 from tests.e2e.wire import HOLDFAST, LIMIT, UPGRADE, Ended, ServerProcess, connect, http, serving
 
 SERVE = (*HOLDFAST, "serve")
@@ -45,7 +45,7 @@ def served(environ: dict[str, str]) -> Iterator[ServerProcess]:
         assert server.stop() == 0
         assert server.errors == ""
     assert find_token(server.url, environ) is None
-    assert list(Path(runtime_folder(environ)).iterdir()) == []
+    assert list(Path(runtime_directory(environ)).iterdir()) == []
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -89,7 +89,7 @@ async def test_clients_of_the_same_user_find_the_token(served: ServerProcess) ->
 async def test_another_user_neither_finds_nor_reads_the_token(
     served: ServerProcess, environ: dict[str, str]
 ) -> None:
-    folder = runtime_folder(environ)
+    folder = runtime_directory(environ)
     Path(folder).parent.chmod(0o711)  # all that a careless administrator could do
     script = (
         "import os, sys\n"
@@ -328,7 +328,7 @@ async def test_the_server_is_no_way_out_of_a_sandbox(
         serving("--listen", f"unix://{path}", command=SERVE),
         serving("--token-file", str(tokens), command=SERVE, env=variables) as server,
     ):
-        folder = runtime_folder(environ)
+        folder = runtime_directory(environ)
         secrets = [f"{folder}/{name}" for name in os.listdir(folder)]
         command = ["/usr/bin/python3", "ways.py", server.url, folder, str(path), str(tokens)]
         async with holdfast.connect(server.url, cwd=tmp_path) as env:

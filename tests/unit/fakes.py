@@ -50,7 +50,7 @@ class FakeTransport:
     def resume_receiving(self) -> None:
         self.calls.append("resume")
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         self.calls.append(f"expect life every {interval:g} s")
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:

@@ -14,6 +14,7 @@ from holdfast.agent.approvals.dangerous import danger_of
 from holdfast.agent.approvals.split import split_command
 from holdfast.agent.approvals.split.budget import MAX_COMMANDS, MAX_DEPTH, MAX_SECONDS, MAX_TEXT
 from holdfast.agent.approvals.split.wrappers import _MAX_OPTIONS
+from holdfast.codex.limits import JWT_SKEW, SECRET_BYTES
 from holdfast.engine.files import nowait, threads, watch
 from holdfast.engine.files.handle import MAX_FILE
 from holdfast.engine.http.local_http import MAX_BODY
@@ -21,7 +22,6 @@ from holdfast.engine.process.closed_processes import MAX_OUTPUT
 from holdfast.engine.process.io import input_budget, stdin
 from holdfast.engine.process.start_threads import CALL_LIMIT, MAX_CALLS, MAX_THREADS
 from holdfast.server.dispatch import MAX_WAITING_BYTES, TURN
-from holdfast.server.operate.auth import _DEFAULT_SKEW, _MIN_SECRET
 from holdfast.server.sessions import EXPIRY, SILENT_EXPIRY
 from holdfast.server.state import DEFAULT_CONCURRENT_REQUESTS
 from holdfast.wire.protocol.secret_variables import COMMAND_SECRETS, HEADER_SECRETS
@@ -94,8 +94,8 @@ def test_the_bounds_are_those_of_the_code(page: list[str]) -> None:
         f"At most {MAX_HANDSHAKES} handshakes are in progress",
         f"A session that lost its connection can be resumed for {EXPIRY:.0f} s by",
         f"as in a debugger, is kept for {SILENT_EXPIRY:.0f} s.",
-        f"The secret has at least {_MIN_SECRET} bytes.",
-        f"`--ws-max-clock-skew-seconds` ({_DEFAULT_SKEW}) are added",
+        f"The secret has at least {SECRET_BYTES} bytes.",
+        f"`--ws-max-clock-skew-seconds` ({JWT_SKEW}) are added",
         f"kernel's memory for {nowait._MOMENT * milliseconds:.0f} ms after that",
         f"may have up to {MAX_FILE // mebibyte} MiB.",
         f"may have up to {MAX_BODY // mebibyte} MiB.",

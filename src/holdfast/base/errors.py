@@ -7,7 +7,7 @@ A caller can tell these apart:
 - `RemoteError`: the other side refused.
 - `ProtocolError`: one side broke the protocol.
 - `Refused`: what was asked for is not available here.
-- `InvalidConfig`: what a person wrote down cannot be used.
+- `InvalidConfig`: a configuration that a person wrote cannot be used.
 
 The module imports nothing of Holdfast.
 """
@@ -58,8 +58,8 @@ class HoldfastError(Exception):
     """
     Base class of all errors.
 
-    Every error has these three attributes; each is None if unknown. Programs decide by them and
-    by the class, never by the text.
+    Every error has these three attributes; each is None if unknown. Programs should examine them
+    and the class, never the text.
     """
 
     errno: int | None
@@ -118,7 +118,7 @@ class Unsupported(RemoteError):
 
 
 class CommandFailed(HoldfastError):
-    """A command that was to succeed failed; `completed` has its output and verdict."""
+    """A command that should have succeeded failed; `completed` has its output and verdict."""
 
     def __init__(self, message: str, completed: "Completed") -> None:
         super().__init__(message)
@@ -129,14 +129,14 @@ class OutputLost(HoldfastError):
     """
     Output that a lossless stream needs is no longer retained.
 
-    `first_seq` and `last_seq` are the missing numbers. A stream with `gaps=True` continues
-    instead.
+    `first_seq` and `last_seq` are the first and the last missing number. A stream with `gaps=True`
+    continues instead.
     """
 
     def __init__(self, first_seq: int, last_seq: int) -> None:
         super().__init__(
             f"output from sequence {first_seq} through {last_seq} is no longer retained;"
-            " ask for the events with gaps=True to go on without it"
+            " ask for the events with gaps=True to continue without it"
         )
         self.first_seq = first_seq
         self.last_seq = last_seq
@@ -156,9 +156,9 @@ class PatternNotFound(HoldfastError):
 
 
 class PatternTimedOut(PatternNotFound, TimeoutError):
-    """The pattern did not come in time; it may still come, and nothing was consumed."""
+    """The pattern did not appear in time; it may still appear, and no output was consumed."""
 
-    _WHAT = "the time is over without"
+    _WHAT = "timed out waiting for"
 
 
 class ConnectionLost(HoldfastError):
@@ -202,9 +202,9 @@ class Refused(HoldfastError):
     The server maps each kind to one code of the protocol. A Holdfast client also gets the kind,
     `errno`, `path` and `program`, and raises the same error again.
 
-    With an `errno` it is also the built-in exception of that number. `NotFound` with `ENOENT`
-    is a `FileNotFoundError`; any error with `EACCES` or `EPERM` is a `PermissionError`. It then
-    has `strerror` and `filename`, too.
+    With an `errno` it is also the built-in exception for that number. `NotFound` with `ENOENT` is a
+    `FileNotFoundError`; any error with `EACCES` or `EPERM` is a `PermissionError`. It then has
+    `strerror` and `filename`, too.
     """
 
     def __new__(cls, *args: object, errno: int | None = None, **options: object) -> "Refused":
@@ -228,8 +228,8 @@ class Refused(HoldfastError):
         return _restored, (kind, self.args, state)
 
 
-# Built-in exceptions that a refusal may be; with any other number it is a plain `OSError`.
-# A `TimeoutError` or a `BrokenPipeError` would mean something else to those who catch it.
+# Built-in exceptions that a refusal may be; with any other number it is a plain `OSError`. A
+# `TimeoutError` or a `BrokenPipeError` would mislead code that catches those.
 _FILE_ERRORS = (
     FileNotFoundError,
     FileExistsError,
@@ -238,7 +238,7 @@ _FILE_ERRORS = (
     IsADirectoryError,
 )
 
-# The classes that are also a built-in exception, by the two that each is made of.
+# The classes that are also a built-in exception, keyed by their two bases.
 _BUILTIN_TWINS: dict[tuple[type, type], type] = {}
 
 
@@ -278,11 +278,11 @@ def _restored(kind: type["Refused"], args: tuple[object, ...], state: dict[str, 
 
 
 class InvalidParams(Refused):
-    """The arguments are wrong in themselves."""
+    """The arguments are invalid, whatever the state."""
 
 
 class InvalidPermissionPath(InvalidParams):
-    """A sandbox profile, or what it is relative to, names a path of another system."""
+    """A sandbox profile, or its base directory, names a path of another operating system."""
 
 
 class CannotEnforce(InvalidParams):
@@ -310,7 +310,7 @@ class DuplicateProcess(InvalidRequest):
 
 
 class EnvironmentClosed(InvalidRequest):
-    """The environment was closed; nothing can be done with it any more."""
+    """The environment was closed and can no longer be used."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"environment `{name}` is closed: open it again with `holdfast.connect`")

@@ -1,16 +1,17 @@
 """
 Modules that are imported when one of their names is first used.
 
-For what most programs never need: an extra, or a part that takes long to load. A whole module is
-a stand-in. Both branches name it, so that type checkers and import-linter see it too:
+For what most programs never need: an extra, or a part that takes long to load. `late_module`
+returns a stand-in for a module. Both branches name it, so that type checkers and import-linter see
+it too:
 
     if TYPE_CHECKING:
         import difflib
     else:
         # Only needed after a mistake, and every command would pay for it.
         difflib = late_module("difflib")
-
-One name of a module is a text, `package.module:name`. `scripts/checks/source.py` looks it up.
+A string `package.module:name` stands for one name of a module; `scripts/checks/source.py` checks
+that it exists.
 """
 
 import _thread
@@ -37,8 +38,8 @@ class _LateModule:
         self._module: ModuleType | None = None
 
     def __getattr__(self, name: str) -> object:
-        # Remembered, as some are used in every request. Its names are not: tests replace them,
-        # and whole modules too.
+        # Cache the module, since some are used in every request, but not its names: tests replace
+        # those, and whole modules too.
         module = self._module
         if module is None or sys.modules.get(self._name) is not module:
             module = self._module = _import_ours(self._name)
@@ -67,7 +68,7 @@ def late_names(package: "dict[str, Any]", names: "Mapping[str, str]") -> "Callab
 
     Args:
         package: The `globals()` of its `__init__.py`.
-        names: Where each name is, as for `load`; a module has no colon.
+        names: Maps each name to its place, in the form that `load` takes; a module has no colon.
     """
 
     def get(name: str) -> object:
@@ -92,7 +93,7 @@ class _TrustedFirst:
     def __init__(self, path_finder: "Any") -> None:
         self.distrusted: frozenset[str] = frozenset()
         self._find_on_path = path_finder.find_spec
-        # Threads that run an import of ours, by their number of nested calls.
+        # Threads that run an import of ours, with their number of nested calls.
         self.ours: dict[int, int] = {}
 
     def find_spec(
@@ -100,7 +101,7 @@ class _TrustedFirst:
     ) -> "ModuleSpec | None":
         if path is not None:
             return None
-        # Relative entries, as the empty one, depend on the working directory.
+        # Relative entries, such as the empty one, depend on the working directory.
         trusted = [
             entry for entry in sys.path if entry.startswith("/") and entry not in self.distrusted
         ]
@@ -122,7 +123,7 @@ def distrust(entries: "Iterable[str]") -> None:
     """Search entries of `sys.path` after all others from now on: sandboxes can write to them."""
     global _finder
     if _finder is None:
-        # The one on `sys.meta_path`, before which ours has its place: builtin modules come first.
+        # Insert ours just before Python's own, so that builtin modules still come first.
         at = next((i for i, one in enumerate(sys.meta_path) if _is_path_finder(one)), None)
         if at is None:
             return
@@ -158,15 +159,16 @@ def drop_script_entry() -> None:
     """
     Remove the directory of the script or the working directory from `sys.path`, as `-P` does.
 
-    For commands of Holdfast. Their working directory is often one that a sandbox makes writable.
+    For the commands of Holdfast, whose working directory is often one that a sandbox makes
+    writable.
     """
     if not sys.path or sys.flags.safe_path:
         return
     first = os.path.realpath(sys.path[0]) if sys.path[0] else ""
-    # A checkout may be run from where it is.
+    # A checkout may be run in place.
     if first == os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))):
         return
-    # A program around this one may have put another directory first.
+    # A wrapper may have put another directory first.
     script = os.path.dirname(os.path.realpath(sys.argv[0])) if sys.argv else ""
     if not first or first in (script, _working_directory()):
         del sys.path[0]

@@ -1,14 +1,13 @@
 """
 Registry of this user's servers on this machine, with their tokens.
 
-A server that listens writes a file into a directory that only its user can enter. Clients of
-the user find the token of a server there, by its URL. Sandboxes hide the directory, the secret
-files it names, and the sockets. A command that could use those could run anything outside of
-its sandbox.
+A server that listens writes a file into a directory that only its user can enter. Clients of the
+user find the token of a server there, by its URL. Sandboxes hide the directory, the secret files it
+names, and the sockets. A command that could use those could run anything outside its sandbox.
 
-Servers may be started with different variables, and so use different directories. A server whose
-directory is not one of the user's usual ones leaves the path of its directory in one of those, so
-that every sandbox of the user finds it.
+Servers may be started with different variables, and so use different directories. A server with an
+unusual directory records that path in one of the user's usual ones, so that every sandbox of the
+user finds it.
 
 A server holds a lock on its file as long as it lives. A file that can be locked is stale, and
 the next server that starts removes it.
@@ -36,19 +35,19 @@ from holdfast.base.url_schemes import socket_path
 __all__ = [
     "Listed",
     "Reachable",
-    "UnusableRuntimeFolder",
+    "UnusableRuntimeDirectory",
     "find_token",
     "hide",
     "list_server",
-    "make_runtime_folders",
+    "make_runtime_directories",
     "reachable",
-    "runtime_folder",
+    "runtime_directory",
 ]
 
-# Bytes of one file; enough for a URL, a token and the paths of a few secrets.
+# Largest size of a file in bytes; enough for a URL, a token and the paths of a few secrets.
 _LARGEST: Final = 16 << 10
 
-# Files that are read; the bound keeps a full directory from slowing down every start.
+# Largest number of files read; the bound keeps a full directory from slowing down every start.
 _MOST: Final = 256
 
 # Seconds after which an unchanged mtime of the directory proves that nothing was added. The
@@ -61,12 +60,12 @@ _ADDRESS: Final = re.compile(
 )
 
 
-class UnusableRuntimeFolder(HoldfastError):
+class UnusableRuntimeDirectory(HoldfastError):
     """The directory cannot be created, or others can enter it; the text names it."""
 
 
 class Reachable(NamedTuple):
-    """The ways by which a sandboxed command could leave its sandbox."""
+    """Ways for a sandboxed command to leave its sandbox."""
 
     secrets: tuple[str, ...] = ()
     """Directories and files that no sandboxed command may read."""
@@ -78,10 +77,10 @@ class Reachable(NamedTuple):
     """Directories to hide with the secrets in them, unless a profile names a path there."""
 
 
-# -- the folder
+# -- the directory
 
 
-def runtime_folder(environ: Mapping[str, str]) -> str:
+def runtime_directory(environ: Mapping[str, str]) -> str:
     """
     Return the path of our directory in the user's runtime directory; it may be missing.
 
@@ -90,19 +89,19 @@ def runtime_folder(environ: Mapping[str, str]) -> str:
     return _folders(environ)[0]
 
 
-def make_runtime_folders(environ: Mapping[str, str]) -> None:
+def make_runtime_directories(environ: Mapping[str, str]) -> None:
     """Create the directories that servers of this user may use, if that is possible."""
     # A sandbox can only hide an existing directory. Without it, a command that runs now would see
     # the token of a server that starts later.
     for path in dict.fromkeys((*_folders(environ), *_usual_folders())):
-        with suppress(UnusableRuntimeFolder):
+        with suppress(UnusableRuntimeDirectory):
             os.close(_open_folder(path))
 
 
 def _folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return our directory first, then those that servers with other variables may use."""
     names = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")
-    # As they were less than a second ago, since this is asked for each sandbox.
+    # Cached for a second, since every sandbox asks.
     return _folders_at(int(time.monotonic()), *(environ.get(name, "") for name in names))
 
 
@@ -126,8 +125,8 @@ def _usual_folders() -> tuple[str, ...]:
 @lru_cache(maxsize=2)
 def _usual_folders_at(second: int, home: str) -> tuple[str, ...]:
     found = _folders({"HOME": home})
-    # Some users have no home, as `nobody`. Servers of theirs find each other in `/tmp`.
-    shared = f"/tmp/holdfast-{os.geteuid()}"  # noqa: S108 - refused unless it is only this user's
+    # Some users, such as `nobody`, have no home. Their servers find each other in `/tmp`.
+    shared = f"/tmp/holdfast-{os.geteuid()}"  # noqa: S108 - refused unless private
     return found if _is_private_base(home) else (*found[:-1], shared)
 
 
@@ -151,7 +150,7 @@ def _open_folder(path: str) -> int:
     Create the directory if it is missing, and open it.
 
     Raises:
-        UnusableRuntimeFolder: It cannot be created, or others can enter it.
+        UnusableRuntimeDirectory: It cannot be created, or others can enter it.
     """
     try:
         with suppress(FileExistsError):
@@ -159,9 +158,10 @@ def _open_folder(path: str) -> int:
             os.mkdir(path, 0o700)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        reason = "it is no folder, or a link" if error.errno == errno.ENOTDIR else error.strerror
-        raise UnusableRuntimeFolder(
-            f"cannot use the folder {path} for the server's token: {reason}",
+        is_other = error.errno == errno.ENOTDIR
+        reason = "it is not a directory, or a symbolic link" if is_other else error.strerror
+        raise UnusableRuntimeDirectory(
+            f"cannot use the directory {path} for the server's token: {reason}",
             errno=error.errno,
             path=path,
         ) from error
@@ -169,9 +169,9 @@ def _open_folder(path: str) -> int:
     about = os.fstat(descriptor)
     if about.st_uid != os.geteuid() or about.st_mode & 0o077:
         os.close(descriptor)
-        raise UnusableRuntimeFolder(
-            f"cannot use the folder {path} for the server's token:"
-            f" it is not only this user's (uid {about.st_uid},"
+        raise UnusableRuntimeDirectory(
+            f"cannot use the directory {path} for the server's token:"
+            f" it is not private to this user (uid {about.st_uid},"
             f" mode {stat.S_IMODE(about.st_mode):04o})",
             path=path,
         )
@@ -196,7 +196,7 @@ def _make_parents(path: str) -> None:
             os.mkdir(folder, 0o700)
 
 
-# -- what a server writes down
+# -- what a server records
 
 
 class _LockedFile:
@@ -223,7 +223,7 @@ class Listed:
 
     def __init__(self, entry: _LockedFile, pointer: _LockedFile | None) -> None:
         self.path = entry.path
-        """The file that it is written down in."""
+        """The file of the registration."""
         self._entries = (entry,) if pointer is None else (pointer, entry)
 
     def remove(self) -> None:
@@ -253,9 +253,9 @@ def list_server(
         is_open: True if it requires no token.
 
     Raises:
-        UnusableRuntimeFolder: The file cannot be written.
+        UnusableRuntimeDirectory: The file cannot be written.
     """
-    path = runtime_folder(environ)
+    path = runtime_directory(environ)
     about = {
         "url": url,
         "token": token,
@@ -279,7 +279,7 @@ def _point_to(path: str, key: str) -> _LockedFile | None:
     if path in usual:
         return None
     for place in usual:
-        with suppress(UnusableRuntimeFolder):
+        with suppress(UnusableRuntimeDirectory):
             return _write(place, _name(f"{path} {key}"), {"folder": path})
     return None
 
@@ -289,7 +289,7 @@ def _write(path: str, name: str, about: Mapping[str, object]) -> _LockedFile:
     Write and lock a file in a runtime directory.
 
     Raises:
-        UnusableRuntimeFolder: The file cannot be written.
+        UnusableRuntimeDirectory: The file cannot be written.
     """
     folder = _open_folder(path)
     beside = f".{name}.{os.urandom(8).hex()}"
@@ -309,7 +309,7 @@ def _write(path: str, name: str, about: Mapping[str, object]) -> _LockedFile:
         if file >= 0:
             os.close(file)
         os.close(folder)
-        raise UnusableRuntimeFolder(
+        raise UnusableRuntimeDirectory(
             f"cannot write the server's token into {path}: {error.strerror}",
             errno=error.errno,
             path=path,
@@ -345,7 +345,7 @@ def find_token(url: str, environ: Mapping[str, str]) -> str | None:
     Return the token of a server of this user on this machine; None if there is no such server.
 
     Raises:
-        BadTokenFile: The server has its token in a file that cannot be used any more.
+        BadTokenFile: The server has its token in a file that can no longer be used.
     """
     # Several directories: a server started at boot had no runtime directory before the login.
     for folder, key in product(_folders(environ), _keys(url)):
@@ -368,7 +368,7 @@ class _Hiding:
         self.what = what._replace(secrets=tuple(_names(what.secrets)))
 
     def follow(self) -> Reachable:
-        """Return the paths, with those that links lead to by now and led to before."""
+        """Return the paths, plus the current and earlier targets of links."""
         # What was in use before a renewal may still be valid.
         known = self.what.secrets
         new = [real for path in known if (real := os.path.realpath(path)) not in known]
@@ -394,18 +394,18 @@ def hide(what: Reachable) -> Iterator[None]:
 
 
 class _Known(NamedTuple):
-    """Content of some runtime directories, with what it was read from."""
+    """Content of some runtime directories, with the state they were read in."""
 
     changed: tuple[int, ...]
     """Times of the last change of each directory; 0 for a missing one."""
     folders: tuple[str, ...]
-    """All directories, also those that entries of the others name."""
+    """All directories, including those that entries of the others name."""
     listed: tuple[dict[str, object], ...]
 
 
 _known: dict[tuple[str, ...], _Known] = {}
 
-# Combinations of variables; callers of one server have a few of them.
+# Combinations of variables to cache; the callers of a server use only a few.
 _MAX_KNOWN: Final = 64
 
 
@@ -413,9 +413,9 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     """
     Return what sandboxes have to hide or to report: our own paths, and those of listed servers.
 
-    Files in which users store tokens are among them, such as `environments.toml`. Links to secret
-    files are followed at each call: they may lead elsewhere after a renewal. A directory that is
-    there for such files alone is hidden with them.
+    They include files in which users store tokens, such as `environments.toml`. Links to secret
+    files are followed at each call: they may lead elsewhere after a renewal. A directory that
+    exists for such files alone is hidden with them.
 
     Args:
         environ: Variables of this process.
@@ -430,25 +430,26 @@ def reachable(environ: Mapping[str, str], *others: Mapping[str, str]) -> Reachab
     folders = {path for each in (environ, *others) for path in settings_folders(each)}
     homes = {str(user_home(each)) for each in (environ, *others)} | {database_home()}
     alone = {path for path in map(os.path.dirname, secrets) if _has_only(path, secrets)}
-    # Commands look for their settings in a home, even if there is nothing else in it.
+    # Commands look for their settings in a home, so it stays visible even if it is otherwise empty.
     folders |= alone - {os.path.realpath(path) for path in homes if path}
     return Reachable(
         tuple(sorted(secrets.union(known.folders))),
         tuple(sorted({path for one in every for path in one.sockets})),
         tuple(sorted({url for one in every for url in one.open_urls})),
-        # A file that replaces a hidden one is seen: the kernel removes what hides the old one.
+        # A file that replaces a hidden one would be visible: the kernel unmounts what hides the old
+        # one.
         tuple(sorted(real for path in folders if _holds(real := os.path.realpath(path), secrets))),
     )
 
 
 def _has_only(folder: str, files: Set[str]) -> bool:
-    """Return True if a directory is for some of these files, and has nothing else in it."""
+    """Return True if a directory contains some of these files and nothing else."""
     try:
         if os.stat(folder).st_mode & stat.S_IWOTH:
             # Such as an empty `/tmp`, which commands need.
             return False
         with os.scandir(folder) as entries:
-            # Ends with the first other one, of maybe thousands.
+            # Stops at the first other entry, of perhaps thousands.
             return all(
                 entry.path in files and entry.is_file(follow_symlinks=False) for entry in entries
             )
@@ -469,9 +470,9 @@ def _look(folders: tuple[str, ...]) -> _Known:
     # A pointer leads to a directory with servers, which has no pointers.
     for about in [about for path in folders for about in _listed(path)]:
         path = about.get("folder")
-        if isinstance(path, str) and _is_private_folder(path):
+        if isinstance(path, str) and _is_private_directory(path):
             found[path] = None
-    # Before they are read, so that a change in between is noticed.
+    # Taken before reading, so that a change in between is noticed.
     changed = tuple(map(_changed, found))
     fresh = _Known(changed, tuple(found), tuple(one for path in found for one in _listed(path)))
     # A younger time stamp may still hide a later change, so the result is not cached.
@@ -489,7 +490,7 @@ def _changed(path: str) -> int:
         return 0
 
 
-def _is_private_folder(path: str) -> bool:
+def _is_private_directory(path: str) -> bool:
     """Return True for a directory that a server could have listed itself in."""
     try:
         about = os.lstat(path)
@@ -512,7 +513,7 @@ def _listed(path: str) -> Iterator[dict[str, object]]:
 def _reachable_by(about: Mapping[str, object]) -> Reachable:
     url, path, more = about.get("url"), about.get("tokenFile"), about.get("secrets")
     files = [path, *(more if isinstance(more, list) else ())]
-    # Only existing regular files and sockets: a forged entry could otherwise have a home denied.
+    # Only existing regular files and sockets: a forged entry could otherwise deny access to a home.
     secrets = tuple(one for one in files if isinstance(one, str) and _is_kind(one, stat.S_ISREG))
     if not isinstance(url, str):
         return Reachable(secrets)

@@ -1,8 +1,8 @@
 """
 Paths that the code of this process comes from.
 
-Each sandbox makes them read-only. A command could otherwise edit a module that this process
-imports later, or one that the next start imports, and its code would run outside of the sandbox.
+Each sandbox makes them read-only. A command could otherwise edit a module that this process imports
+later, or one that the next start imports, and its code would run outside the sandbox.
 """
 
 import os
@@ -23,27 +23,27 @@ class CodePaths(NamedTuple):
     """Programs and libraries of the interpreter and of Holdfast."""
     whole: tuple[str, ...]
     """
-    Installations as a whole, with files that no module comes from, as `pyvenv.cfg`, and packages
-    from elsewhere. A workspace may be below one of them.
+    Installations as a whole, including files that no module comes from, such as `pyvenv.cfg`, and
+    packages from elsewhere. A workspace may be below one of them.
     """
     searched: tuple[str, ...]
     """
-    Entries of `sys.path` outside of the installations: a script's directory, `PYTHONPATH`. Also
+    Entries of `sys.path` outside the installations: a script's directory, `PYTHONPATH`. Also
     directories in `.pth` files that were missing at the start: the next start may find them.
     """
     loaded: tuple[str, ...]
     """Files of other modules that come from none of `installed`."""
     made: tuple[str, ...]
-    """Directories among the others that sandboxes create, since Python looks into them."""
+    """Directories among the others that sandboxes create if missing, since Python searches them."""
 
 
-# Other programs that this process runs outside of sandboxes. Replaced as a whole, never changed:
+# Other programs that this process runs outside sandboxes. Replaced as a whole, never changed:
 # threads read it.
 _programs: tuple[str, ...] = ()
 
 
 def note_program(path: str) -> None:
-    """Count a program as code of this process: it is run outside of sandboxes."""
+    """Count a program as code of this process: it runs outside sandboxes."""
     global _programs
     if path not in _programs:
         _programs = (*_programs, path)
@@ -90,7 +90,7 @@ def _user_site() -> str | None:
 # Directories of packages, in which the interpreter reads `.pth` files at each start.
 _SITES = ("site-packages", "dist-packages")
 
-# Such files, and bytes of one, that are read.
+# Largest number of such files, and bytes of each, that are read.
 _MOST_PTH, _LARGEST_PTH = 256, 64 << 10
 
 
@@ -106,7 +106,7 @@ def _named_in(entry: str) -> Iterable[str]:
 
 @lru_cache(maxsize=16)
 def _read_pth(folder: str, changed: int) -> tuple[str, ...]:
-    """Return the directories; `changed` is a part of the key, since installations go on."""
+    """Return the directories; `changed` is part of the cache key: installations may add some."""
     found: list[str] = []
     names = sorted(name for name in os.listdir(folder) if name.endswith(".pth"))
     for name in names[:_MOST_PTH]:
@@ -132,10 +132,10 @@ def _places() -> list[str]:
         if "." in name or not isinstance(module, ModuleType):
             continue
         below = getattr(module, "__path__", None)
-        # A module may define these names as anything.
+        # A module may set these attributes to anything.
         listed = below if isinstance(below, Iterable) else ()
         places = [getattr(module, "__file__", None)] if below is None else list(listed)
-        # Names such as `<stdin>` are no paths.
+        # Names such as `<stdin>` are not paths.
         found += (one for one in places if isinstance(one, str) and one.startswith("/"))
     return found
 

@@ -2,7 +2,7 @@
 Files that Holdfast reads and writes for itself: settings, rules, state, installed programs.
 
 Each sandbox makes them read-only. A command could otherwise decide what the next command of the
-user may do, for example by an `mcp.toml` that asks for no sandbox.
+user may do, for example with an `mcp.toml` that asks for no sandbox.
 """
 
 import os
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
+from holdfast.base.dialect import names
 
 __all__ = [
     "OwnFiles",
@@ -61,7 +63,7 @@ def user_home(environ: Mapping[str, str]) -> Path:
 # Files named by options and by programs. Replaced as a whole, never changed: threads read it.
 _named = OwnFiles((), ())
 
-# Names that are kept. A program names a few; the bound is for one that makes them up.
+# Largest number of names kept. A program names a few; the bound is for one that generates them.
 _MOST = 512
 
 
@@ -71,8 +73,8 @@ def keep_unchanged(path: str | os.PathLike[str], *, folder: bool = False) -> Non
 
     Args:
         path: The file.
-        folder: Likewise its directory, unless a profile makes exactly that one writable. For a
-            file that is replaced, or that may be missing.
+        folder: Protect its directory as well, unless a profile makes exactly that one writable. For
+            a file that is replaced, or that may be missing.
     """
     global _named
     found = os.path.abspath(path)
@@ -137,19 +139,20 @@ def settings_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def token_files(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the files in which users write tokens of servers down; they may be missing."""
+    """Yield the files in which users store tokens of servers; they may be missing."""
     for folder in own_files(environ).folders:
         yield f"{folder}/environments.toml"
-    # Codex's own, which has the token of a server of ours that Codex uses.
-    homes = {user_home(environ) / ".codex", Path(database_home()) / ".codex"}
-    for home in (environ.get("CODEX_HOME", ""), *map(str, homes)):
+    # Another client's, which has the token of a server of ours that it uses.
+    folder = names.HOME_FOLDER
+    homes = {user_home(environ) / folder, Path(database_home()) / folder}
+    for home in (environ.get(names.HOME_VARIABLE, ""), *map(str, homes)):
         if os.path.isabs(home):
             yield f"{home}/environments.toml"
 
 
 @cache
 def database_home() -> str:
-    """Return the home of this user in the user database; an empty text without an entry."""
+    """Return the home of this user in the user database; an empty string without an entry."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:

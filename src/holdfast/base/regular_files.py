@@ -16,8 +16,8 @@ def read_regular(
     """
     Return the content of a regular file. The null device counts as an empty one.
 
-    The open of a FIFO waits for a writer and a read for its data, so a thread that reads one again
-    and again would be lost each time.
+    Opening a FIFO waits for a writer, and reading it waits for data. A thread that tried would be
+    lost each time.
 
     Args:
         path: The file. Links are followed.
@@ -26,7 +26,7 @@ def read_regular(
             end; None to refuse one.
 
     Raises:
-        OSError: It cannot be read, is no such file, or has more bytes.
+        OSError: It cannot be read, is not a regular file, or has more bytes.
     """
     # `open` refuses a directory.
     with open(path, "rb", buffering=0, opener=_open_at_once) as file:
@@ -40,7 +40,7 @@ def read_regular(
             # Reading does not wait for a writer.
             deadline = 0.0
         else:
-            raise OSError(None, "it is no regular file")
+            raise OSError(None, "it is not a regular file")
         content = _read(descriptor, largest + 1, deadline)
     if len(content) > largest:
         raise OSError(None, f"it has more than {largest:,} bytes")

@@ -1,4 +1,4 @@
-"""Suggestions for a word that was mistyped."""
+"""Suggestions for mistyped words."""
 
 from collections.abc import Iterable
 

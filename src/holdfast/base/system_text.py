@@ -1,8 +1,8 @@
 """
-The text of an operating system error, as the protocol words it: `TEXT (os error N)`.
+The text of an operating system error, in the protocol's form: `TEXT (os error N)`.
 
-Every layer may import this module, so that the form is made in one place. Nothing here
-is read back out of such a text: errors carry their number as `errno`.
+Every layer may import this module, so that the form is made in one place. No code parses such a
+text: errors carry their number as `errno`.
 """
 
 import errno
@@ -11,7 +11,7 @@ import os
 __all__ = ["system_text", "without_number"]
 
 
-# musl, the C library of the real server, words these differently from glibc.
+# Clients know the words of musl, which differ from those of glibc.
 _WORDS = {
     errno.EIO: "I/O error",
     errno.EBUSY: "Resource busy",
@@ -31,7 +31,7 @@ def system_text(error: int | OSError) -> str:
     if isinstance(error, OSError):
         if not error.errno:
             return error.strerror or str(error)
-        # Not `strerror` of the exception: uvloop words some errors in its own way.
+        # Not `strerror` of the exception: uvloop has its own texts for some errors.
         error = error.errno
     number = error
     return f"{_WORDS.get(number) or os.strerror(number)}{_suffix(number)}"

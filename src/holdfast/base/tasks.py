@@ -29,7 +29,7 @@ _DISCARD_TIME = 0.5
 
 
 class OwnedTasks:
-    """Tasks that end with their owner; a failure is logged, since nobody awaits them."""
+    """Tasks that end with their owner; a failure is logged, since no code awaits them."""
 
     def __init__(self) -> None:
         # Strong references: the event loop keeps weak ones only, and an unreferenced task may
@@ -52,7 +52,7 @@ class OwnedTasks:
             logger.error("a background task failed", exc_info=task.exception())
 
     async def join(self) -> None:
-        """Wait for all tasks, also those that are started meanwhile."""
+        """Wait for all tasks, including those that are started meanwhile."""
         # Without the current task, which would wait for itself.
         while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
             await asyncio.wait(tasks)
@@ -89,10 +89,10 @@ async def made_in_thread(make: Callable[[], T], discard: Callable[[T], None]) ->
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:
     """
-    Call a function in a separate thread, for as long as a user may think about an answer.
+    Call a function in a separate thread, such as one that waits for a user's answer.
 
     A cancelled caller leaves the thread behind. It is a daemon: a function that never returns must
-    not keep the program from its end.
+    not keep the program from exiting.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -111,7 +111,7 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
         try:
             result = work()
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            # `SystemExit` is for the thread alone.
+            # `SystemExit` ends only the thread.
             failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
         # The loop is closed: the caller is gone.
         with suppress(RuntimeError):
@@ -132,7 +132,7 @@ def was_cancelled() -> bool:
 
 @contextmanager
 def ignoring_stray_cancellation() -> Iterator[None]:
-    """Continue after the block if a `CancelledError` ends it that nobody asked for."""
+    """Continue after the block if an unrequested `CancelledError` ends it."""
     try:
         yield
     except asyncio.CancelledError:

@@ -32,7 +32,7 @@ __all__ = [
     "read_private",
     "read_tokens",
     "words_of",
-    "write_beside",
+    "write_next_to",
 ]
 
 DEFAULT_PRINCIPAL: Final = "default"
@@ -66,7 +66,7 @@ class NamedToken(NamedTuple):
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
+    """Return a new token that cannot be guessed."""
     return os.urandom(32).hex()
 
 
@@ -87,8 +87,8 @@ def read_private(path: str, *, edits: bool = False) -> str:
 
     Args:
         path: The file.
-        edits: True to edit it. Root may do so for the server of another user; a server of root
-            would let that user in.
+        edits: True to edit it. Root may edit the file of another user's server, but a server of
+            root must not use such a file: it would let that user in.
 
     Raises:
         BadTokenFile: It is missing or a link, or others can read it.
@@ -111,7 +111,7 @@ def read_private(path: str, *, edits: bool = False) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise bad_token_file(path, "it is no text") from None
+        raise bad_token_file(path, "it is not valid UTF-8") from None
 
 
 def check_size(path: str, size: int) -> None:
@@ -135,7 +135,7 @@ def parse_tokens(text: str, path: str) -> list[NamedToken]:
 
     Raises:
         NoToken: There is no token in it.
-        BadTokenFile: A line makes no sense.
+        BadTokenFile: A line is malformed.
     """
     found: list[NamedToken] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -187,7 +187,7 @@ def make_token_file(path: str) -> bool:
     if os.path.lexists(path):
         return False
     try:
-        beside = write_beside(path, f"{new_token()}\n")
+        beside = write_next_to(path, f"{new_token()}\n")
         try:
             # Fails if the path exists: a rename would replace another creator's file.
             os.link(beside, path, follow_symlinks=False)
@@ -198,12 +198,12 @@ def make_token_file(path: str) -> bool:
         return False
     except OSError as error:
         raise bad_token_file(
-            path, f"it cannot be made: {error.strerror or error}", error.errno
+            path, f"it cannot be created: {error.strerror or error}", error.errno
         ) from error
     return True
 
 
-def write_beside(path: str, text: str) -> str:
+def write_next_to(path: str, text: str) -> str:
     """Write a private file next to another one, and return its path."""
     # In the same directory, since a hard link or a rename cannot cross file systems.
     beside = f"{path}.{os.urandom(8).hex()}"
@@ -228,7 +228,7 @@ def overwrite(file: int, old: bytes, new: bytes) -> None:
     Args:
         file: A descriptor that can be written to.
         old: The content, all of it.
-        new: What it shall be.
+        new: The new content.
 
     Raises:
         OSError: The system refused; the content is the old one.
@@ -241,7 +241,7 @@ def overwrite(file: int, old: bytes, new: bytes) -> None:
         os.ftruncate(file, len(new))
         os.fsync(file)
     except OSError:
-        # These bytes have their space on the disk, so this does not fail for want of it.
+        # These bytes have their space on the disk, so this does not fail for lack of space.
         os.pwrite(file, old, 0)
         os.ftruncate(file, len(old))
         raise
@@ -249,14 +249,14 @@ def overwrite(file: int, old: bytes, new: bytes) -> None:
 
 def _check_private(path: str, about: os.stat_result, *, any_owner: bool) -> None:
     if not stat.S_ISREG(about.st_mode):
-        raise bad_token_file(path, "it is no file")
+        raise bad_token_file(path, "it is not a regular file")
     # Root's file is fine: root can read everything anyway.
     if about.st_uid not in (0, os.geteuid()) and not any_owner:
         raise bad_token_file(path, f"it belongs to another user (uid {about.st_uid})")
     # Any bit for group or others.
     if about.st_mode & 0o077:
         mode = stat.S_IMODE(about.st_mode)
-        raise bad_token_file(path, f"others can read it (mode {mode:04o}); do `chmod 600` to it")
+        raise bad_token_file(path, f"others can read it (mode {mode:04o}); run `chmod 600` on it")
 
 
 def bad_token_file(path: str, why: str, errno: int | None = None) -> BadTokenFile:

@@ -17,7 +17,7 @@ def parse_size(text: str) -> int:
     Return the bytes of a size such as `512M`, `10k` or `2GiB`; units are powers of 1024.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a size.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -30,7 +30,7 @@ def parse_seconds(text: str) -> float:
     Return the seconds of a time such as `90`, `0.5`, `500ms`, `1m` or `1h30m`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a time.
     """
     rest, total, parts = text.strip(), 0.0, 0
     while rest:

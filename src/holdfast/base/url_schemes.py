@@ -1,5 +1,5 @@
 """
-The URL schemes of servers, one row for each: every other module asks here.
+The URL schemes of servers, one row for each; all other modules ask this one.
 
 A row names the class that makes the connections. The class is loaded when a URL of its scheme is
 used, so that a program pays only for the transports that it uses.

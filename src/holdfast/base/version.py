@@ -5,7 +5,7 @@ __all__ = ["DISTRIBUTION", "__version__", "install_command"]
 __version__ = "0.1.0"
 
 DISTRIBUTION = "holdfast-exec"
-"""The name on the package index, where `holdfast` is somebody else's project."""
+"""The name on the package index, where `holdfast` is another project."""
 
 
 def install_command(extra: str) -> str:

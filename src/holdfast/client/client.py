@@ -20,10 +20,10 @@ class ExecServerClient:
     """
     Processes on a server, behind the seam `ExecBackend`; its files and HTTP calls are members.
 
-    Make one with `connect`. It is a context manager; at its end the connection is
-    closed, and the server ends the session's processes 80 seconds later unless they
-    were terminated. A lost connection is made anew, and callers notice a delay. They get
-    `ConnectionLost` only when that fails.
+    Create one with `connect`. It is a context manager; at its end the connection is closed, and the
+    server ends the session's processes 80 seconds later unless they were terminated. A lost
+    connection is re-established, and callers notice a delay. They get `ConnectionLost` only if that
+    fails.
     """
 
     def __init__(self, session: ClientSession) -> None:
@@ -48,14 +48,14 @@ class ExecServerClient:
         Args:
             target: `ws://…`, `wss://…`, `unix:///path`, or the argv of a command
                 that serves on its standard streams.
-            bearer_token: For a server that wants one.
-            client_name: Told to the server.
+            bearer_token: For a server that requires one.
+            client_name: Sent to the server.
             connect_timeout: Seconds.
             initialize_timeout: Seconds.
-            sign_interval: Seconds between two signs of life on a connection. One that is
-                silent for twice as long is given up and made anew. On a unix socket and on
-                standard streams a Holdfast server has to be told the same.
-            telemetry: Told of every request, if there is any.
+            sign_interval: Seconds between two heartbeats on a connection. One that is silent for
+                twice as long is dropped and re-established. On a unix socket and on standard
+                streams a Holdfast server needs the same value.
+            telemetry: Recorder of requests, if there is one.
 
         Raises:
             ConnectFailed: With the reason.
@@ -86,7 +86,7 @@ class ExecServerClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection; what waits for an answer fails."""
+        """Close the connection; unanswered calls fail."""
         await self._session.aclose()
 
     # -- processes, files, HTTP calls
@@ -95,16 +95,16 @@ class ExecServerClient:
         """
         Start a process.
 
-        When the connection breaks meanwhile, the resumed server is asked by the id whether it
-        ran: it is started exactly once. A caller that is cancelled leaves nothing running.
+        If the connection breaks meanwhile, the client asks the resumed server by the id whether the
+        process was started: it is started exactly once. A cancelled caller leaves nothing running.
 
         Raises:
-            InvalidParams: The arguments are wrong in themselves.
+            InvalidParams: The arguments are invalid.
             DuplicateProcess: The id is taken.
-            SpawnFailed: The system said no there.
-            Unsupported: The server lacks an extension that was asked for.
-            TooManyCalls: It waits for too many answers already.
-            RemoteProtocolError: It was cut off, and the server cannot say what came of it.
+            SpawnFailed: The system there refused.
+            Unsupported: The server lacks a required extension.
+            TooManyCalls: Too many calls are already unanswered.
+            RemoteProtocolError: The start was interrupted and the server cannot report its outcome.
             ConnectionLost: The server, or the session on it, is lost for good.
         """
         return await self._session.processes.start(params)
@@ -129,7 +129,7 @@ class ExecServerClient:
 
     @property
     def http(self) -> RemoteHttpClient:
-        """HTTP calls from that machine."""
+        """HTTP calls made by that machine."""
         return self._session.http
 
     # -- the server
@@ -174,7 +174,7 @@ class ExecServerClient:
 
     @property
     def recovers(self) -> bool:
-        """True if a lost connection can be made anew, with the same session."""
+        """True if a lost connection can be re-established with the same session."""
         return self._session.recovers
 
     @property
@@ -193,7 +193,7 @@ class ExecServerClient:
 
     @property
     def connection_changed(self) -> Callable[[], None]:
-        """Function that is called when the connection is lost, and when it is back; settable."""
+        """Function called when the connection is lost and when it is back; settable."""
         return self._session.connection_changed
 
     @connection_changed.setter

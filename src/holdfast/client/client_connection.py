@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import pybase64
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -33,9 +34,9 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 MAX_CALLS = 1024
-"""Calls of one connection that may wait for their answers; one more is kept for cleaning up."""
+"""Most unanswered calls of one connection; one more is reserved for cleaning up."""
 
-# Seconds; a read may ask for 2**64 milliseconds, which no timer takes.
+# Seconds; a read may ask for 2**64 milliseconds, which no timer accepts.
 _LONGEST_PATIENCE = 1e6
 
 
@@ -54,18 +55,18 @@ class OutputReceiver(Protocol):
 
 
 class NotificationHandlers:
-    """Functions that take the notifications of a server, by method."""
+    """Handlers of a server's notifications, by method."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Callable[[object], None]] = {}
 
     def add(self, method: NotificationMethod[P], handler: Callable[[P], None]) -> None:
-        """Have a function called with the params of each notification of this method."""
+        """Register a function to call with the params of each notification of this method."""
         self._by_name[method.name] = lambda params: handler(msgspec.convert(params, method.params))
 
     def handle(self, name: str, params: object) -> None:
         """
-        Call the function for a notification; ignores one that nobody wants.
+        Call the handler of a notification; ignore one without a handler.
 
         Raises:
             msgspec.ValidationError: The params are not of the method's type.
@@ -81,22 +82,22 @@ class _OutputHead(msgspec.Struct, frozen=True, rename="camel"):
     stream: OutputStream
 
 
-# The exact spelling of a Holdfast and of a Codex server. A message that is spelled in another
-# way is parsed in full, so these bytes are an optimisation only.
+# The exact spelling of every known server. A message with another spelling is parsed in full, so
+# these bytes are only an optimisation.
 _OUTPUT_START = b'{"method":"process/output","params":'
 _CHUNK_START = b',"chunk":"'
 _OUTPUT_END = b'"}}'
-# Bytes before the chunk; a process id that needs more is read the slower way.
+# Bytes before the chunk; a longer process id takes the general path.
 _HEAD_LIMIT = 2048
 
-# Bytes of a message that cannot be read that are shown to a person.
+# Bytes of an unreadable message to show.
 _QUOTED = 200
 
 _decode_head = msgspec.json.Decoder(_OutputHead).decode
 
 
 class Link:
-    """One connection: its calls, and the handler of what arrives on it."""
+    """One connection: its calls, and the handler of its messages."""
 
     def __init__(
         self,
@@ -107,9 +108,9 @@ class Link:
     ) -> None:
         """
         Args:
-            handlers: Take the notifications.
-            processes: Take their output, by process id. It is the one notification that comes
-                often, so it takes a shorter way.
+            handlers: Handlers of notifications.
+            processes: Receivers of output, by process id. Output is the only frequent notification,
+                so it takes a shorter path.
             lost: Called with the reason when the connection has ended.
             telemetry: Recorder of requests, if there is one.
         """
@@ -118,8 +119,8 @@ class Link:
         self._lost = lost
         self._telemetry = telemetry
         self.connection: Connection
-        # Calls that a caller waits for without delay: while there are any, the
-        # connection is read, however slow the readers of output are.
+        # Calls that a caller waits for without delay: while there are any, the connection is read,
+        # however slow the readers of output are.
         self._urgent = 0
         # Readers that have fallen behind; the connection is not read while there are any.
         self._slow: set[object] = set()
@@ -139,11 +140,11 @@ class Link:
         Complete the handshake.
 
         Raises:
-            ConnectFailed: No answer came in time, or something that is no message.
+            ConnectFailed: No answer arrived in time, or it was not a message.
             RemoteError: The server refused.
         """
         params = InitializeParams(
-            # `acknowledges` asks a Holdfast server to keep output until it is acknowledged.
+            # `acknowledges` asks a Holdfast server to retain output until it is acknowledged.
             client_name=client_name,
             resume_session_id=resume_session_id,
             acknowledges=True,
@@ -154,14 +155,14 @@ class Link:
         except TimeoutError:
             raise ConnectFailed(
                 "timed out waiting for exec-server initialize handshake"
-                f" after {codes.duration(timeout)}"
+                f" after {texts.duration(timeout)}"
             ) from None
         except ConnectionLost as error:
             # The connection may also have ended before `initialize` was sent: the same case.
-            text = "exec-server transport disconnected"
+            text = texts.TRANSPORT_LOST
             if self._malformed:
                 last = self._last_message.decode("utf-8", "replace").strip()
-                text += f": it said `{last}`, which is no message"
+                text += f": it sent `{last}`, which is not a message"
             raise ConnectFailed(text) from error
         # The server serves no other method before this notification.
         self.connection.notify(INITIALIZED, Empty())
@@ -187,16 +188,16 @@ class Link:
         if self.connection.calls_in_flight >= MAX_CALLS + cleanup:
             if not cleanup:
                 raise TooManyCalls
-            # Something would keep running on the server; a new connection has free slots.
+            # Without the call something would keep running there; a new connection has free slots.
             self.connection.abandon("too many pending requests")
-            raise ConnectionLost("exec-server transport disconnected")
+            raise ConnectionLost(texts.TRANSPORT_LOST)
         telemetry = self._telemetry
         trace = None if telemetry is None else telemetry.client_request(method.name)
         if patience > 0:
             with self._hurry_after(patience):
                 return await self.connection.call(method, params, trace)
         self._urgent += 1
-        # The connection is read again as soon as somebody waits for an answer.
+        # The connection is read again as soon as a caller waits for an answer.
         self._weigh()
         try:
             return await self.connection.call(method, params, trace)
@@ -229,13 +230,13 @@ class Link:
         self._weigh()
 
     def release_receiving(self, holder: object) -> None:
-        """Take back `hold_receiving` for this holder."""
+        """Undo `hold_receiving` for this holder."""
         self._slow.discard(holder)
         self._weigh()
 
     def _weigh(self) -> None:
-        # A reader may wait for an answer before it goes on reading. The answer
-        # is behind the output, so holding that back would hold back both.
+        # A reader may wait for an answer before it continues to read. The answer follows the
+        # output, so holding back the output would hold back both.
         if self._slow and not self._urgent:
             self.connection.hold_receiving("slow reader")
         else:
@@ -245,7 +246,7 @@ class Link:
 
     def _take_output(self, message: bytes) -> bool:
         """
-        Take a `process/output` by a fast path that parses only the little before the base64 as
+        Handle `process/output` by a fast path that parses only the short head before the base64 as
         JSON (`scripts/bench --without taken-output`).
         """
         if not message.startswith(_OUTPUT_START) or not message.endswith(_OUTPUT_END):
@@ -260,9 +261,9 @@ class Link:
                 memoryview(message)[at + len(_CHUNK_START) : -len(_OUTPUT_END)], validate=True
             )
         except (msgspec.DecodeError, ValueError):
-            # Parsed in full next, which words the error.
+            # Parsed in full next, which reports the error.
             return False
-        # Output of a process that was forgotten is dropped, like any other event of it.
+        # Output of a forgotten process is dropped, like all its events.
         process = self._processes.get(head.process_id)
         if process is not None:
             process.deliver_output(head.seq, head.stream, data)
@@ -273,18 +274,17 @@ class Link:
             self._handlers.handle(notification.method, notification.params)
         except (msgspec.ValidationError, RemoteProtocolError) as error:
             logger.warning("exec-server notification handling failed: %s", error)
-            # A message that cannot be read may have been an event; only a resumed session can
-            # repeat it.
+            # An unreadable message may have been an event; only a resumed session can repeat it.
             self.connection.transport.abort()
 
     def request(self, request: Request) -> None:
         if request.method == "network/policyRequest":
-            # No command of ours has a network policy that asks, so everything is denied.
+            # No command of ours has a network policy that asks, so deny everything.
             decision = {"decision": {"type": "deny", "reason": "not_allowed"}}
             self.connection.reply(request.id, decision)
             return
         self.connection.fail(
-            request.id, codes.METHOD_NOT_FOUND, codes.client_lacks_method(request.method)
+            request.id, codes.METHOD_NOT_FOUND, texts.client_lacks_method(request.method)
         )
 
     def malformed(self, error: MalformedMessage) -> None:

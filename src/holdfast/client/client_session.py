@@ -1,8 +1,8 @@
 """
 One session on a server: it outlives its connections [client.*].
 
-When the connection breaks, the session connects anew, is resumed, and fetches the events it
-missed. Callers notice a delay; they get `ConnectionLost` only when recovery fails.
+When the connection breaks, the session reconnects, is resumed, and fetches missed events. Callers
+notice a delay; they get `ConnectionLost` only if recovery fails.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import ConnectFailed, ConnectionLost, HoldfastError, RemoteProtocolError
 from holdfast.base.tasks import OwnedTasks
 from holdfast.client.client_connection import Link, NotificationHandlers
@@ -46,12 +47,12 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P")
 R = TypeVar("R")
 
-# Seconds for `environment/info` and `environment/status`. Other calls have no deadline of
-# their own: how long they take depends on the command or the file they are about.
-_INFO_TIMEOUT = 30.0
-_STATUS_TIMEOUT = 10.0
+# Seconds for `environment/info` and `environment/status`. Other calls have no deadline themselves:
+# their duration depends on the command or the file.
+_INFO_TIMEOUT = limits.INFO_TIMEOUT
+_STATUS_TIMEOUT = limits.STATUS_TIMEOUT
 
-# Seconds a server may take to read what was sent before the end, which is then cut short.
+# Seconds for a server to read what was sent before the connection is aborted.
 _CLOSE_LIMIT = 1.0
 
 
@@ -59,8 +60,8 @@ class ClientSession:
     """
     The calls of one session, and the recovery of its connection.
 
-    Call `open` first and `aclose` last. Its processes, files and HTTP calls are members: they
-    make their calls here, and are told when the connection is lost and when it is back.
+    Call `open` first and `aclose` last. Its processes, files and HTTP calls are members: they make
+    their calls here, and are notified when the connection is lost and when it is back.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ClientSession:
     ) -> None:
         """See `ExecServerClient.connect`."""
         self.target = target
-        """The server that connections are made to."""
+        """The server to connect to."""
         self.environment: EnvironmentInfo | None = None
         """The server's description of its machine; None before the handshake."""
         self.session_id: str | None = None
@@ -94,7 +95,7 @@ class ClientSession:
         self._sign_interval = sign_interval
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
-        # The connection in use. While it is lost, the future that tells how recovery ended.
+        # The connection in use. While it is lost, a future with the outcome of the recovery.
         self._link: Link | None = None
         self._recovering: asyncio.Future[None] | None = None
         # The reason why recovery failed.
@@ -103,7 +104,7 @@ class ClientSession:
         self._closing = False
         # Set by `server/stopping`: the server ends its sessions, so there is nothing to resume.
         self._server_stopping = False
-        # Readers of output that cannot keep up, whatever the connection.
+        # Readers of output that cannot keep up, on any connection.
         self._slow: set[object] = set()
         # One table for all connections: a notification means the same on each of them. Output
         # is here for messages that the fast path of a connection does not recognise.
@@ -139,12 +140,12 @@ class ClientSession:
             raise
 
     async def aclose(self) -> None:
-        """Close the connection; what waits for an answer fails."""
+        """Close the connection; unanswered calls fail."""
         if self._closing:
             return
         self._closing = True
         try:
-            # What was begun in this turn still goes out: it may end a start that was given up.
+            # Calls begun in this turn are still sent: one may end an abandoned start.
             await asyncio.sleep(0)
             await self._tasks.aclose()
         finally:
@@ -152,11 +153,11 @@ class ClientSession:
             transport = None if self._link is None else self._link.connection.transport
             if self._link is not None:
                 self._link.connection.close()
-            # What was lost before stays lost for its own reason.
-            error = self._failure or ConnectionLost("exec-server transport closed")
+            # An earlier failure keeps its own reason.
+            error = self._failure or ConnectionLost(texts.TRANSPORT_CLOSED)
             self._give_up(error)
             if self._recovering is not None and not self._recovering.done():
-                # `_recover` was cancelled above, so nobody else completes this future.
+                # `_recover` was cancelled above, so nothing else completes this future.
                 self._recovering.set_exception(error)
             try:
                 if transport is not None:
@@ -176,20 +177,20 @@ class ClientSession:
         """Ask whether it is ready; does not wait for a connection that is being recovered."""
         link = self._link
         if link is None:
-            # A status is wanted now, so recovery is not waited for.
-            raise self._failure or ConnectionLost("exec-server environment is recovering")
+            # The caller wants the current status, so do not wait for recovery.
+            raise self._failure or ConnectionLost(texts.RECOVERING)
         with _deadline(ENVIRONMENT_STATUS, _STATUS_TIMEOUT):
             async with asyncio.timeout(_STATUS_TIMEOUT):
                 return await link.call(ENVIRONMENT_STATUS, Empty())
 
     async def call(self, method: Method[P, R], params: P) -> R:
-        """Ask once; a connection that breaks meanwhile is an error."""
+        """Call once; a connection that breaks meanwhile is an error."""
         return await (await self.connected()).call(method, params)
 
     async def call_again(
         self, method: Method[P, R], params: P, *, cleanup: bool = False, patience: float = 0.0
     ) -> R:
-        """Ask, and ask again after each lost connection; for calls that may be repeated."""
+        """Call, and repeat it after each lost connection; for calls that may be repeated."""
         while True:
             link = await self.connected()
             try:
@@ -213,16 +214,16 @@ class ClientSession:
         """
         while self._link is None:
             if self._failure is not None:
-                # Told to many: without this its traceback would grow with each of them.
+                # Raised for many callers: its traceback would otherwise grow with each of them.
                 raise self._failure.with_traceback(None)
             if self._closing or self._recovering is None:
-                raise ConnectionLost("exec-server transport closed")
+                raise ConnectionLost(texts.TRANSPORT_CLOSED)
             await asyncio.shield(self._recovering)
         return self._link
 
     def start_task(self, work: Coroutine[object, object, None]) -> asyncio.Task[None] | None:
-        """Do something in the background until the session is closed; None if it is already."""
-        # After the close nothing may be started that would outlive it.
+        """Run a coroutine until the session is closed; return None if it already is."""
+        # Nothing may start after the close and outlive it.
         if self._closing:
             work.close()
             return None
@@ -238,7 +239,7 @@ class ClientSession:
             self._link.hold_receiving(holder)
 
     def release_receiving(self, holder: object) -> None:
-        """Take back `hold_receiving` for this holder."""
+        """Undo `hold_receiving` for this holder."""
         self._slow.discard(holder)
         if self._link is not None:
             self._link.release_receiving(holder)
@@ -262,7 +263,7 @@ class ClientSession:
 
     @property
     def recovers(self) -> bool:
-        """True if a lost connection can be made anew, with the same session."""
+        """True if a lost connection can be re-established with the same session."""
         return self.target.can_reconnect and not (self._server_stopping or self.session_id is None)
 
     @property
@@ -285,7 +286,7 @@ class ClientSession:
         except ConnectionLost as error:
             # A half-open connection would occupy the session on the server.
             transport.abort()
-            # Why a command such as ssh gave up is in what it wrote, and nowhere else.
+            # Only the output of a command such as ssh says why it failed.
             words = await self.target.last_words()
             if words is None:
                 raise
@@ -295,10 +296,9 @@ class ClientSession:
             raise
         # A resumed session has the description of its first connection.
         info = answer.environment_info or self.environment
-        # `process/ack` is announced by Holdfast servers only, and those send signs of life as
-        # well.
+        # Only Holdfast servers announce `process/ack`, and those also send heartbeats.
         if info is not None and info.capabilities.process_ack:
-            transport.expect_life(self._sign_interval)
+            transport.expect_heartbeats(self._sign_interval)
         return link, answer
 
     def _install(self, link: Link) -> None:
@@ -308,8 +308,7 @@ class ClientSession:
             link.hold_receiving(holder)
         self.processes.line_back()
         self.connection_changed()
-        # The connection ended after the last answer, when it was not yet ours: `_link_lost`
-        # ignored it.
+        # The connection ended after its last answer, before it was ours: `_link_lost` ignored that.
         if link.connection.ended:
             self._link_lost(link, "connection closed")
 
@@ -319,14 +318,13 @@ class ClientSession:
             # failure.
             return
         reason = "the server was stopped" if self._server_stopping else reason
-        # Cleared before anybody is notified, so that a call made from a callback waits for
-        # recovery.
+        # Cleared before callbacks run, so that a call made from one waits for recovery.
         self._link = None
         self.connection_changed()
         self._end_streams()
         self.processes.line_lost()
         self._recovering = asyncio.get_running_loop().create_future()
-        # Nobody may be waiting for it, and that is no mistake.
+        # Retrieve the exception: it is fine if no caller waits for it.
         self._recovering.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._tasks.start(self._recover(reason))
 
@@ -334,29 +332,27 @@ class ClientSession:
         # `_link_lost` has set it before starting this task.
         assert self._recovering is not None
         recovering = self._recovering
-        text = f"exec-server transport disconnected: {reason}"
+        text = f"{texts.TRANSPORT_LOST}: {reason}"
         try:
             if not self.recovers or self.session_id is None:
                 raise ConnectionLost(text)
             try:
                 link = await recover(self, self.session_id)
             except HoldfastError as error:
-                raise ConnectionLost(
-                    f"{text}; failed to resume exec-server session: {error}"
-                ) from error
+                raise ConnectionLost(texts.not_resumed(text, error)) from error
         except ConnectionLost as error:
             self._give_up(error)
             recovering.set_exception(error)
             return
         except Exception as error:
-            # A fault of ours; nobody may wait for ever because of it.
+            # Our own bug; it must not make callers wait for ever.
             logger.exception("recovery failed")
-            lost = ConnectionLost(f"{text}; failed to resume exec-server session: {error}")
+            lost = ConnectionLost(texts.not_resumed(text, error))
             self._give_up(lost)
             recovering.set_exception(lost)
             return
         except asyncio.CancelledError:
-            # Whoever cancelled the task, callers of `connected` must not wait for ever.
+            # Cancelled from outside: callers of `connected` must not wait for ever.
             if not self._closing:
                 lost = ConnectionLost(f"{text}; the recovery was cancelled")
                 self._give_up(lost)
@@ -368,7 +364,7 @@ class ClientSession:
         self._install(link)
 
     def _stopping(self, params: Empty) -> None:
-        """Take `server/stopping`: there will be no session to resume."""
+        """Handle `server/stopping`: there will be no session to resume."""
         self._server_stopping = True
 
     def _end_streams(self) -> None:
@@ -392,7 +388,7 @@ async def _wait_closed(transport: Transport) -> None:
             await transport.wait_closed()
     except TimeoutError:
         transport.abort()
-        # A second limit, so that closing ends even where an abort takes no effect.
+        # A second limit, so that closing ends even if an abort has no effect.
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_LIMIT):
                 await transport.wait_closed()
@@ -404,7 +400,7 @@ def _nothing() -> None:
 
 @contextmanager
 def _deadline(method: Method[P, R], seconds: float) -> Iterator[None]:
-    """Turn a `TimeoutError` into the error that Codex's client raises for this call."""
+    """Turn a `TimeoutError` into the error of a call that had no answer in time."""
     try:
         yield
     except TimeoutError:

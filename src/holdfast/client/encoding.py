@@ -1,4 +1,4 @@
-"""The bytes of a server's base64, by a library that uses the processor's vector instructions."""
+"""Decoding of a server's base64, with vector instructions of the processor."""
 
 import pybase64
 

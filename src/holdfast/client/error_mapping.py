@@ -1,7 +1,7 @@
 """
 Conversion of a server's JSON-RPC errors into the exceptions that a local backend raises.
 
-This is the reverse of `wire/rpc/router.py`. A Holdfast server sends the exception as data. A Codex
+This is the reverse of `wire/rpc/router.py`. A Holdfast server sends the exception as data. Another
 server sends a code and a text only; this module is the only one that interprets those.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeGuard
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     CannotEnforce,
     DuplicateProcess,
@@ -54,23 +55,23 @@ _BY_KIND: Final[dict[str, type[Refused]]] = {
     )
 }
 
-# The end of an operating system error in the text of a Codex server, which has no other way to
-# send the number. The form is that of Rust's standard library, and stable for years
+# The end of an operating system error in the text of a server without our extensions, which has
+# no other way to send the number. The form is that of Rust's standard library, and stable for years
 # [start.program.errors].
 _OS_ERROR: Final = re.compile(r"\(os error ([0-9]{1,9})\)\Z")
 
-# Endings of the lines that a Codex server writes about a program on a terminal, and the errno
+# Endings of the lines that such a server writes about a program on a terminal, and the errno
 # each stands for. These texts carry no number but are as stable
 # [start.program.errors-on-terminal]. Without them a command that does not exist looks like a
 # server that is out of memory.
 _TERMINAL_ENDINGS: Final = (
-    ("exists but is not executable.", errno.EACCES),
-    ("exists but is a directory.", errno.EACCES),
-    ("because it does not exist", errno.ENOENT),
-    ("(ENOENT: No such file or directory)", errno.ENOENT),
-    ("because it is a directory", errno.EISDIR),
-    ("because it is not executable", errno.EACCES),
-    ("(EACCES: Permission denied)", errno.EACCES),
+    (texts.FOUND_NOT_EXECUTABLE, errno.EACCES),
+    (texts.FOUND_DIRECTORY, errno.EACCES),
+    (f"because {texts.MISSING_FILE}", errno.ENOENT),
+    (texts.NAMED_ENOENT, errno.ENOENT),
+    (f"because {texts.IS_DIRECTORY}", errno.EISDIR),
+    (f"because {texts.NOT_EXECUTABLE}", errno.EACCES),
+    (texts.NAMED_EACCES, errno.EACCES),
 )
 
 
@@ -84,20 +85,19 @@ def refusals(
     program: str | None = None,
 ) -> Iterator[None]:
     """
-    Raise the errors of a server as kinds of `Refused`, with its own words.
+        Raise the errors of a server as kinds of `Refused`, with the server's texts.
 
-    The server's `RemoteError` stays in `__cause__`. It is raised as it is if its code means
-    no refusal, such as that of a method that the server does not know (`Unsupported`).
+        The server's `RemoteError` stays in `__cause__`. It is raised unchanged if its code is not a
+        refusal, such as that of a method that the server does not know (`Unsupported`).
 
-    Args:
-        internal: What the code of an internal error means in this method, if the server
-            does not say.
-        invalid: Likewise, for an invalid request. Only for methods where there is one
-            possibility.
-        process_id: The process that the call is about. Without it, nothing becomes
-            `UnknownProcess` or `DuplicateProcess`.
-        path: The path that the call is about. Only used if the server does not say.
-        program: Likewise, what should have been executed.
+        Args:
+            internal: The class for an internal error in this method, if the server does not say.
+            invalid: The class for an invalid request. Only for methods where there is one
+                possibility.
+    process_id: The process of the call. Without it, no error becomes
+                `UnknownProcess` or `DuplicateProcess`.
+            path: The path of the call, if the server does not say.
+            program: The program that should have been executed, likewise.
     """
     try:
         yield
@@ -147,15 +147,14 @@ def refusal_of(
         kind = internal
     elif kind is InvalidRequest:
         kind = invalid
-    if _is_told(error.data):
+    if _has_error_data(error.data):
         name = error.data["kind"]
         known = _BY_KIND.get(name) if isinstance(name, str) else None
         if known is not None:
             # The class that the server names is more precise than the code.
             kind = known
         elif kind is invalid:
-            # A newer server sent a kind that this version does not know: the most general one
-            # holds.
+            # A newer server sent a kind that this version does not know: use the most general one.
             kind = InvalidRequest
         number = error.data.get("errno")
         where = error.data.get("path")
@@ -164,7 +163,7 @@ def refusal_of(
             kind,
             error.message,
             process_id,
-            # `type` and not `isinstance`: a bool is an int, and no errno.
+            # Not `isinstance`: a bool is an int, but not an errno.
             errno=number if type(number) is int else None,
             path=_native(where) if isinstance(where, str) else None,
             program=what if isinstance(what, str) else None,
@@ -196,13 +195,13 @@ def _make(
     return kind(message, errno=errno, path=path, program=program)
 
 
-def _is_told(data: object) -> TypeGuard[Mapping[str, object]]:
-    """Return True if `data` is what a Holdfast server sends with an error."""
+def _has_error_data(data: object) -> TypeGuard[Mapping[str, object]]:
+    """Return True if `data` has the form that a Holdfast server sends with an error."""
     return isinstance(data, Mapping) and "kind" in data
 
 
 def _native(path: str) -> str:
-    """Return a path of the wire in native spelling; unchanged if it is of another system."""
+    """Return a path of the wire in native spelling; unchanged if it belongs to another system."""
     try:
         return PathUri.parse(path).native
     except (InvalidPathUri, ForeignPathUri):
@@ -210,18 +209,18 @@ def _native(path: str) -> str:
 
 
 def _number_in(text: str, kind: type[Refused]) -> int | None:
-    """Return the errno that a Codex server put into its text, or None."""
+    """Return the errno that a server put into its text, or None."""
     found = _OS_ERROR.search(text)
     if found is not None:
         return int(found[1])
-    if not issubclass(kind, SpawnFailed) or not text.startswith("Unable to spawn "):
+    if not issubclass(kind, SpawnFailed) or not text.startswith(texts.NOT_SPAWNED):
         return None
     lines = text.split("\n")
     for line in lines:
         for ending, number in _TERMINAL_ENDINGS:
             if line.endswith(ending):
                 return number
-    # Codex lists every directory of PATH before this line.
-    if lines[-1].startswith(("No viable candidates found in PATH", "Unable to resolve the PATH")):
+    # Every directory of PATH is listed before this line.
+    if lines[-1].startswith((texts.NOT_IN_PATH, texts.NO_PATH)):
         return errno.ENOENT
     return None

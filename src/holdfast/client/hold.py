@@ -1,8 +1,8 @@
 """
 Pausing one process of a server while its readers here cannot keep up.
 
-A Holdfast server pauses the process alone (`process/hold`). A Codex server cannot. There the
-client stops reading the connection, which delays everything on it.
+A Holdfast server pauses only the process (`process/hold`). Other servers cannot: there the client
+stops reading the connection, which delays everything on it.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ __all__ = ["RemoteHold"]
 
 
 class RemoteHold:
-    """Desired state (held or not) of one process, which a task brings to the server."""
+    """Desired state (held or not) of one process, which a task transmits to the server."""
 
     def __init__(self, session: "ClientSession", process_id: str) -> None:
         self._session = session
@@ -34,7 +34,7 @@ class RemoteHold:
 
     @property
     def holds_alone(self) -> bool:
-        """True if the process can be held without the others of its connection."""
+        """True if the process can be held without the others on its connection."""
         return self._session.capabilities.process_hold and not self._refused
 
     def hold(self, reader: object) -> None:
@@ -46,7 +46,7 @@ class RemoteHold:
             self._session.hold_receiving(reader)
 
     def release(self, reader: object) -> None:
-        """Release the hold of one reader; harmless if that reader holds nothing."""
+        """Release the hold of one reader; does nothing if that reader holds nothing."""
         self._readers.discard(reader)
         if self.holds_alone:
             self._send_state()
@@ -54,12 +54,11 @@ class RemoteHold:
             self._session.release_receiving(reader)
 
     def end(self) -> None:
-        """Send nothing more: the process has ended or cannot be reached."""
+        """Stop sending: the process has ended or cannot be reached."""
         self._ended = True
 
     def _send_state(self) -> None:
-        # One task at a time: it re-reads the desired state after each answer, so no change is
-        # lost.
+        # One task at a time: it re-reads the desired state after each answer, so no change is lost.
         if not self._sending and bool(self._readers) != self._server_holds and not self._ended:
             self._sending = True
             self._session.start_task(self._send_until_equal())

@@ -1,4 +1,4 @@
-"""Events of a process that exist on its server and have not arrived [client.missing]."""
+"""Events of a process that exist on the server but have not arrived [client.missing]."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -15,14 +15,14 @@ __all__ = ["HOLE_LIMIT", "MissingEvents"]
 
 HOLE_LIMIT = 5.0
 """
-Seconds after which a missing event is asked for, and that the answer may take.
+Seconds after which a missing event is requested, and that the answer may take.
 
-On a server that sends it, it is missing only while it is on its way.
+A server that sends all events only misses those that are on their way.
 """
 
 
 class MissingEvents:
-    """Asks for missing events after a while, and fails a process whose events cannot be had."""
+    """Requests missing events after a while, and fails a process whose events are lost."""
 
     def __init__(self, session: "ClientSession", process: "RemoteProcess") -> None:
         self._session = session
@@ -31,7 +31,7 @@ class MissingEvents:
         self._timer: asyncio.TimerHandle | None = None
 
     def promise(self, seq: int) -> None:
-        """Note that events up to a number exist, by the answer to a read."""
+        """Note that events up to a number exist, as stated by the answer to a read."""
         self._promised = max(self._promised, seq)
         self.watch()
 
@@ -50,7 +50,7 @@ class MissingEvents:
         self._timer = None
         if self._process.last_seq > last:
             self.watch()
-        # Without a connection, recovery asks.
+        # Without a connection, recovery requests them.
         elif self._process.misses_events(self._promised) and self._session.is_connected:
             self._session.start_task(self._ask(last))
 
@@ -66,7 +66,7 @@ class MissingEvents:
         except ConnectionLost:
             return
         except (TimeoutError, RemoteError, RemoteProtocolError):
-            # What arrived meanwhile counts.
+            # Events may have arrived meanwhile.
             pass
         if process.last_seq == last and process.misses_events(self._promised):
             process.break_off(RemoteProtocolError(f"process event {last + 1} has not arrived"))

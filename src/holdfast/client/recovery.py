@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import (
     ConnectionLost,
     ConnectRefused,
@@ -38,42 +39,42 @@ __all__ = [
     "worth_retrying",
 ]
 
-RECOVERY_LIMIT = 45.0
+RECOVERY_LIMIT = limits.RECOVERY
 """
-Seconds from the loss of a connection to the end of recovery; a server keeps a session for 80.
+Seconds from the loss of a connection to the end of recovery.
 
-One of Codex 0.166.0 keeps it for 30, and refuses later attempts: a refusal is final.
+A server that has forgotten the session refuses an attempt, which is final.
 
 If a new connection breaks after a process was brought up to date, the time starts again.
 """
 
 RECOVERY_TOTAL = 300.0
-"""Seconds for all repeated recoveries: a server that breaks each new connection is given up."""
+"""Seconds for all repeated recoveries: gives up on a server that breaks each new connection."""
 
-RETRY_INTERVAL = 0.1
-"""Seconds between two attempts, unless the target wants more."""
+RETRY_INTERVAL = limits.RECOVERY_INTERVAL
+"""Seconds between two attempts, unless the target asks for more."""
 
-# The id of the empty write that asks whether a process is there.
+# Id of the empty write that checks whether a process exists.
 _PROBE = "holdfast-start"
 
 STARTING_LIMIT = 2.0
 """
 Seconds during which an interrupted start may still be under way on the server.
 
-A Codex server that loses a connection at the wrong moment keeps the id in state "starting"
-until it is terminated. All other calls of the client wait meanwhile.
+A server without our extensions that loses a connection at the wrong moment keeps the id in
+state "starting" until it is terminated. All other calls of the client wait meanwhile.
 """
 
-# A connection takes 1,024 unanswered calls, and a client may have more processes than that.
+# A connection allows 1,024 unanswered calls, and a client may have more processes than that.
 _CALLS_AT_ONCE = 256
 
 
 async def recover(session: "ClientSession", session_id: str) -> "Link":
     """
-    Make a new connection for a session and bring its processes up to date.
+    Open a new connection for a session and bring its processes up to date.
 
     Raises:
-        HoldfastError: It cannot be done, or took too long.
+        HoldfastError: Recovery failed, or took too long.
     """
     loop = asyncio.get_running_loop()
     last = loop.time() + RECOVERY_TOTAL
@@ -86,23 +87,22 @@ async def recover(session: "ClientSession", session_id: str) -> "Link":
     try:
         async with limit:
             while True:
-                # A stray cancellation (of a caller, by a library) must not end the recovery:
-                # nobody would complete the future that other callers wait for.
+                # A stray cancellation (of a caller, by a library) must not end the recovery: the
+                # future that other callers wait for would never complete.
                 with ignoring_stray_cancellation():
                     try:
                         return await _attempt(session, session_id, progress)
                     except HoldfastError as error:
-                        # The next use of an environment tries again after a refusal: a person
-                        # may have changed a key meanwhile.
+                        # The next use of an environment retries after a refusal: the user may have
+                        # changed a key meanwhile.
                         if isinstance(error, ConnectRefused) or not worth_retrying(error):
                             raise
                         last_error = error
                 with ignoring_stray_cancellation():
                     await asyncio.sleep(max(RETRY_INTERVAL, session.target.retry_interval))
     except TimeoutError:
-        # The text is Codex's; the cause says why the last attempt failed.
-        text = f"recovery timed out after {RECOVERY_LIMIT:g}s"
-        raise ConnectionLost(text) from last_error
+        # The cause says why the last attempt failed.
+        raise ConnectionLost(texts.recovery_failed(RECOVERY_LIMIT)) from last_error
 
 
 def worth_retrying(error: HoldfastError) -> bool:
@@ -120,7 +120,7 @@ async def _attempt(
     session.processes.line_lost()
     link, answer = await session.open_link(session_id)
     try:
-        # Another session has none of our processes: events would be mixed up.
+        # Another session has different processes: events would be mixed up.
         if answer.session_id != session_id:
             raise RemoteProtocolError(
                 "exec-server protocol error: exec-server initialized an unexpected session ID"
@@ -136,13 +136,13 @@ async def _recover_processes(
     session: "ClientSession", link: "Link", progress: Callable[[], None]
 ) -> None:
     """
-    Bring all processes up to date, side by side.
+    Bring all processes up to date, concurrently.
 
     Raises:
-        HoldfastError: That of the first that failed; all have the same cause, the connection.
+        HoldfastError: The first error; all have the same cause, the connection.
     """
     # Not a `TaskGroup`: before Python 3.13 one whose task fails leaves its parent marked as
-    # cancelled. The time limit of the recovery would then be taken for a cancellation.
+    # cancelled. The time limit of the recovery would then look like a cancellation.
     at_once = asyncio.Semaphore(_CALLS_AT_ONCE)
     tasks = [
         asyncio.ensure_future(_recover_process(session, link, process, at_once, progress))
@@ -176,10 +176,8 @@ async def _recover_process(
 
 
 async def _find_start(session: "ClientSession", link: "Link", process: RemoteProcess) -> bool:
-    """
-    Return True if the process exists whose start was interrupted by the loss of the connection.
-    """
-    # An empty write changes nothing, and its status tells what the server knows of the id.
+    """Return True if the process exists whose start the lost connection interrupted."""
+    # An empty write changes nothing, and its status shows whether the server knows the id.
     params = WriteParams(process_id=process.process_id, chunk=Base64(b""), write_id=_PROBE)
     while True:
         try:

@@ -35,35 +35,35 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteBackend"]
 
-# Bytes of output of closed processes after which it is acknowledged. A server keeps several times
-# as much, and what the process itself takes counts as so many.
+# Bytes of output of closed processes after which it is acknowledged. A server retains several times
+# as much; each process itself counts as this overhead.
 _ACK_CLOSED = 4 << 20
 _PROCESS_OVERHEAD = 256
 
 
 class RemoteBackend:
-    """Processes on a server: starts them, and hands each the events that arrive for it."""
+    """Processes on a server: starts them, and passes each the events that arrive for it."""
 
     def __init__(self, session: "ClientSession") -> None:
         self._session = session
         self.by_id: dict[str, RemoteProcess] = {}
-        """The processes whose close has not arrived; read by the connection as well."""
+        """The processes whose close has not arrived; the connection reads it, too."""
         # Acknowledgements for closed processes that are still to be sent, and what they release.
         self._acks: list[AckParams] = []
         self._ack_memory = 0
-        # Starts that were given up, by id, until the server has ended what may have come of them.
+        # Abandoned starts, by id, until the server has ended what they may have started.
         self._called_off: dict[str, asyncio.Task[None]] = {}
 
     # -- the seam
 
     async def start(self, params: StartParams) -> RemoteProcess:
         """See `ExecServerClient.start`."""
-        # Capabilities, which are looked at below, are known once there was a connection.
+        # The capabilities checked below are known after the first connection.
         await self._session.connected()
         process_id = params.process_id
-        # A loop, since another start of the same id may be called off meanwhile.
+        # A loop, since another start of the same id may be abandoned meanwhile.
         while (ending := self._called_off.get(process_id)) is not None:
-            # What ends a start that was given up must not end its successor.
+            # The call that ends an abandoned start must not end its successor.
             await asyncio.wait([ending])
         if process_id in self.by_id:
             raise DuplicateProcess(
@@ -71,7 +71,7 @@ class RemoteBackend:
                 f"exec-server protocol error: session already registered for process {process_id}",
             )
         self._refuse_unsupported(params)
-        # Its first events may come before the answer.
+        # Its first events may arrive before the answer.
         process = self.by_id[process_id] = RemoteProcess(self._session, params)
         try:
             with start_refusals(process_id, params.argv[0] if params.argv else ""):
@@ -80,13 +80,13 @@ class RemoteBackend:
             self.forget(process)
             process.give_up()
             if isinstance(error, asyncio.CancelledError) and not self._session.is_closing:
-                # Also if it never ran: whether it did can only be known on the other side.
+                # Even if it never ran: only the server knows whether it did.
                 self._call_off(process_id)
             raise
         process.hand_over()
         return process
 
-    # -- what the protocol has beside the seam
+    # -- methods of the protocol beyond the seam
 
     async def list(self) -> list[ProcessSummary]:
         """Return the processes that the server has for this session."""
@@ -99,20 +99,20 @@ class RemoteBackend:
             await self._session.call_again(PROCESS_END_MARKED, params, cleanup=True)
 
     def terminate_later(self, params: TerminateParams) -> asyncio.Task[None] | None:
-        """Terminate as soon as there is a connection; None if there will be none."""
+        """Terminate as soon as there is a connection; return None if there will be none."""
         return self._session.start_task(self._terminate(params))
 
     def forget(self, process: RemoteProcess) -> None:
         """Drop a process that has ended or failed; its later events are ignored."""
-        # A new process may have taken the same id in the meantime.
+        # A new process may have the same id by now.
         if self.by_id.get(process.process_id) is process:
             del self.by_id[process.process_id]
 
     def acknowledge_later(self, ack: AckParams, size: int) -> None:
         """
-        Acknowledge what was left of the output of a closed process.
+        Acknowledge the rest of the output of a closed process later.
 
-        The server keeps it until then. One message for each short command would cost more than
+        The server retains it until then. One message for each short command would cost more than
         the memory, so those of many are sent together.
         """
         self._acks.append(ack)
@@ -128,26 +128,26 @@ class RemoteBackend:
     # -- notifications
 
     def output(self, event: OutputEvent) -> None:
-        """Take output that the fast path of the connection could not read."""
+        """Handle output that the fast path of the connection could not read."""
         if (process := self.by_id.get(event.process_id)) is not None:
             process.deliver_output(event.seq, event.stream, event.chunk)
 
     def exited(self, event: ExitedEvent) -> None:
-        """Take the exit of a process."""
+        """Handle the exit of a process."""
         if (process := self.by_id.get(event.process_id)) is not None:
             process.deliver_exit(event)
 
     def closed(self, event: ClosedEvent) -> None:
-        """Take the close of a process: it has no further events."""
+        """Handle the close of a process: it has no further events."""
         if (process := self.by_id.get(event.process_id)) is not None:
             process.deliver_close(event)
 
     def stream_ended(self, event: StreamEndedEvent) -> None:
-        """Take the end of one stream of a process."""
+        """Handle the end of one stream of a process."""
         if (process := self.by_id.get(event.process_id)) is not None:
             process.deliver_stream_end(event)
 
-    # -- what the session tells
+    # -- called by the session
 
     def line_lost(self) -> None:
         """Note that events may be missing until `RemoteProcess.catch_up` brings them."""
@@ -158,7 +158,7 @@ class RemoteBackend:
         """Note that there is a connection again, and that all processes are up to date."""
         for process in list(self.by_id.values()):
             process.line_back()
-        # Of processes that were closed meanwhile.
+        # For processes that were closed meanwhile.
         self._acknowledge_if_due()
 
     def fail_all(self, error: ConnectionLost) -> None:
@@ -166,10 +166,10 @@ class RemoteBackend:
         # A copy: a reader that is woken may start another process, or forget one.
         for process in list(self.by_id.values()):
             process.fail(error)
-        # Each has got the error; late events must find nothing.
+        # Each has the error; late events must find no process.
         self.by_id.clear()
 
-    # -- inside
+    # -- internals
 
     async def _start(self, process: RemoteProcess, params: StartParams) -> None:
         while True:
@@ -184,16 +184,17 @@ class RemoteBackend:
             except ConnectionLost:
                 if self._session.lost_for_good:
                     raise
-                # The next round waits for the connection, and for what the server knows.
+                # The next round waits for the connection, and for the answer of the server.
             else:
                 process.started(answer)
                 return
 
     def _refuse_unsupported(self, params: StartParams) -> None:
-        """Refuse what a server would ignore without a word."""
+        """Refuse params that the server would silently ignore."""
         has = self._session.capabilities
         lacking = ""
-        # A Codex server ignores unknown members, so a limit would be dropped without an error.
+        # A server without our extensions ignores unknown members: it would drop a limit without an
+        # error.
         if params.terminal_size is not None and not has.process_resize:
             lacking = "size a terminal"
         elif params.limits is not None and not has.process_limits:
@@ -204,8 +205,8 @@ class RemoteBackend:
             raise Unsupported(codes.METHOD_NOT_FOUND, f"exec-server cannot {lacking}")
 
     def _call_off(self, process_id: str) -> None:
-        """End what may have come of a start that nobody waits for any more."""
-        # Part of it may have left the group, or it may have exited and left something in it.
+        """End what an abandoned start may have started."""
+        # Part of it may have left the group, or it may have exited and left processes in it.
         everything = self._session.capabilities.process_terminate_left
         params = TerminateParams(process_id=process_id, tree=everything, left=everything)
         ending = self.terminate_later(params)

@@ -1,9 +1,9 @@
 """
 Files of a server, behind the same protocol as local ones [fs.*].
 
-Reads are repeated after a lost connection. So is the replacement of a file, which has the same
-result however often it is made. Other changes are not repeated, since the client cannot know
-whether the server has made them.
+Reads are repeated after a lost connection, and so is the replacement of a file, which can be
+repeated with the same result. Other changes are not repeated, since the client cannot know whether
+the server has made them.
 """
 
 import asyncio
@@ -77,8 +77,8 @@ OnePath = TypeVar("OnePath", bound=PathParams)
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Bytes up to which a file is read or written by one request; larger ones go in blocks. Small
-# files cost one round trip this way, and 4 MiB delay other messages of the connection little.
+# Largest file, in bytes, to read or write by one request; larger ones go in blocks. Small files
+# thus cost one round trip, and 4 MiB delay other messages of the connection little.
 _AT_ONCE = 4 << 20
 
 # Bytes that fit into one frame of 16 MiB as base64, with room for the rest of the message.
@@ -89,8 +89,8 @@ class RemoteFileHandle:
     """
     A file that a server holds open for one connection.
 
-    The handle ends with its connection; calls raise `ConnectionLost` then. It is not reopened
-    here, since the path may name another file by then.
+    The handle ends with its connection; calls then raise `ConnectionLost`. It is not reopened,
+    since the path may name another file then.
     """
 
     def __init__(self, session: "ClientSession", link: Link, params: OpenParams) -> None:
@@ -122,7 +122,7 @@ class RemoteFileHandle:
         Close the handle, which completes a replacement.
 
         Raises:
-            ConnectionLost: The file was to be replaced, and it is not known whether it was.
+            ConnectionLost: It is unknown whether the file was replaced.
         """
         # A second `fs/close` would be refused: the handle is gone.
         if self._closed:
@@ -134,12 +134,12 @@ class RemoteFileHandle:
                     FS_CLOSE, CloseParams(handle_id=self._handle_id), cleanup=True
                 )
         except ConnectionLost:
-            # A handle for reading ends with its connection anyway: nothing is lost.
+            # A handle for reading ends with its connection; nothing is lost.
             if self._params.mode == "replace":
                 raise
 
     def discard(self) -> None:
-        """Give up the file without completing it."""
+        """Close the file without completing a replacement."""
         if self._closed:
             return
         if self._params.mode == "read":
@@ -149,8 +149,8 @@ class RemoteFileHandle:
             self._session.start_task(self._break())
 
     async def _break(self) -> None:
-        """Free a handle that replaces a file, on the server, without completing it."""
-        # The wire has no method for this, and `fs/close` would complete the replacement. But the
+        """Close a handle for replacing a file on the server, without completing it."""
+        # The wire has no method for this, and `fs/close` would complete the replacement. But this
         # handle cannot be read, and a server closes a handle whose read fails.
         params = ReadBlockParams(handle_id=self._handle_id, offset=0, len=1)
         with suppress(HoldfastError):
@@ -165,8 +165,8 @@ class RemoteMissingWatch:
     """
     A watch that a server holds for one connection.
 
-    It also fires when it can no longer tell: after a lost connection, or when a newer watch has
-    replaced it. A server has one watch per connection.
+    It also fires when the server can no longer report: after a lost connection, or when a newer
+    watch has replaced it. A server has one watch per connection.
     """
 
     def __init__(self, watch_id: int) -> None:
@@ -187,26 +187,26 @@ class RemoteFileSystem:
 
     def __init__(self, session: "ClientSession") -> None:
         self._session = session
-        # Grows with each watch, across connections too. So a late event of an earlier watch is
-        # never taken for one of the current watch.
+        # Grows with each watch, even across connections, so that a late event of an earlier watch
+        # is never mistaken for one of the current watch.
         self._last_watch = 0
         self._watch: RemoteMissingWatch | None = None
 
-    # -- the seam: what only looks
+    # -- the seam: reading
 
     async def read_file(self, params: ReadFileParams) -> bytes:
         """
         Read a file; a large one is read in blocks.
 
-        One request reads it if links must not be followed, or if the server cannot apply a
-        sandbox to a handle. Then it has to fit into one message.
+        One request reads it if links must not be followed, or if the server cannot apply a sandbox
+        to a handle. The file then has to fit into one message.
         """
         # Handles follow links, and not every server applies a sandbox to them.
         has_blocks = params.follow_symlinks is not False and self._streams(params.sandbox)
         if not self._session.capabilities.file_read_limit:
             return await self._read_by_size(params, has_blocks)
-        # A caller with a limit reads a larger file by itself: the client of a server that stands
-        # on this one.
+        # A caller with a limit reads a larger file itself: the client of a server that is backed by
+        # this one.
         if params.max_bytes is not UNSET or not has_blocks:
             return await self._read_whole(params)
         try:
@@ -228,7 +228,7 @@ class RemoteFileSystem:
     async def walk(self, params: WalkParams) -> WalkResponse:
         return await self._look(FS_WALK, params)
 
-    # -- the seam: what changes something
+    # -- the seam: changes
 
     async def open(self, params: OpenParams) -> RemoteFileHandle:
         """
@@ -286,7 +286,7 @@ class RemoteFileSystem:
 
     async def rename(self, params: RenameParams) -> None:
         if not self._session.capabilities.file_rename:
-            # A copy and a removal would not be atomic, so it is left to the caller.
+            # Copying and removing would not be atomic; the caller may do that.
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot rename files")
         await self._change(FS_RENAME, params)
 
@@ -295,7 +295,7 @@ class RemoteFileSystem:
         if not self._session.capabilities.fs_watch_missing:
             return None
         link = await self._session.connected()
-        # Before the request: from then on the server is silent about the previous watch.
+        # Before the request: afterwards the server no longer reports the previous watch.
         self.watch_ended()
         # A new id for each watch, since the server reports by id.
         self._last_watch += 1
@@ -305,10 +305,10 @@ class RemoteFileSystem:
             answer = await link.call(FS_WATCH_MISSING, params)
         return watch if answer.watching else None
 
-    # -- what the session tells
+    # -- called by the session
 
     def missing_changed(self, event: MissingChangedEvent) -> None:
-        """Fire the watch of this event; a replaced watch has fired already."""
+        """Fire the watch of this event; a replaced watch has already fired."""
         if self._watch is not None and self._watch.watch_id == event.watch_id:
             self.watch_ended()
 
@@ -318,7 +318,7 @@ class RemoteFileSystem:
             self._watch.cancel()
             self._watch = None
 
-    # -- inside
+    # -- internals
 
     async def _look(self, method: Method[OnePath, R], params: OnePath) -> R:
         """Call, and repeat the call after each lost connection."""
@@ -341,7 +341,7 @@ class RemoteFileSystem:
         """Read a file of a server that reads any file at once; see `read_file`."""
         most = params.max_bytes
         if has_blocks or most is not UNSET:
-            # One more round trip: only the size tells whether one message can hold the file.
+            # One more round trip: only the size shows whether one message can hold the file.
             metadata = await self.get_metadata(
                 GetMetadataParams(
                     params.path, follow_symlinks=params.follow_symlinks, sandbox=params.sandbox

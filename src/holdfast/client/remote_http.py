@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import ConnectionLost, HoldfastError, OperationFailed, RemoteProtocolError
 from holdfast.client.encoding import decoded
 from holdfast.client.error_mapping import refusals
@@ -32,16 +33,16 @@ __all__ = [
     "RemoteHttpClient",
 ]
 
-MAX_DELTA = 1 << 20
-"""Bytes of one piece of a body."""
+MAX_DELTA = limits.BODY_PIECE
+"""Largest piece of a body in bytes."""
 
-MAX_QUEUED = 256
-"""Pieces of one body that wait for their reader; one more and the stream fails."""
+MAX_QUEUED = limits.BODY_PIECES
+"""Most pieces of one body that wait for their reader; one more fails the stream."""
 
 MAX_QUEUED_BYTES = 16 << 20
-"""Bytes of them."""
+"""Most bytes in these pieces."""
 
-# At a quarter of either limit the server has to wait, so that they are hardly ever reached.
+# At a quarter of either limit the server has to wait, so that both are hardly ever reached.
 _SLOW = 4
 
 
@@ -66,7 +67,7 @@ class BodyDeltaText(Wire, frozen=True, kw_only=True):
 _REQUEST = Method(HTTP_REQUEST.name, HttpRequestParams, _ResponseText)
 
 BODY_DELTA = NotificationMethod(HTTP_BODY_DELTA.name, BodyDeltaText)
-"""The notification with a piece of a body, whose base64 stays text."""
+"""The notification with a piece of a body, whose base64 stays a string."""
 
 
 class RemoteHttpClient:
@@ -84,7 +85,7 @@ class RemoteHttpClient:
         Make a call; see `HttpClient.request`.
 
         Raises:
-            ConnectionLost: It is not known whether the call was made.
+            ConnectionLost: It is unknown whether the call was made.
         """
         # A streamed answer would have no reader here.
         params = msgspec.structs.replace(params, stream_response=False)
@@ -93,8 +94,7 @@ class RemoteHttpClient:
 
     async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, "RemoteHttpBody"]:
         """Make a call and return after the headers; the caller reads the body."""
-        # The wire cannot cancel a body: after `aclose` the rest still arrives and is thrown
-        # away.
+        # The wire cannot cancel a body: after `aclose` the rest still arrives and is discarded.
         link = await self._session.connected()
         # The caller's id may be in use on this connection, and the server would refuse it.
         self._last_id += 1
@@ -109,10 +109,10 @@ class RemoteHttpClient:
             await body.aclose()
             raise
 
-    # -- what the session tells
+    # -- called by the session
 
     def deliver(self, delta: BodyDeltaText) -> None:
-        """Take a piece of a body from the wire."""
+        """Handle a piece of a body from the wire."""
         body = self._bodies.get(delta.request_id)
         if body is None:
             # The caller has closed the body.
@@ -125,10 +125,10 @@ class RemoteHttpClient:
     def interrupted(self) -> None:
         """Fail every body that is not complete: its connection is lost."""
         for body in list(self._bodies.values()):
-            body.fail(ConnectionLost("exec-server transport disconnected"))
+            body.fail(ConnectionLost(texts.TRANSPORT_LOST))
 
     def forget(self, request_id: str) -> None:
-        """Expect no more pieces of that body."""
+        """Ignore further pieces of that body."""
         self._bodies.pop(request_id, None)
 
 
@@ -156,11 +156,11 @@ class RemoteHttpBody:
         self._bytes = 0
         self._end()
 
-    # -- what the session tells
+    # -- called by the session
 
     def deliver(self, seq: int, piece: bytes, *, done: bool, error: str | None) -> None:
         """
-        Take the next piece.
+        Handle the next piece.
 
         Raises:
             RemoteProtocolError: It is not the next one, or there is no room for it.
@@ -200,7 +200,7 @@ class RemoteHttpBody:
             self._failure = error
             self._end()
 
-    # -- inside
+    # -- internals
 
     async def _read(self) -> AsyncIterator[bytes]:
         while True:

@@ -74,23 +74,23 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteProcess"]
 
-# Output is acknowledged after so many bytes or events. A server lets several times as much be
-# unacknowledged before it pauses the process, so an acknowledgement is never waited for.
+# Output is acknowledged after this many bytes or events. A server allows several times as much
+# before it pauses the process, so it never waits for an acknowledgement.
 _ACK_BYTES = 256 << 10
 _ACK_EVENTS = 1024
 
-# Seconds after which an unanswered `process/terminate` means that the server is stuck. A slow
-# line takes less, and a caller who ends a command is ready to wait for more.
+# Seconds after which an unanswered `process/terminate` means that the server is stuck. A slow line
+# takes less, and a caller who ends a command can wait that long.
 _STUCK_LIMIT = 2.0
 
-# Seconds that a Codex server is asked to wait in one read. It handles one request at a time, so
-# everything else waits as long; a longer wait is made of several reads.
+# Seconds that a server without our extensions is asked to wait in one read. It handles one
+# request at a time, so everything else waits as long; a longer wait is made of several reads.
 _SERIAL_WAIT = 0.5
 
-# The largest number that every server reads; no event and no size is near it.
+# The largest number that every server accepts; no event or size comes near it.
 _LARGEST = (1 << 63) - 1
 
-# Seconds of one read; no caller waits longer for nothing.
+# Longest wait of one read in seconds; longer than any caller waits in vain.
 _LONGEST_WAIT = 1e6
 
 
@@ -98,8 +98,8 @@ class RemoteProcess:
     """
     One process on a server.
 
-    Its events are mirrored into a log on this side, in order and with the same numbers. Readers
-    here therefore cost the wire nothing.
+    Its events are mirrored into a log on this side, in order and with the same numbers. Reading
+    here therefore costs no traffic.
     """
 
     remote = True
@@ -114,9 +114,9 @@ class RemoteProcess:
         loop = asyncio.get_running_loop()
         self._session = session
         self._tty = params.tty
-        # False without an input, and once that was closed.
+        # False without a stdin, and once that was closed.
         self._takes_input = params.tty or params.pipe_stdin
-        # Restores the order of what comes over the wire; the log has it in order.
+        # Restores the order of events from the wire; the log has them in order.
         self._reorder = Reorder()
         self._log = OutputLog()
         self._hold = RemoteHold(session, process_id)
@@ -129,16 +129,16 @@ class RemoteProcess:
         )
         self._stdin = RemoteStdin(session, process_id)
         self._missing = MissingEvents(session, self)
-        # Ends of streams that came before the output they follow.
+        # Ends of streams that arrived before the output they follow.
         self._stream_ends: deque[StreamEndedEvent] = deque()
         self._ended_streams: set[OutputStream] = set()
-        # The next acknowledgement is due at either of them.
+        # The next acknowledgement is due at either of these.
         self._ack_at_bytes = _ACK_BYTES
         self._ack_at_seq = _ACK_EVENTS
         self._terminated = False
-        # True once the server has said that its group is empty: it stays so.
+        # True once the server has reported its group as empty: it stays so.
         self._nothing_left = False
-        # When the server first said, after a cut, that the start is still under way.
+        # When the server first reported, after a lost connection, that it is still starting.
         self._starting_since: float | None = None
         self._failure: HoldfastError | None = None
         self._exited: asyncio.Future[None] = loop.create_future()
@@ -159,8 +159,7 @@ class RemoteProcess:
     async def _verdict_after(self, ended: asyncio.Future[None]) -> Verdict:
         await asyncio.shield(ended)
         if self._failure is not None and (self._log.verdict is None or ended is self._closed):
-            # Every caller gets the same exception; without this its traceback would grow with
-            # each.
+            # Every caller gets the same exception; its traceback would otherwise grow with each.
             raise self._failure.with_traceback(None)
         # A process exits before it is closed.
         assert self._log.verdict is not None
@@ -175,7 +174,7 @@ class RemoteProcess:
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
         check_read(after_seq, max_bytes, wait)
-        # The mirror is complete, and the server forgets a closed process after a while.
+        # The mirror is complete, and the server may have forgotten the closed process.
         if self._log.closed:
             return self._log.read(after_seq, max_bytes)
         params = ReadParams(
@@ -194,15 +193,14 @@ class RemoteProcess:
                 answer = await self._session.call_again(PROCESS_READ, params, patience=part)
             self._missing.promise(answer.next_seq - 1)
             rest = deadline - loop.time()
-            # A shorter part than `most` was the whole wait, so an empty answer is the final
-            # one.
+            # A shorter part than `most` was the whole wait, so an empty answer is the final one.
             if part < most or rest <= 0 or _has_news(answer, after_seq):
                 return answer
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         data = check_input(data, write_id)
         if self._terminated:
-            # A Codex server may still accept it.
+            # A server without our extensions may still accept it.
             return WriteStatus.STDIN_CLOSED
         try:
             status = await self._stdin.write(data, write_id)
@@ -211,7 +209,7 @@ class RemoteProcess:
                 return WriteStatus.ACCEPTED if self._takes_input else WriteStatus.STDIN_CLOSED
             return status
         except RemoteError as error:
-            # On this method the code has one cause [write.terminated]: it was terminated.
+            # For this method the code has one cause [write.terminated]: it was terminated.
             if error.code == codes.INTERNAL_ERROR:
                 return WriteStatus.STDIN_CLOSED
             with refusals(process_id=self.process_id):
@@ -222,7 +220,7 @@ class RemoteProcess:
             with refusals(process_id=self.process_id):
                 await self._stdin.close()
         except UnknownProcess:
-            # After the close there is no input left to close, which is no error.
+            # After the close of the process stdin is closed, too.
             if not self._log.closed:
                 raise
         self._takes_input = False
@@ -238,7 +236,7 @@ class RemoteProcess:
         except UnknownProcess as error:
             if not self._log.closed:
                 raise
-            # The server has forgotten the closed process, so its answer is given here.
+            # The server has forgotten the closed process, so answer in its place.
             if not self._tty:
                 text = f"process {self.process_id} has no terminal to resize"
                 raise InvalidRequest(text) from error.__cause__
@@ -247,7 +245,7 @@ class RemoteProcess:
         if not self._session.capabilities.process_waiting_for:
             return WaitingFor.UNKNOWN
         if self._log.verdict is not None:
-            # The server may have forgotten it; no exited process waits for input.
+            # The server may have forgotten it; an exited process never waits for input.
             return WaitingFor.NONE
         params = WaitingForParams(process_id=self.process_id)
         with refusals(process_id=self.process_id):
@@ -255,7 +253,7 @@ class RemoteProcess:
         try:
             return WaitingFor(answer.waiting_for)
         except ValueError:
-            # A newer server may send a word that this version does not know.
+            # A newer server may send a value that this version does not know.
             return WaitingFor.UNKNOWN
 
     async def signal(self, name: str) -> None:
@@ -264,7 +262,7 @@ class RemoteProcess:
             with refusals(process_id=self.process_id):
                 await self._session.call(PROCESS_SIGNAL, params)
         except InvalidParams as error:
-            # A Codex server knows `interrupt` only and calls every other name invalid.
+            # The base protocol knows `interrupt` only and calls every other name invalid.
             if name != "interrupt" and not self._session.capabilities.process_signal_names:
                 cause = error.__cause__
                 raise Unsupported(codes.INVALID_PARAMS, str(error)) from cause
@@ -306,15 +304,14 @@ class RemoteProcess:
     @property
     def _answer_limit(self) -> float | None:
         """Seconds that a server may take to answer a termination, or None for no limit."""
-        # A Codex server can be stuck in a write to a process that does not read. Only a new
-        # connection gets past it; where none can be made, other processes would be lost with
-        # this one.
+        # A server can be stuck in a write to a process that does not read. Only a new connection
+        # gets past that; if none is possible, all other processes would be lost, too.
         session = self._session
         if session.capabilities.process_hold or not session.target.can_reconnect:
             return None
         return _STUCK_LIMIT if self._stdin.may_be_stuck else None
 
-    # -- what the session calls
+    # -- called by the session
 
     @property
     def last_seq(self) -> int:
@@ -322,7 +319,7 @@ class RemoteProcess:
         return self._reorder.last
 
     def started(self, answer: StartResponse | ProcessSummary) -> None:
-        """Take the server's description of a process that it has started."""
+        """Store the server's description of a process that it has started."""
         # From now on recovery may ask the server about it.
         self.is_started = True
         self.sandbox_type = answer.sandbox_type
@@ -338,7 +335,7 @@ class RemoteProcess:
 
     @property
     def failure(self) -> HoldfastError | None:
-        """The reason why it can no longer be followed, or None."""
+        """The reason why its events can no longer be received, or None."""
         return self._failure
 
     def hand_over(self) -> None:
@@ -346,17 +343,17 @@ class RemoteProcess:
         self._readers.hand_over()
 
     def give_up(self) -> None:
-        """Note that no caller will get the process, so that nothing waits for a reader."""
+        """Note that no caller will get the process, so that it never waits for a reader."""
         self._readers.give_up()
         self._hold.end()
 
     def deliver_output(self, seq: int, stream: OutputStream, data: bytes) -> None:
-        """Take output from the wire."""
+        """Handle output from the wire."""
         reorder, log = self._reorder, self._log
         if seq != reorder.last + 1 or reorder.waiting or len(data) > MAX_EVENT_BYTES:
             self._deliver(OutputChunk(seq=seq, stream=stream, chunk=data))
             return
-        # Nearly all output comes in order, and goes straight to the log.
+        # Nearly all output arrives in order and goes straight to the log.
         if seq != log.next_seq:
             self.break_off(_misnumbered(seq, log.next_seq))
             return
@@ -364,21 +361,21 @@ class RemoteProcess:
         log.append(stream, data)
         if self._stream_ends:
             self._publish_stream_ends()
-        # Afterwards, so that only output that a reader can get is acknowledged.
+        # Only now, so that only output available to readers is acknowledged.
         if log.total_bytes >= self._ack_at_bytes or seq >= self._ack_at_seq:
             self.acknowledge()
 
     def deliver_exit(self, event: ExitedEvent) -> None:
-        """Take the exit from the wire."""
+        """Handle the exit from the wire."""
         self._deliver(self._exit(event))
 
     def deliver_close(self, event: ClosedEvent) -> None:
-        """Take the close from the wire."""
+        """Handle the close from the wire."""
         self._nothing_left = event.left is False
         self._deliver(Closed(event.seq))
 
     def deliver_stream_end(self, event: StreamEndedEvent) -> None:
-        """Take the end of a stream from the wire."""
+        """Handle the end of a stream from the wire."""
         # A stream ends once; a second notification is ignored.
         if event.stream not in self._ended_streams:
             # After a recovery the server may send the notification again.
@@ -391,7 +388,7 @@ class RemoteProcess:
         session = self._session
         if not session.is_connected:
             return
-        # A Codex server does not know the notification, and has no use for it.
+        # Other servers do not know the notification, and do not need it.
         if session.capabilities.process_ack:
             session.notify(
                 PROCESS_ACK, AckParams(process_id=self.process_id, seq=self._reorder.last)
@@ -400,7 +397,7 @@ class RemoteProcess:
         self._ack_at_seq = self._reorder.last + _ACK_EVENTS
 
     def _acknowledge_later(self) -> None:
-        """Acknowledge the rest of the output of a closed process, together with that of others."""
+        """Acknowledge the rest of the output of a closed process, together with other processes."""
         rest = self._log.total_bytes + _ACK_BYTES - self._ack_at_bytes
         if rest and self._session.capabilities.process_ack:
             ack = AckParams(process_id=self.process_id, seq=self._log.next_seq - 1)
@@ -421,7 +418,7 @@ class RemoteProcess:
 
     def catch_up(self, answer: ReadResponse) -> None:
         """
-        Take what was missed while there was no connection.
+        Publish the events that were missed while there was no connection.
 
         Raises:
             RemoteProtocolError: The server no longer has all of it.
@@ -434,36 +431,35 @@ class RemoteProcess:
         elif answer.exited:
             denial = UNKNOWN_DENIAL if answer.sandbox_denied else None
             verdict = Verdict(reason=self._reason(), exit_code=answer.exit_code, denial=denial)
-            # The plain answer of a Codex server has no number for the exit: 0 stands for
-            # "unknown".
+            # The answer of the base protocol has no number for the exit: 0 means unknown.
             exited = Exited(0, verdict)
         self._publish(self._reorder.catch_up(answer, exited, gaps=not self._readers.lossless))
 
     def fail(self, error: HoldfastError) -> None:
-        """End it on this side: it cannot be followed any more."""
+        """End it on this side: its events can no longer be received."""
         if self._log.closed or self._failure is not None:
             return
-        # The failure first: readers that wake up ask for it.
+        # Set first: readers that wake up check it.
         self._failure = error
         self._readers.fail(error)
         self._end()
 
     def break_off(self, error: RemoteProtocolError) -> None:
-        """Fail the process, whose events make no sense, and terminate it on the server."""
+        """Fail the process, whose events are inconsistent, and terminate it on the server."""
         self.fail(error)
         self._session.processes.forget(self)
         self._session.processes.terminate_later(TerminateParams(process_id=self.process_id))
 
     def misses_events(self, promised: int) -> bool:
-        """Return True if an event up to a number, or before one that came, has not arrived."""
+        """Return True if an event up to a number, or before one that arrived, is missing."""
         if self._log.closed or self._failure is not None:
             return False
         return bool(self._reorder.waiting) or promised > self._reorder.last
 
-    # -- inside
+    # -- internals
 
     def _deliver(self, event: LogEntry) -> None:
-        """Take an event from the wire; fail the process if the order cannot be restored."""
+        """Handle an event from the wire; fail the process if the order cannot be restored."""
         if self._failure is not None:
             return
         try:
@@ -475,7 +471,7 @@ class RemoteProcess:
             return
         if self._reorder.waiting:
             self._missing.watch()
-        # After publishing, so that only events that a reader can get are acknowledged.
+        # After publishing, so that only events available to readers are acknowledged.
         if self._log.total_bytes >= self._ack_at_bytes or self._log.next_seq > self._ack_at_seq:
             self.acknowledge()
 
@@ -499,20 +495,20 @@ class RemoteProcess:
             # A newer server may send a reason that this version does not know.
             with suppress(ValueError):
                 return Reason(event.reason)
-        # A Codex server sends an exit code only, so the reason is known only if this client
-        # asked for the termination.
+        # The base protocol only sends an exit code, so the reason is known only if this client
+        # requested the termination.
         return Reason.TERMINATED if self._terminated else Reason.EXITED
 
     def _publish(self, events: list[LogEntry] | list[LogEntry | Gap]) -> None:
         """
-        Log events whose turn it is.
+        Log the events that are next in order.
 
         Raises:
-            RemoteProtocolError: They cannot be those of one process.
+            RemoteProtocolError: They are inconsistent.
         """
         log = self._log
         for event in events:
-            # The mirror numbers its entries itself, and must come to the server's numbers.
+            # The mirror numbers its entries itself, which must match those of the server.
             seq = event.first_seq if type(event) is Gap else event.seq
             if seq != log.next_seq:
                 raise _misnumbered(seq, log.next_seq)
@@ -554,7 +550,7 @@ class RemoteProcess:
         found = find_denial(verdict.exit_code, self._log.retained())
         if found is None:
             return verdict
-        # Only the server knows which files are its own.
+        # Only the server knows its own files.
         denial = msgspec.structs.replace(found, reason=verdict.denial.reason)
         return msgspec.structs.replace(verdict, denial=denial)
 

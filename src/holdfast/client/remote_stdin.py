@@ -1,8 +1,8 @@
 """
-Stdin of a process on a server: writes arrive in order, once, and do not wait for recovery.
+Stdin of a process on a server: writes arrive in order and once, and do not wait for recovery.
 
-Every write has an id, and a server applies each id once [write.once]. A write whose
-answer was lost with the connection is therefore sent again on the next one.
+Every write has an id, and a server applies each id once [write.once]. So a write whose answer was
+lost with the connection is sent again on the next one.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 MAX_BACKLOG_BYTES = 1 << 20
-"""Bytes accepted for one process while its line is down; further writes wait."""
+"""Most bytes accepted for one process while the connection is lost; further writes wait."""
 
 MAX_BACKLOG_WRITES = 128
-"""Writes likewise."""
+"""Most writes accepted, likewise."""
 
-# Writes of one process on the wire at a time after a recovery. A connection takes 1,024 calls,
-# and callers need some of them.
+# Writes of one process on the wire at a time after a recovery. A connection allows 1,024 calls, and
+# callers need some of them.
 _LATE_AT_ONCE = 8
 
 
@@ -46,16 +46,16 @@ class RemoteStdin:
         self._session = session
         self._process_id = process_id
         self._ids = WriteIds()
-        # Each call takes a number; `_unsent` has those that are not on the wire, in order.
+        # Each call gets a number; `_unsent` has those not yet on the wire, in order.
         self._last_turn = 0
         self._unsent: list[int] = []
         self._turn_changed = asyncio.Event()
-        # Writes that were accepted here while there was no connection.
+        # Writes accepted here while there was no connection.
         self._backlog_bytes = 0
         self._backlog_writes = 0
         self._room = asyncio.Event()
         self._late_writes = asyncio.Semaphore(_LATE_AT_ONCE)
-        # Calls on this connection that are unanswered, also those whose caller was cancelled.
+        # Calls on this connection that are unanswered, including those whose caller was cancelled.
         self._unanswered: set[object] = set()
         self._refused = False
 
@@ -78,24 +78,24 @@ class RemoteStdin:
                     continue
                 # Returns at once: there is a connection.
                 link = await self._session.connected()
-                # Given back before the answer, so that the next write follows on the wire
-                # without waiting.
+                # Passed on before the answer, so that the next write follows on the wire without
+                # waiting.
                 self._give_turn(turn)
                 try:
                     return (await self._call(link, PROCESS_WRITE, params)).status
                 except ConnectionLost:
                     if self._session.lost_for_good:
                         raise
-                    # It has to be sent again, at its position in the order.
+                    # To be sent again, at its position in the order.
                     insort(self._unsent, turn)
             if self._refused:
                 self._give_turn(turn)
                 return WriteStatus.STDIN_CLOSED
-            # No connection. Nobody has to wait: order and id are settled, so the write can be
+            # No connection. The caller need not wait: order and id are settled, so the write can be
             # accepted now and sent later.
             await self._wait_for_room(len(data))
             if self._session.lost_for_good:
-                # Raises the reason.
+                # Raises the reason of the loss.
                 await self._session.connected()
         except BaseException:
             self._give_turn(turn)
@@ -128,13 +128,13 @@ class RemoteStdin:
 
     def refuse(self) -> None:
         """Send no further write, not even a repeated one: the process is about to be killed."""
-        # Set before the kill: a write sent again afterwards would reach nobody.
+        # Set before the kill: a write sent again afterwards would reach no process.
         self._refused = True
         self._turn_changed.set()
 
     def line_changed(self) -> None:
         """Wake all waiting writes: the connection was lost, or is back."""
-        # Answers of the old connection will not come.
+        # Answers of the old connection will not arrive.
         self._unanswered.clear()
         self._turn_changed.set()
 
@@ -184,7 +184,7 @@ class RemoteStdin:
             # Held for the call only: an earlier write that is sent again needs a slot first.
             async with slot:
                 link = await self._session.connected()
-                # While waiting for the slot, an earlier write may have been put back in front.
+                # While waiting for the slot, an earlier write may have been put back in the line.
                 if self._unsent[0] != turn:
                     continue
                 self._give_turn(turn)
@@ -195,10 +195,10 @@ class RemoteStdin:
                         raise
                     insort(self._unsent, turn)
 
-    # -- while the line is down
+    # -- while the connection is lost
 
     async def _wait_for_room(self, size: int) -> None:
-        # One write is always accepted, however large, or it could never be sent.
+        # A single write is always accepted, or a large one could never be sent.
         while self._backlog_writes and (
             self._backlog_bytes + size > MAX_BACKLOG_BYTES
             or self._backlog_writes >= MAX_BACKLOG_WRITES
@@ -209,9 +209,9 @@ class RemoteStdin:
     async def _write_later(self, params: WriteParams, turn: int) -> None:
         try:
             await self._call_in_turn(PROCESS_WRITE, params, turn, self._late_writes)
-        except Exception as error:  # noqa: BLE001 - nobody waits for it any more
+        except Exception as error:  # noqa: BLE001 - no caller waits for it
             if not self._session.is_closing:
-                # Accepted while the line was down, so its caller cannot be told any more.
+                # Accepted while the line was down, so its caller can no longer be notified.
                 logger.info("input of process %s was not delivered: %s", self._process_id, error)
         finally:
             self._give_turn(turn)

@@ -1,8 +1,8 @@
 """
 Reorder buffer for the events of one process [client.order].
 
-No I/O. Events are numbered and only the number counts. They may arrive in any order, twice, or,
-after a lost connection, only in the answer to a read.
+No I/O. Events are ordered by their numbers alone. They may arrive in any order, twice, or, after a
+lost connection, only in the answer to a read.
 """
 
 from holdfast.base.errors import RemoteProtocolError
@@ -12,13 +12,13 @@ from holdfast.wire.protocol.process import OutputChunk, ReadResponse
 __all__ = ["MAX_EVENTS", "MAX_EVENT_BYTES", "Reorder"]
 
 MAX_EVENTS = 256
-"""Events that may wait for one that is missing."""
+"""Most events that may wait for a missing one."""
 
 MAX_EVENT_BYTES = 1 << 20
-"""Bytes of output in them, and in any one event."""
+"""Most bytes of output in them, and in any single event."""
 
-# Factor by which both limits grow while the answer to a read is on its way. A resumed server
-# sends current events at once; a busy process fills the connection before the answer comes.
+# Factor by which both limits grow while the answer to a read is on its way. A resumed server sends
+# current events at once; a busy process fills the connection before the answer arrives.
 _WHILE_RECOVERING = 32
 
 
@@ -27,9 +27,9 @@ class Reorder:
 
     def __init__(self) -> None:
         self.last = 0
-        """The number of the last event that was returned, or taken past this buffer in order."""
+        """The number of the last event that was returned, or that bypassed this buffer in order."""
         self.waiting: dict[int, LogEntry] = {}
-        """Events that came before one that is missing, by number."""
+        """Events that arrived before a missing one, by number."""
         self._bytes = 0
         self._exit_known = False
         # 1, or `_WHILE_RECOVERING` between `interrupted` and `catch_up`.
@@ -37,21 +37,21 @@ class Reorder:
 
     def add(self, event: LogEntry) -> list[LogEntry]:
         """
-        Take an event and return those whose turn it is; duplicates are ignored.
+        Add an event and return those that are now in order; duplicates are ignored.
 
         Raises:
-            RemoteProtocolError: Too much waits for an event that does not come.
+            RemoteProtocolError: Too much waits for an event that does not arrive.
         """
         size = len(event.chunk) if type(event) is OutputChunk else 0
         if size > MAX_EVENT_BYTES:
             raise RemoteProtocolError(f"process event exceeds {MAX_EVENT_BYTES} bytes")
-        # The answer to a read may have brought it already.
+        # The answer to a read may have contained it already.
         if event.seq <= self.last or event.seq in self.waiting:
             return []
         if type(event) is Exited:
             self._exit_known = True
         if event.seq == self.last + 1:
-            # Always accepted, however much waits behind it: it empties the buffer.
+            # Always accepted, however much waits after it: it empties the buffer.
             self.last += 1
             return [event, *self._due()]
         if len(self.waiting) >= MAX_EVENTS * self._room:
@@ -72,7 +72,7 @@ class Reorder:
         self, answer: ReadResponse, exited: Exited | None, *, gaps: bool
     ) -> list[LogEntry | Gap]:
         """
-        Take the answer to a read after `last`, and return the missed events.
+        Process the answer to a read after `last`, and return the missed events.
 
         Args:
             answer: The events that the server retained.
@@ -83,7 +83,7 @@ class Reorder:
             RemoteProtocolError: Events are lost, and `gaps` is False.
         """
         self._room = 1
-        # An event that came on its own is the same one, so it stays.
+        # An event that arrived separately is identical, so it stays.
         for chunk in answer.chunks:
             if chunk.seq > self.last:
                 self.waiting.setdefault(chunk.seq, chunk)
@@ -95,7 +95,7 @@ class Reorder:
             self._exit_known = True
             self.waiting[exited.seq] = exited
         missing = self._missing(through)
-        # A Codex server does not number the exit in an answer. Output has numbers and the close
+        # The base protocol does not number the exit in an answer. Output has numbers and the close
         # comes last, so the exit has the last number that is missing.
         if missing and exited is not None and not self._exit_known:
             gap = missing.pop()
@@ -109,12 +109,12 @@ class Reorder:
             )
         due: list[LogEntry | Gap] = []
         for gap in missing:
-            # What comes before the gap is returned before it.
+            # Events before the gap are returned before it.
             due += self._due()
             due.append(gap)
             self.last = gap.last_seq
         due += self._due()
-        # Counted anew: the answer has added chunks without counting them.
+        # Counted again: the answer has added chunks without counting them.
         self._bytes = sum(
             len(event.chunk) for event in self.waiting.values() if type(event) is OutputChunk
         )

@@ -1,4 +1,4 @@
-"""A command that serves on its standard streams: `ssh host holdfast serve --listen stdio`, …"""
+"""Commands that serve on their standard streams, such as `ssh host holdfast serve`."""
 
 import asyncio
 import logging
@@ -16,13 +16,13 @@ __all__ = ["CommandLog", "ServingCommand"]
 
 logger = logging.getLogger(__name__)
 
-# Bytes read at once; also the longest line that is logged in one piece.
+# Bytes read at once; also the longest line logged in one piece.
 _READ = 4096
 
-# Lines that are kept; the reason of a failure is among the last.
+# Lines to keep; the reason of a failure is among the last.
 _KEPT_LINES = 32
 
-# Seconds to wait for what a command says while it ends.
+# Seconds to wait for the output of a command that is ending.
 _LAST_WORDS_LIMIT = 0.5
 
 
@@ -41,7 +41,7 @@ class CommandLog:
         self._loop.add_reader(stderr, self._read)
 
     async def last_words(self) -> str | None:
-        """Return the last line, which may tell why the command failed; wait briefly for the end."""
+        """Return the last line, which may say why the command failed; wait briefly for the end."""
         return next(reversed(await self.last_lines()), None)
 
     async def last_lines(self) -> list[str]:
@@ -53,7 +53,7 @@ class CommandLog:
         return [*self._lines, *([partial] if partial else [])]
 
     def close(self) -> None:
-        """Stop reading and close the descriptor; harmless when called again."""
+        """Stop reading and close the descriptor; further calls do nothing."""
         if self._fd < 0:
             return
         self._loop.remove_reader(self._fd)
@@ -69,7 +69,7 @@ class CommandLog:
             data = os.read(self._fd, _READ)
         except BlockingIOError:
             return
-        # EIO and the like mean the same as the end of the stream: nothing more will come.
+        # EIO and similar errors mean the end of the stream.
         except OSError:
             data = b""
         if not data:
@@ -85,7 +85,7 @@ class CommandLog:
 
     def _note(self, line: bytes) -> None:
         if text := _readable(line):
-            # Blank lines are skipped: the last words should say something.
+            # Blank lines are skipped: the last words should be meaningful.
             self._lines.append(text)
             logger.debug("exec-server stderr: %s", text)
 
@@ -95,7 +95,7 @@ def _readable(line: bytes) -> str:
 
 
 class ServingCommand:
-    """A server command, in a process group of its own, and the connection to it."""
+    """A server command, in its own process group, and the connection to it."""
 
     def __init__(self, command: SupervisedCommand) -> None:
         self._command = command
@@ -112,23 +112,23 @@ class ServingCommand:
         cwd: str | None = None,
     ) -> "ServingCommand":
         """
-        Start the command; `speak` is next.
+        Start the command; call `speak` next.
 
         Args:
             argv: The program and its arguments.
             env: Variables added to those of this process.
-            cwd: Its folder; that of this process if there is none.
+            cwd: Its working directory; that of this process by default.
 
         Raises:
             ConnectFailed: It cannot be started.
         """
-        # Checked here, because the spawn would report a missing program without a name.
+        # Checked here, since spawning would report a missing program without its name.
         if not argv:
             raise ConnectFailed("failed to spawn exec-server: the command is empty")
         try:
             return cls(await SupervisedCommand.start(argv, env=env, cwd=cwd))
         except (SpawnFailed, OSError) as error:
-            # The path of this error is the directory of the command, if that was the trouble.
+            # The path of this error is the directory of the command, if that was the cause.
             folder = error.path if isinstance(error, SpawnFailed) else None
             what = f"`{argv[0]}`" if folder is None else f"`{argv[0]}` in `{folder}`"
             raise ConnectFailed(
@@ -145,20 +145,17 @@ class ServingCommand:
 
     def say(self, line: str) -> None:
         """Write a short line to its input; only until `speak`."""
-        # A command that has ended is noticed by the end of its output as well.
+        # The end of its output also shows that the command has ended.
         with suppress(BrokenPipeError):
             os.write(self._command.stdin, f"{line}\n".encode())
 
     async def speak(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        """
-        Exchange messages with it from now on; its stdin and stdout belong to the transport
-        then.
-        """
+        """Start exchanging messages; the transport then owns its stdin and stdout."""
         self._transport = await connect_pipes(self._command.stdout, self._command.stdin, accept)
         return self._transport
 
     async def last_words(self) -> str | None:
-        """Return the last line of its stderr, which may tell why it cannot serve."""
+        """Return the last line of its stderr, which may say why it cannot serve."""
         return await self._log.last_words()
 
     async def last_lines(self) -> list[str]:
@@ -166,7 +163,7 @@ class ServingCommand:
         return await self._log.last_lines()
 
     async def exit_status(self) -> int | None:
-        """Return the exit status of a command that is ending by itself; wait briefly for it."""
+        """Return the exit status of a command that ends by itself; wait briefly for that."""
         await self.wait(_LAST_WORDS_LIMIT)
         return self._command.exit_status
 
@@ -178,8 +175,7 @@ class ServingCommand:
 
     async def aclose(self) -> None:
         """End the command: by the end of its input, then by signals to its group."""
-        # The transport, once there is one, owns the pipes and must be the only one to close
-        # them.
+        # A transport owns the pipes and must be the only one to close them.
         if self._transport is None:
             self._command.close_streams()
         else:

@@ -21,13 +21,13 @@ __all__ = ["GRACE", "SupervisedCommand", "command_environment"]
 GRACE = 2.0
 """Seconds between the request to end and the kill [environments.command-group]."""
 
-# Seconds a supervisor may take to start a command; a machine that needs more is out of order.
+# Seconds a supervisor may take to start a command; a machine that needs more is broken.
 _START_LIMIT = 30.0
 
-# Seconds beyond the grace in which a supervisor has to be done.
+# Seconds beyond the grace within which a supervisor has to exit.
 _SWEEP_LIMIT = 5.0
 
-# Seconds that the loop may be held up by a supervisor that nobody waits for.
+# Longest time, in seconds, to block the loop for a supervisor that was abandoned.
 _GIVE_UP_LIMIT = 1.0
 
 # A script and not a module: `python -m` would import the package with all its dependencies.
@@ -36,16 +36,16 @@ _SUPERVISOR = child_supervisor.__file__
 
 def command_environment(added: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of this process without its secrets, plus `added`."""
-    # The token is for a server that this process reaches itself.
+    # The token is for a server that this process connects to itself.
     secrets = PROGRAM_SECRETS | {TOKEN_VARIABLE}
     return {n: value for n, value in os.environ.items() if n not in secrets} | dict(added)
 
 
 class SupervisedCommand:
     """
-    A command in a process group of its own, and the supervisor that ends its process tree.
+    A command in its own process group, and the supervisor that ends its process tree.
 
-    Whoever takes the descriptors of its streams has to close them.
+    The caller that takes the descriptors of its streams has to close them.
     """
 
     def __init__(self, supervisor: Child, control: socket.socket, grace: float) -> None:
@@ -64,9 +64,7 @@ class SupervisedCommand:
         self.pid: int | None = None
         """The pid of the command, which is also its process group id."""
         self.exit_status: int | None = None
-        """
-        The status of a command that has ended by itself, as a shell has it; 0 if it was asked to.
-        """
+        """The exit status, as in a shell, of a command that ended by itself; otherwise 0."""
 
     @classmethod
     async def start(
@@ -83,8 +81,8 @@ class SupervisedCommand:
         Args:
             argv: The program and its arguments; no shell is involved.
             env: Variables added to those of this process.
-            cwd: Its folder; a relative one begins in the folder of this process.
-            grace: Seconds it gets to end when it is asked to.
+            cwd: Its working directory; a relative one is below that of this process.
+            grace: Seconds that it may take to end when asked to.
 
         Raises:
             SpawnFailed: It cannot be started; nothing is left open.
@@ -93,14 +91,13 @@ class SupervisedCommand:
         grace = GRACE if grace is None else grace
         if not sys.executable or getattr(sys, "frozen", False):
             # A frozen program is its own `sys.executable`, which cannot run `child_supervisor.py`.
-            raise SpawnFailed("there is no Python program to supervise it with", program=argv[0])
+            raise SpawnFailed("there is no Python interpreter to supervise it", program=argv[0])
         variables = command_environment(env or {})
-        # Looked up here: the supervisor has no search path, and errors are told in our words.
+        # Looked up here: the supervisor has no search path, and the errors are our own.
         wanted = pipe_launch(argv, None, os.path.join(os.getcwd(), cwd or ""), variables)
         ours, theirs = socket.socketpair()
         try:
-            # Closed here after the spawn: the supervisor has its own copy, and only that may hold
-            # the socket open.
+            # Closed here after the spawn: only the supervisor's copy may keep the socket open.
             with theirs:
                 supervisor = Child.on_pipes(
                     _supervised_launch(wanted, grace),
@@ -132,11 +129,11 @@ class SupervisedCommand:
         await asyncio.shield(self._exited)
 
     async def aclose(self) -> None:
-        """End the command and everything below it; harmless when called again."""
+        """End the command and everything below it; further calls do nothing."""
         if self._closed:
             return
         self._closed = True
-        # The end of the socket is what the supervisor waits for.
+        # The supervisor waits for the end of the socket.
         self._control.close()
         try:
             with suppress(TimeoutError):
@@ -156,8 +153,8 @@ class SupervisedCommand:
         """
         # The command first: a killed supervisor could no longer clean up below it.
         self._kill_command()
-        # Blocks the loop on purpose: this may be the last code that runs, and the supervisor, with
-        # nothing left to wait for, exits within milliseconds.
+        # Blocks the loop on purpose: this may be the last code that runs, and the supervisor, now
+        # with nothing to wait for, exits within milliseconds.
         poll = select.poll()
         poll.register(self._supervisor.pidfd, select.POLLIN)
         poll.poll(_GIVE_UP_LIMIT * 1000)
@@ -193,13 +190,13 @@ class SupervisedCommand:
 
     def _kill_command(self) -> None:
         if self.pid is not None:
-            # It has ended, or it has changed its user, which nobody but root can kill.
+            # It has ended, or it runs as another user now, so that only root can kill it.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
 
 def _supervised_launch(wanted: Launch, grace: float) -> Launch:
-    """Return how to start the supervisor in the directory of the command it is given."""
+    """Return the launch of the supervisor, in the directory of its command."""
     # `-I -S`: no user site, no `PYTHON*` variables, no site-packages. It starts quickly, and
     # no file in its directory can shadow a module.
     program = [sys.executable, "-I", "-S", _SUPERVISOR]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from shlex import join
 from typing import TYPE_CHECKING, cast
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import ConnectFailed, InvalidConfig
 from holdfast.base.suggestions import closest
 from holdfast.base.url_schemes import SCHEMES, Scheme, listening, scheme_of, socket_path, spelled
@@ -30,17 +31,17 @@ __all__ = [
     "target_of_url",
 ]
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds to connect to a server that listens, unless told otherwise."""
+CONNECT_TIMEOUT = limits.CONNECT_TIMEOUT
+"""Seconds to connect to a server that listens, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """Options of the connections to a URL; a target takes those that it can use."""
+    """Options of the connections to a URL; a target uses those that apply to it."""
 
     bearer_token: str | None = field(default=None, repr=False)
     timeout: float | None = None
-    """Seconds to connect; None for what is usual with this scheme."""
+    """Seconds to connect; None for the default of the scheme."""
     ping_interval: float = SIGN_INTERVAL
     """Seconds between two pings; a server that is silent for two is lost."""
     install: bool | Callable[..., bool | Awaitable[bool]] = False
@@ -81,12 +82,10 @@ class Target(ABC):
         """
 
     async def last_words(self) -> str | None:
-        """
-        Return the last text that the server wrote outside of the protocol, such as its stderr.
-        """
+        """Return the last text of the server outside the protocol, as from its stderr."""
         return None
 
-    async def aclose(self) -> None:  # noqa: B027 - most targets have nothing to let go of
+    async def aclose(self) -> None:  # noqa: B027 - most targets have nothing to release
         """Release the process that serves the connections, if this target has started one."""
 
     @staticmethod
@@ -108,10 +107,10 @@ class Target(ABC):
         scheme = scheme_of(where)
         if scheme is None or not scheme.listens:
             raise ConnectFailed(
-                f"`{without_password(where)}` is no URL of an exec-server{meant_url(where)};"
+                f"`{without_password(where)}` is not a URL of an exec-server{meant_url(where)};"
                 f" expected {spelled(listening())}"
             )
-        # Checked before anything is sent: a token on a plain connection can be read on its way.
+        # Checked before anything is sent: a token on a plain connection can be intercepted.
         if bearer_token is not None and scheme.takes_token:
             _check_token(where, bearer_token)
         return target_of_url(
@@ -124,9 +123,9 @@ def target_of_url(url: str, options: TargetOptions) -> Target:
     """
     Return the target of a URL by the class of its scheme.
 
-    A text of another kind counts as the URL of a WebSocket, which fails when it is used.
+    Any other string counts as the URL of a WebSocket, which fails when it is used.
     """
-    # The usual scheme words the error about a text of another kind like Codex's client.
+    # The usual scheme has the error text for one of another kind.
     scheme = scheme_of(url) or SCHEMES[0]
     # The table names subclasses of `Target`, which a test checks.
     return cast("type[Target]", scheme.load_target()).of_url(url, options)
@@ -140,10 +139,10 @@ def _check_token(url: str, token: str) -> None:
 
 
 def meant_url(where: str) -> str:
-    """Return a hint for a text that is no URL, as part of a sentence; empty without one."""
+    """Return a hint for a string that is not a URL, as part of a sentence, or an empty string."""
     scheme, separator, rest = where.partition("://")
     if not separator:
-        # An absolute path is nothing else but a socket file.
+        # An absolute path can only be a socket file.
         if where.startswith("/"):
             return f" (did you mean `unix://{where}`?)"
         # A slash may be missing, as in `ws:/host`; otherwise it is a host with its port.
@@ -160,7 +159,7 @@ def meant_url(where: str) -> str:
             return f" (did you mean `{one.start}{rest}`?)"
         if one.listens and one.address == "host":
             spellings |= dict.fromkeys((one.name, *one.mistaken), one)
-    # Schemes are short, so one wrong letter is a large part of them: half has to be right.
+    # Schemes are short, so one wrong letter is a large part of one: half has to match.
     found = closest(scheme.lower(), spellings, 0.5)
     return f" (did you mean `{spellings[found].start}{rest}`?)" if found else ""
 
@@ -176,7 +175,7 @@ class UnixTarget(Target):
     @classmethod
     def of_url(cls, url: str, options: TargetOptions) -> "UnixTarget":
         path = socket_path(url)
-        # The table has chosen this class by the beginning of the URL.
+        # The table chose this class by the beginning of the URL.
         assert path is not None
         return cls(path, timeout=CONNECT_TIMEOUT if options.timeout is None else options.timeout)
 
@@ -197,9 +196,7 @@ class MemoryTarget(Target):
 
 
 class CommandTarget(Target):
-    """
-    A command that serves one connection on its stdin and stdout; its session cannot be resumed.
-    """
+    """A command that serves one connection on its stdin and stdout, without resumption."""
 
     # Its session ends with the process.
     can_reconnect = False
@@ -212,12 +209,12 @@ class CommandTarget(Target):
         cwd: str | None = None,
     ) -> None:
         """
-        Take the command as it is; it is started by `open`.
+        Store the command; `open` starts it.
 
         Args:
             argv: The program and its arguments; no shell is involved.
             env: Variables added to those of this process.
-            cwd: Its folder; a relative one begins in the folder of this process.
+            cwd: Its working directory; a relative one is below that of this process.
         """
         self.label = join(argv)
         self._argv = argv

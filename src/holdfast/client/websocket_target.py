@@ -1,8 +1,8 @@
 """
 A server that listens on a WebSocket, as a target.
 
-A module of its own: the WebSocket library is an extension module that other targets do without.
-The table of URL schemes names this module, which is loaded with the first URL.
+A separate module: the WebSocket library is an extension module that other targets do not need. The
+table of URL schemes names this module, which is loaded with the first URL.
 """
 
 import os
@@ -23,8 +23,8 @@ class WebSocketTarget(Target):
     """
     A server that listens on a WebSocket.
 
-    Without a token in `headers`, the token file of a server of the same user on this machine is
-    used.
+    Without a token in `headers`, the target uses the token file of a server of the same user on
+    this machine.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class WebSocketTarget(Target):
         ping_interval: float = SIGN_INTERVAL,
     ) -> None:
         """
-        Take the address; nothing is connected before `open`.
+        Store the address; `open` connects.
 
         Args:
             url: `ws://` or `wss://`.
@@ -44,7 +44,7 @@ class WebSocketTarget(Target):
             timeout: Seconds to connect.
             ping_interval: Seconds between two pings; a server silent for two is lost.
         """
-        # Labels are logged.
+        # The label is logged.
         self.label = without_password(url)
         self._ping_interval = ping_interval
         self._url = url
@@ -65,7 +65,7 @@ class WebSocketTarget(Target):
         return await connect_websocket(
             self._url,
             accept,
-            # A token that was given is meant for this server; one that is found is a guess.
+            # A given token is meant for this server; a found one is a guess.
             headers=self._headers or self._own_headers(),
             timeout=self._timeout,
             ping_interval=self._ping_interval,
@@ -79,6 +79,6 @@ class WebSocketTarget(Target):
         try:
             token = find_token(self._url, os.environ)
         except BadTokenFile as error:
-            # To go on without a token would only end in a 401 that names another cause.
+            # Without a token the result would be a 401 that names another cause.
             raise ConnectFailed(str(error), errno=error.errno, path=error.path) from error
         return {} if token is None else {"Authorization": f"Bearer {token}"}

@@ -66,7 +66,8 @@ class Environment(ABC):
     What a command that ended by itself left in the background goes on until the end of the
     environment. A command that is killed takes all of it along, daemons too. A daemon is found
     by the variable `HOLDFAST_INVOCATION_ID`, which every command gets, so one that cleared its
-    variables or changed its user stays. A Codex server kills the process group only.
+    variables or changed its user stays. A server without our extensions kills the
+    process group only.
     """
 
     id: str
@@ -326,7 +327,7 @@ class Environment(ABC):
         Args:
             kind: `bash`, `zsh` or `sh`, or a path with such a name, to have another one. On
                 this machine it is looked for; an unknown one, or one that is not installed,
-                is `/bin/sh`, as in Codex. A server has only the shell that it reports.
+                is `/bin/sh`. A server has only the shell that it reports.
 
         Raises:
             InvalidParams: A server reports another kind, or none.

@@ -87,7 +87,7 @@ class EnvironmentManager:
         cls, home: Path | None = None, environ: Mapping[str, str] | None = None
     ) -> Self:
         """
-        Return a manager with the file of a Codex home, by default the user's own; see
+        Return a manager with the file in `$CODEX_HOME`, by default in the user's own; see
         `from_env`.
         """
         environ = os.environ if environ is None else environ

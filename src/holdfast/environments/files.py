@@ -289,12 +289,12 @@ class Files:
         """
         Send a file of this machine, or a folder with all that is below it.
 
-        A file is there as a whole or not at all; a Codex server writes in place, and may be
-        left with half of one that failed. Of a folder, four files are sent at once. If one
-        fails, the others are ended: those that were complete are there, all others are as
-        they were. A link is sent as the file it leads to, if that is in the folder;
+        A file is there as a whole or not at all; a server without our extensions writes in
+        place, and may be left with half of one that failed. Of a folder, four files are sent
+        at once. If one fails, the others are ended: those that were complete are there, all
+        others are as they were. A link is sent as the file it leads to, if that is in the folder;
         `skipped` of the result names what was left out. Permission bits go with a file, but
-        not to a Codex server.
+        not to a server without our extensions.
 
         Args:
             source: The file or the folder.
@@ -348,7 +348,7 @@ class Files:
 
         A file is there as a whole or not at all; of a folder that holds as for `upload`.
         Links below the folder are not fetched: a server does not list them. Permission bits
-        come with a file, less the umask, but not from a Codex server.
+        come with a file, less the umask, but only from a server with our extensions.
 
         Args:
             path: The file or the folder.

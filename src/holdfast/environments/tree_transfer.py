@@ -2,7 +2,7 @@
 Transfer of directory trees to and from an environment, with progress.
 
 Permission bits are kept, except those that the umask of the receiving side takes away. A server
-that takes whole files only, such as Codex's, gives a new file the default bits of its machine.
+without our extensions gives a new file the default bits of its machine.
 `FileSystem` creates no links: a link is sent as the file it leads to, or left out.
 """
 

@@ -116,7 +116,7 @@ class Server:
             process_retention: Seconds a closed process can still be read.
             sign_interval: Seconds between two signs of life on a connection.
             limits: Limits of one principal; none by default.
-            pages: Serve `/healthz` and `/metrics`, which Codex's server does not have.
+            pages: Serve `/healthz` and `/metrics`, which are not part of the protocol.
             observers: Observers of the processes of all sessions.
             make_log: Makes the log of each process.
             audit: Log of commands, file writes and network decisions; the caller closes it.

@@ -3,7 +3,7 @@ Delivery of one process's events to the client that owns it [output.notification
 
 A Holdfast client acknowledges the events it has. Until then they are kept, so that a lost
 connection loses nothing. Once too many are unacknowledged, the output of the process is not read.
-A Codex client acknowledges nothing: its events are sent once, and kept within the log's limits.
+Another client acknowledges nothing: its events are sent once, and kept within the log's limits.
 """
 
 from collections import deque
@@ -183,12 +183,12 @@ class Delivery(LogListener):
             self._process.log.hold("delivery")
 
     def _stop_acknowledging(self) -> None:
-        """Drop all acknowledgement state: a Codex client has resumed the session."""
+        """Drop all acknowledgement state: the session has a client without our extensions now."""
         self._acknowledged = False
         self._unacknowledged.clear()
         self._unacknowledged_bytes = 0
         self._holding = False
-        # A Codex client never asks to hold or release, so all holds end here.
+        # Such a client never asks to hold or release, so all holds end here.
         self._process.log.pin(None)
         self._process.log.release("delivery")
         self._process.log.release("client")

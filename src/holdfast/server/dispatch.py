@@ -3,7 +3,7 @@ Dispatcher of one connection's requests [dispatch.*].
 
 A request that can be answered at once is answered at once, in the order of arrival. A request
 that has to wait runs as a task, so that it does not block those behind it. With a limit of one
-concurrent request the order is strict, as in the real server.
+concurrent request the order is strict.
 
 A client may send a thousand requests at once. After `TURN` seconds the rest is left for the next
 turn of the event loop, so that other clients are served in between.
@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from holdfast.backends import Later
+from holdfast.base.dialect import limits
 from holdfast.base.errors import MalformedMessage, OperationFailed
 from holdfast.base.tasks import was_cancelled
 from holdfast.server.principals import Usage
@@ -26,9 +27,9 @@ from holdfast.wire.connection import Connection
 from holdfast.wire.log_event import LogEvent, clip
 from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.envelope import Request
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.large_params import DecodedParams
 from holdfast.wire.rpc.router import Route, Router, error_of
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 
 __all__ = ["MAX_QUEUED", "AnswerAfter", "Dispatcher", "Outlasting"]
 
@@ -39,7 +40,7 @@ R = TypeVar("R")
 V = TypeVar("V")
 
 # Messages in a queue; beyond them, nothing is read from the connection.
-MAX_QUEUED = 128
+MAX_QUEUED = limits.QUEUED_REQUESTS
 
 # Bytes of waiting requests, two of the largest; beyond them, nothing is read either.
 MAX_WAITING_BYTES = 128 << 20
@@ -140,7 +141,7 @@ class Dispatcher(Generic[C]):
         tasks: asyncio.TaskGroup,
         admit: Callable[[Route[C]], None],
         telemetry: Telemetry | None,
-        dialect: Dialect = EXEC_SERVER,
+        server_kind: ServerKind = EXEC_SERVER,
         usage: Usage | None = None,
     ) -> None:
         """
@@ -152,7 +153,7 @@ class Dispatcher(Generic[C]):
             tasks: Owns the tasks of requests that wait.
             admit: Raises if the handshake does not allow the route yet.
             telemetry: Records every request.
-            dialect: Differences between the exec-server and the app-server.
+            server_kind: Differences between the exec-server and the app-server.
             usage: Usage and limits of the peer's principal.
         """
         self._usage = usage
@@ -163,9 +164,9 @@ class Dispatcher(Generic[C]):
         self._task_group = tasks
         self._admit = admit
         self._telemetry = telemetry
-        self._dialect = dialect
-        # A dialect that refuses requests when it is full queues none, so it has no order to keep.
-        self._strict = limit == 1 and dialect.overload() is None
+        self._server_kind = server_kind
+        # A server that refuses requests when it is full queues none, so it has no order to keep.
+        self._strict = limit == 1 and server_kind.overload() is None
         self._loop = asyncio.get_running_loop()
         self._running: dict[_Wait, asyncio.Task[None]] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
@@ -210,7 +211,7 @@ class Dispatcher(Generic[C]):
         if not self._queue and len(self._running) < self._limit:
             self._run(request, None)
         elif self._strict or self._needs_a_slot(request.method):
-            overload = self._dialect.overload()
+            overload = self._server_kind.overload()
             if overload is None:
                 self._enqueue(request)
             else:
@@ -288,7 +289,7 @@ class Dispatcher(Generic[C]):
 
     def _needs_a_slot(self, method: str) -> bool:
         # An unknown method is refused at once, and needs no slot for that.
-        return method not in self._dialect.control and method in self._router
+        return method not in self._server_kind.control and method in self._router
 
     def _run(self, request: Request, queued: float | None) -> None:
         if self._telemetry is None:
@@ -311,7 +312,7 @@ class Dispatcher(Generic[C]):
             self._admit(route)
             if usage is not None:
                 usage.totals.requests += 1
-                if usage.requests and request.method not in self._dialect.control:
+                if usage.requests and request.method not in self._server_kind.control:
                     usage.check("requests")
             result = route.handler(self._context, params)
             # On the path of every request: `isinstance(result, Awaitable)` takes three times as
@@ -406,7 +407,7 @@ class Dispatcher(Generic[C]):
 
     def _report(self, error: MalformedMessage) -> None:
         transport = self._connection.transport
-        text = self._dialect.parse_failure(error, transport.kind, transport.label)
+        text = self._server_kind.parse_failure(error, transport.kind, transport.label)
         if text is not None:
             self._connection.fail(codes.UNPARSED_ID, codes.INVALID_REQUEST, text)
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 
 from holdfast.backends import HttpBody
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import HoldfastError, InvalidParams
 from holdfast.base.tasks import was_cancelled
 from holdfast.wire.connection import Connection
@@ -23,7 +24,7 @@ __all__ = ["MAX_DELTA", "ConnectionBodies"]
 logger = logging.getLogger(__name__)
 
 # Bytes of a body in one notification, before base64.
-MAX_DELTA = 1 << 20
+MAX_DELTA = limits.BODY_PIECE
 
 
 class ConnectionBodies:
@@ -45,9 +46,7 @@ class ConnectionBodies:
             InvalidParams: The id is taken.
         """
         if request_id in self._streams:
-            raise InvalidParams(
-                f"http/request streamResponse requestId `{request_id}` is already active"
-            )
+            raise InvalidParams(texts.http_stream_active(request_id))
         self._streams[request_id] = None
 
     def release(self, request_id: str) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.backends import ReportsCapabilities
+from holdfast.base.dialect import versions
 from holdfast.base.version import __version__
 from holdfast.engine.process.variables import login_shell
 from holdfast.wire.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.wire.protocol.paths import PathUri
-from holdfast.wire.protocol.version import CODEX_VERSION
 
 __all__ = [
     "CAPABILITIES",
@@ -59,7 +59,7 @@ _OF_BACKEND = (
     "shell_snapshot_v2",
 )
 
-# Shells whose options Codex clients know.
+# Shells whose options clients know.
 _SHELLS = ("bash", "zsh", "sh")
 
 
@@ -100,7 +100,7 @@ def environment_info(
     temporary_uri = _uri(os.path.join(cwd, temporary)) if temporary else None
     return EnvironmentInfo(
         shell=_shell(),
-        executor_version=CODEX_VERSION,
+        executor_version=versions.FOLLOWED,
         holdfast_version=__version__,
         provider_id=_provider_id(),
         cwd=_uri(cwd),

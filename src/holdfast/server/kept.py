@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast.wire.transports.accepting import Acceptor
 from holdfast.wire.transports.handover import END, listen_for_handovers, peer_is_own_user, take_over
-from holdfast.wire.transports.private_folder import PrivateFolder
+from holdfast.wire.transports.private_directory import PrivateDirectory
 from holdfast.wire.transports.stdio import serve_descriptors
 from holdfast.wire.transports.transport import Receiver, Transport
 
@@ -33,7 +33,7 @@ _SILENT_LIMIT = 5.0
 class Keeping(NamedTuple):
     """The directory of the socket that takes streams, and its token."""
 
-    folder: PrivateFolder
+    folder: PrivateDirectory
     token: str
 
 

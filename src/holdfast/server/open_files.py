@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from holdfast.backends import FileHandle, FileSystem, MissingWatch
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import HoldfastError, InvalidRequest, NotFound
 from holdfast.base.tasks import ignoring_stray_cancellation
 from holdfast.server.principals import Usage
@@ -15,11 +16,11 @@ __all__ = ["ConnectionFiles", "ServedFile", "check_handle_id"]
 
 logger = logging.getLogger(__name__)
 
-# Open files of one connection, as in the real server.
-MAX_HANDLES = 128
+# Open files of one connection.
+MAX_HANDLES = limits.FILE_HANDLES
 
-# Bytes of a handle's id, as in the real server.
-MAX_HANDLE_ID = 32
+# Bytes of a handle's id.
+MAX_HANDLE_ID = limits.FILE_HANDLE_ID
 
 # Open files of an ended connection that are discarded in one turn of the event loop.
 _DISCARDED_AT_ONCE = 4
@@ -33,7 +34,7 @@ def check_handle_id(handle_id: str) -> None:
         InvalidRequest: The id is too long.
     """
     if len(handle_id.encode()) > MAX_HANDLE_ID:
-        raise InvalidRequest(f"file handle ID must not exceed {MAX_HANDLE_ID} bytes")
+        raise InvalidRequest(texts.handle_id_too_long(MAX_HANDLE_ID))
 
 
 class ServedFile:
@@ -66,7 +67,7 @@ class ServedFile:
             try:
                 return await self._opened().read_block(offset, size)
             except Exception:
-                # As in the real server, a handle is closed after a failed read.
+                # The protocol closes a handle after a failed read.
                 self.discard()
                 raise
 
@@ -125,10 +126,10 @@ class ConnectionFiles:
             Overloaded: The principal has too many files open.
         """
         if handle_id in self._handles:
-            raise InvalidRequest(f"file handle `{handle_id}` already exists")
+            raise InvalidRequest(texts.handle_exists(handle_id))
         if len(self._handles) >= MAX_HANDLES:
-            raise InvalidRequest(f"at most {MAX_HANDLES} file handles may be open per connection")
-        # The connection's own limit first, whose text is the real server's.
+            raise InvalidRequest(texts.too_many_handles(MAX_HANDLES))
+        # The connection's own limit first: clients know its text.
         self._usage.check("file_handles")
         file = self._handles[handle_id] = ServedFile(handle_id)
         self._usage.file_handles += 1
@@ -234,4 +235,4 @@ def _discard_some(loop: asyncio.AbstractEventLoop, files: list[ServedFile]) -> N
 
 
 def _unknown_handle(handle_id: str) -> NotFound:
-    return NotFound(f"unknown file handle `{handle_id}`")
+    return NotFound(texts.unknown_handle(handle_id))

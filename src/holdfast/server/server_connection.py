@@ -7,6 +7,7 @@ from functools import cached_property
 from time import monotonic
 
 from holdfast.backends import FileSystem, HttpClient, ResolvesNames
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidRequest, MalformedMessage, Overloaded
 from holdfast.server.dispatch import Dispatcher
 from holdfast.server.http_streams import ConnectionBodies
@@ -125,7 +126,7 @@ class ServerConnection:
             Overloaded: The principal has as many sessions as its limit allows.
         """
         if self._session is not None:
-            raise InvalidRequest(codes.initialize_only_once)
+            raise InvalidRequest(texts.INITIALIZE_ONCE)
         sessions = self.state.sessions
         self.acknowledges = params.acknowledges is True
         if params.resume_session_id is None:
@@ -145,8 +146,8 @@ class ServerConnection:
             )
         )
         if self.acknowledges:
-            self.connection.transport.expect_life(self.state.sign_interval)
-        # Codex clients get errors without `data`, as from the real server [envelope.codes].
+            self.connection.transport.expect_heartbeats(self.state.sign_interval)
+        # Only clients with our extensions expect `data` in an error [envelope.codes].
         self._dispatcher.wants_error_data = self.acknowledges
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
@@ -173,8 +174,8 @@ class ServerConnection:
         if self._initialized or route.family is None:
             return
         if self._session is None:
-            raise InvalidRequest(codes.initialize_first(route.family))
-        raise InvalidRequest(codes.initialized_first(route.family))
+            raise InvalidRequest(texts.initialize_first(route.family))
+        raise InvalidRequest(texts.initialized_first(route.family))
 
     # -- ConnectionHandler
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidRequest, SessionAttached
 from holdfast.base.tasks import OwnedTasks
 from holdfast.engine.process.logged import LoggedProcess
@@ -26,7 +27,6 @@ from holdfast.engine.process.variable_marks import (
 from holdfast.events import Reason
 from holdfast.server.delivery import Delivery, Owner
 from holdfast.server.operate.records import Records, SessionRecord
-from holdfast.wire.protocol import codes
 from holdfast.wire.transports.transport import Credential
 
 __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _KILL_LIMIT = 2.0
 
 # Seconds a session is kept without a connection.
-EXPIRY = 80.0
+EXPIRY = limits.SESSION_KEPT
 
 # Seconds a Holdfast client's session is kept whose connection went silent.
 #
@@ -242,12 +242,12 @@ class Sessions:
 
         Raises:
             InvalidRequest: The session is unknown, has expired, or is another principal's.
-            SessionAttached: A Codex client's connection has the session.
+            SessionAttached: The connection of a client without our extensions has the session.
         """
         session = self._sessions.get(session_id)
         # The same error for both: another principal must not find out that the id exists.
         if session is None or session.usage is not owner.usage:
-            raise InvalidRequest(codes.unknown_session(session_id))
+            raise InvalidRequest(texts.unknown_session(session_id))
         if session.owner is not None:
             if not (owner.acknowledges and session.owner.acknowledges):
                 raise SessionAttached(session_id)

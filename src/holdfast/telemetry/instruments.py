@@ -1,7 +1,7 @@
 """
 Metrics, spans and log events by name (docs/telemetry.md).
 
-Names, units, bounds and labels are those of the real server, so that dashboards for it work.
+Names, units, bounds and labels are fixed, so that existing dashboards work.
 `otel` decides when they are recorded.
 """
 
@@ -11,12 +11,12 @@ from time import time_ns
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.context import Context
 
+from holdfast.base.dialect import names
 from holdfast.base.version import __version__
 
 __all__ = ["BUCKETS", "SCOPE", "TRANSPORTS", "Attributes", "Instruments"]
 
-SCOPE = "codex"
-"""Instrumentation scope of the real server."""
+SCOPE = names.TELEMETRY_SCOPE
 
 BUCKETS = (
     *(0.0, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75),
@@ -86,7 +86,7 @@ class Instruments:
             "exec_server_process_duration_seconds", "From a process's spawn to its exit."
         )
         self.client_requests = counter("exec_server_client_requests_total", "Requests we made.")
-        self.programs = counter("codex.process.start", "Starts of the program itself.")
+        self.programs = counter(names.TELEMETRY_PROGRAMS, "Starts of the program itself.")
 
     def log(self, event: str, attributes: Attributes, within: Context) -> None:
         """Emit a log event that belongs to the span of a context."""
@@ -96,7 +96,7 @@ class Instruments:
             severity_number=_logs.SeverityNumber.INFO,
             severity_text="INFO",
             event_name=event,
-            # The real server has the name among the attributes, too.
+            # Readers also look for the name among the attributes.
             attributes={"event.name": event, **attributes},
         )
 

@@ -11,6 +11,7 @@ from opentelemetry import _logs, context, metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from holdfast.base.dialect import names
 from holdfast.telemetry import (
     Preparation,
     ProcessRecord,
@@ -27,6 +28,8 @@ __all__ = ["OpenTelemetry"]
 
 # Characters of a text from a client: a collector stores each different one.
 _MAX_TEXT = 64
+
+_SERVER = names.TELEMETRY_SERVER
 
 _METHODS = frozenset(method.name for method in METHODS)
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
@@ -97,7 +100,7 @@ class _ServerSpan:
 
     def __init__(self, to: Instruments) -> None:
         # An empty context: a server belongs to no trace of the application around it.
-        self._span = to.tracer.start_span("codex.exec_server", context=Context())
+        self._span = to.tracer.start_span(_SERVER, context=Context())
 
     def finish(self) -> None:
         self._span.end()
@@ -168,19 +171,19 @@ class _Start:
         attributes = self._identity
         if what == "shell_snapshot":
             attributes = {**attributes, "snapshot_requested": self._snapshot_requested}
-        self._part_ended(f"codex.exec_server.process_prepare_{what}", attributes)
+        self._part_ended(f"{_SERVER}.process_prepare_{what}", attributes)
 
     def started(self, sandbox_type: str = "none") -> ProcessRecord:
-        self._part_ended("codex.process.spawn", self._identity)
+        self._part_ended(names.TELEMETRY_SPAWN, self._identity)
         self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
-        self._to.log("codex.exec_server.process_start", self._labels, self._context)
+        self._to.log(f"{_SERVER}.process_start", self._labels, self._context)
         return _Process(self._to, self._context, self._identity, self._labels)
 
     def failed(self, sandbox_type: str = "none") -> None:
-        self._part_ended("codex.process.spawn", self._identity, trace.StatusCode.ERROR)
+        self._part_ended(names.TELEMETRY_SPAWN, self._identity, trace.StatusCode.ERROR)
         # Without the reason, which may contain paths; the client has got it.
         self._labels["sandbox.type"] = _sandbox_name(sandbox_type)
-        self._to.log("codex.exec_server.process_spawn_failed", self._labels, self._context)
+        self._to.log(f"{_SERVER}.process_spawn_failed", self._labels, self._context)
 
     def _part_ended(
         self,
@@ -207,9 +210,7 @@ class _Process:
         self._labels = labels
         self._began = monotonic()
         # A child span of the request, which it outlives.
-        self._span = to.tracer.start_span(
-            "codex.exec_server.process", context=origin, attributes=identity
-        )
+        self._span = to.tracer.start_span(f"{_SERVER}.process", context=origin, attributes=identity)
         to.running_processes += 1
 
     def finish(self, result: str, exit_code: int | None) -> None:
@@ -219,9 +220,7 @@ class _Process:
         self._labels["process.termination_requested"] = result == "terminated"
         if exit_code is not None:
             self._labels["process.exit_code"] = exit_code
-        self._to.log(
-            "codex.exec_server.process_exit", self._labels, trace.set_span_in_context(self._span)
-        )
+        self._to.log(f"{_SERVER}.process_exit", self._labels, trace.set_span_in_context(self._span))
         self._span.set_attribute("result", result)
         self._span.end()
 
@@ -247,7 +246,7 @@ def _short(name: str, text: str | None) -> Attributes:
 
 
 def _sandbox_name(sandbox_type: str) -> str:
-    """Return the name of the real server's logs: `linuxSeccomp` becomes `LinuxSeccomp`."""
+    """Return the name as logs have it: `linuxSeccomp` becomes `LinuxSeccomp`."""
     return sandbox_type[:1].upper() + sandbox_type[1:]
 
 

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import UNSET
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed
 from holdfast.engine.files.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND
 from holdfast.engine.files.directories import listed
@@ -225,7 +226,7 @@ class FakeFileSystem:
             elif follow:
                 self._tree.make_directory(native)
             elif native == "/":
-                raise OperationFailed("directory already exists")
+                raise OperationFailed(texts.DIRECTORY_EXISTS)
             else:
                 if self._tree.locate(native, "refuse").node is not None:
                     raise os_error(errno.EEXIST)

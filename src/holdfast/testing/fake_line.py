@@ -73,7 +73,7 @@ class FakeLine:
 
     @property
     def held(self) -> bool:
-        """True while a reader holds the whole connection, as it must on a Codex server."""
+        """True while a reader holds the whole connection, as it must without our extensions."""
         return bool(self._holders)
 
     @property

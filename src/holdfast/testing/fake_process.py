@@ -177,7 +177,7 @@ class FakeProcess(ScriptedProcess):
         asked = Termination(tree, left, streams)
         self.terminations.append(asked)
         if not self.capabilities.process_terminate_left:
-            # A Codex server ignores the members it does not know.
+            # A server without our extensions ignores the members it does not know.
             asked = Termination(tree=False, left=False, streams="close")
         if not self.line.up and (asked.left or not self._here.closed):
             known_to_run = self.verdict is None

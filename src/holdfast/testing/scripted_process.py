@@ -58,7 +58,7 @@ class ScriptedProcess:
         Args:
             params: As it was started; by default `fake`, with a pipe for its input.
             remote: True for a process behind a connection.
-            capabilities: What it can do, `HOLDFAST` or `CODEX`, or anything between.
+            capabilities: What it can do: all extensions, some or none.
             line: The connection it shares with others.
         """
         self.params = _default_params() if params is None else params
@@ -182,7 +182,7 @@ class ScriptedProcess:
             self.output(piece, stream)
 
     def stream_ended(self, stream: OutputStream) -> None:
-        """End one stream; the others go on. A Codex server does not tell of it."""
+        """End one stream; the others go on. Only our extensions report it."""
         if self._there.closed or stream in self._ended_streams:
             raise RuntimeError(f"process {self.process_id}: {stream} has ended already")
         self._empty_pipe()

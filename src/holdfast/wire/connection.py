@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectionLost,
     MalformedMessage,
@@ -35,16 +36,16 @@ from holdfast.wire.protocol.envelope import (
     Trace,
 )
 from holdfast.wire.protocol.wire_types import Method, NotificationMethod
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import (
     Encoded,
     encode_error,
     encode_result,
     encode_result_parts,
 )
-from holdfast.wire.rpc.large_params import NEVER_HEAVY, is_heavy
+from holdfast.wire.rpc.large_params import LARGEST_UNCOUNTED, may_have_many_values
 from holdfast.wire.rpc.params import decode_result
 from holdfast.wire.rpc.peer import Peer
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 from holdfast.wire.transports.transport import Transport
 
 __all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
@@ -52,7 +53,7 @@ __all__ = ["MAX_UNREAD", "Connection", "ConnectionHandler"]
 logger = logging.getLogger(__name__)
 
 MAX_UNREAD = 8 << 20
-"""Bytes of answers for a peer that does not read; then its requests have to wait."""
+"""Bytes of answers queued for a peer that does not read before its requests have to wait."""
 
 # Calls in flight beyond which a peer may be too busy to answer a ping.
 MANY_CALLS = 100
@@ -66,8 +67,8 @@ def _decoding_thread() -> ThreadPoolExecutor:
     """
     Return the thread that decodes messages with many values.
 
-    It is one for all connections. Several would take the interpreter from each other, and the
-    event loop would have to wait for each of them.
+    All connections share it. Several threads would compete for the interpreter, and the event loop
+    would have to wait for each of them.
     """
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-decode")
 
@@ -92,10 +93,10 @@ class ConnectionHandler(Protocol):
         """Handle the end of the connection."""
 
     def pause_sending(self) -> None:
-        """Produce less: the peer does not read."""
+        """Reduce output: the peer does not read."""
 
     def resume_sending(self) -> None:
-        """Produce again: the peer reads."""
+        """Resume output: the peer reads again."""
 
 
 class Connection:
@@ -105,7 +106,7 @@ class Connection:
         self,
         transport: Transport,
         handler: ConnectionHandler,
-        dialect: Dialect = EXEC_SERVER,
+        server_kind: ServerKind = EXEC_SERVER,
         *,
         prepare: Callable[[Request, int], Request] | None = None,
         take_raw: Callable[[bytes], bool] | None = None,
@@ -113,20 +114,20 @@ class Connection:
         """
         Args:
             transport: Carries the messages.
-            handler: Is told what the peer says.
-            dialect: What the peer speaks.
-            prepare: Decodes the params of a request with many values, whose message has so many
-                bytes, and returns it with them. It is called in a thread. Without it every
+            handler: Receives the messages of the peer.
+            server_kind: The exec-server, or another whose protocol the peer speaks.
+            prepare: Takes a request with many values and the size of its message in bytes, and
+                returns the request with its params decoded. Called in a thread. Without it every
                 message is decoded where it is received.
-            take_raw: Looks at a message before it is decoded, and returns True if it has been
-                handled.
+            take_raw: Gets each message before it is decoded, and returns True if it handled the
+                message.
         """
         self._prepare = prepare
         self._take_raw = take_raw
         self.transport = transport
         self._handler = handler
-        self._peer = Peer(dialect)
-        self._encode_notification = dialect.encode_notification
+        self._peer = Peer(server_kind)
+        self._encode_notification = server_kind.encode_notification
         self._calls: dict[RequestId, asyncio.Future[object]] = {}
         self._ended: str | None = None
         self.send: Callable[[bytes], None] = transport.send
@@ -138,13 +139,13 @@ class Connection:
         self._paused = False
         # Bytes queued since the peer stopped reading.
         self._unread = 0
-        # True after `MAX_UNREAD`; messages of the same read are then kept in `_postponed`. So are
-        # those behind a message that is decoded in a thread.
+        # True after `MAX_UNREAD`; messages of the same read are then kept in `_postponed`, as are
+        # those after a message that is decoded in a thread.
         self._choked = False
         self._when_read: list[Callable[[], None]] = []
         self._decoding: asyncio.Future[Message] | None = None
         self._postponed: deque[bytes] = deque()
-        # Reasons for which the transport is not read; it is read again when the set is empty.
+        # Reasons for not reading the transport; it is read again when the set is empty.
         self._holding: set[str] = set()
         transport.excuse_silence(self._is_peer_busy)
 
@@ -153,7 +154,7 @@ class Connection:
         """True once the transport has ended."""
         return self._ended is not None
 
-    # -- what we say
+    # -- sending
 
     def reply(self, request_id: RequestId, result: object, *, alone: bool = False) -> None:
         """
@@ -202,7 +203,7 @@ class Connection:
             ConnectionLost: The transport ended first.
         """
         if self._ended is not None:
-            raise ConnectionLost("exec-server transport closed")
+            raise ConnectionLost(texts.TRANSPORT_CLOSED)
         request_id, message = self._peer.request(method.name, params, trace)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._calls[request_id] = future
@@ -224,11 +225,11 @@ class Connection:
     @property
     def calls_in_flight(self) -> int:
         """The number of unanswered calls, including those whose caller was cancelled."""
-        # The peer may still work on a cancelled call, which occupies one of its slots.
+        # The peer may still be working on a cancelled call, which occupies one of its slots.
         return self._peer.pending
 
     def _is_peer_busy(self) -> bool:
-        # A Codex server stops reading, pings included, while 128 messages are queued.
+        # A server may stop reading, pings included, while 128 messages are queued.
         return self._peer.pending > MANY_CALLS
 
     def close(self) -> None:
@@ -238,27 +239,27 @@ class Connection:
     def abandon(self, reason: str) -> None:
         """Close the connection at once; calls made after this return fail."""
         self.transport.abort()
-        # Reported here and not by the transport, which would do so in a later turn of the loop.
+        # Reported here since the transport would only do so in a later turn of the loop.
         self.lost(reason)
 
-    # -- what the transport says
+    # -- events of the transport
 
     def received(self, message: bytes) -> None:
         if self._choked or self._decoding is not None:
-            # The transport had read it together with the one that the rest has to wait for.
+            # The transport read it together with the message that the rest has to wait for.
             self._postponed.append(message)
         elif self._take_raw is None or not self._take_raw(message):
             self._receive(message)
 
     def _receive(self, message: bytes) -> None:
         try:
-            if self._prepare is None or len(message) <= NEVER_HEAVY:
+            if self._prepare is None or len(message) <= LARGEST_UNCOUNTED:
                 event = self._peer.receive(message)
-            elif is_heavy(message):
+            elif may_have_many_values(message):
                 self._decode_elsewhere(message, self._prepare)
                 return
             else:
-                event = self._peer.receive_light(message)
+                event = self._peer.receive_few_values(message)
         except MalformedMessage as error:
             self._handler.malformed(error)
         except RemoteProtocolError:
@@ -270,7 +271,7 @@ class Connection:
                 self._handle(event)
 
     def _decode_elsewhere(self, message: bytes, prepare: Callable[[Request, int], Request]) -> None:
-        """Decode a message that has many values in a thread; what comes after it waits."""
+        """Decode a message with many values in a thread; later messages wait."""
 
         def decode() -> Message:
             event = self._peer.decode_patiently(message)
@@ -281,7 +282,7 @@ class Connection:
         try:
             self._decoding = loop.run_in_executor(_decoding_thread(), decode)
         except RuntimeError:
-            # The system cannot start a thread now, so everybody waits for this message.
+            # The system cannot start a thread now: decode on the loop, so all clients wait.
             self._decoding = loop.create_future()
             try:
                 self._decoding.set_result(decode())
@@ -301,7 +302,7 @@ class Connection:
             self.transport.abort()
             return
         except Exception:
-            # A fault of ours. The connection is held until a message is handled, so it must end.
+            # Our own bug. The connection is on hold until a message is handled, so it must end.
             logger.exception("a message could not be decoded")
             self.transport.abort()
             return
@@ -324,7 +325,7 @@ class Connection:
         elif type(event) is Notification:
             handler.notification(event)
         elif event is not None:
-            # The remaining kinds of message.
+            # The remaining kinds of messages.
             assert type(event) is Reply or type(event) is ErrorReply
             self._settle(event)
 
@@ -334,18 +335,18 @@ class Connection:
         self._ended = reason
         self._postponed.clear()
         if self._decoding is not None:
-            # It may still wait for the thread, behind the messages of others. Nobody wants it any
-            # more, and the end of the program would wait for it.
+            # It may still be queued for the thread. No one needs it now, and the program would wait
+            # for it before it exits.
             self._decoding.cancel()
         # Swapped first: a callback of a future may make another call.
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
-                future.set_exception(ConnectionLost("exec-server transport disconnected"))
+                future.set_exception(ConnectionLost(texts.TRANSPORT_LOST))
         self._handler.lost(reason)
 
     def pause_sending(self) -> None:
-        # Replaced, so that a peer that reads costs no test per message.
+        # Replaced, so that no message to a peer that reads costs a test.
         self.send = self._send_unread
         self._paused = True
         self._unread = 0
@@ -359,7 +360,7 @@ class Connection:
         calls, self._when_read = self._when_read, []
         for call in calls:
             call()
-        # Handling one may choke the connection again.
+        # Handling one of them may choke the connection again.
         self._receive_postponed()
         if not self._choked:
             self.release_receiving("unread")
@@ -370,7 +371,7 @@ class Connection:
         return self._choked
 
     def call_when_read(self, call: Callable[[], None]) -> None:
-        """Call back, once, when the peer reads again; for a connection that is choked."""
+        """Call back once when the peer of a choked connection reads again."""
         self._when_read.append(call)
 
     def hold_receiving(self, why: str) -> None:
@@ -380,7 +381,7 @@ class Connection:
         self._holding.add(why)
 
     def release_receiving(self, why: str) -> None:
-        """Release a reason; harmless if it was not given."""
+        """Release a reason; does nothing if it was not given."""
         if why in self._holding:
             self._holding.remove(why)
             if not self._holding:
@@ -392,8 +393,8 @@ class Connection:
 
     def _count_unread(self, size: int) -> None:
         self._unread += size
-        # Requests are still read, since one may end a process. But a peer that asks and never
-        # reads would fill our memory with answers.
+        # Requests are still read, since one may end a process. But a peer that never reads would
+        # fill our memory with answers.
         if self._unread > MAX_UNREAD and not self._choked:
             self._choked = True
             self.hold_receiving("unread")
@@ -410,7 +411,7 @@ class Connection:
         error = event.error
         if error.code == codes.TRANSPORT_CLOSED:
             # The server noticed before us that the connection is over; retries need another one.
-            future.set_exception(ConnectionLost("exec-server transport disconnected"))
+            future.set_exception(ConnectionLost(texts.TRANSPORT_LOST))
             self.abandon(error.message)
         elif error.code == codes.METHOD_NOT_FOUND:
             future.set_exception(Unsupported(error.code, error.message, error.data))

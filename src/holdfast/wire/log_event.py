@@ -1,8 +1,8 @@
 """
 Log messages with named fields that no client can forge.
 
-Ids, paths and programs may contain line ends and terminal escape sequences. These are shown as
-escapes, so that one message stays one line. `LogEvent` is an ordinary message for `logging`.
+Ids, paths and programs may contain line feeds and terminal escape sequences. These are shown as
+escapes, so that each message stays on one line. `LogEvent` is an ordinary message for `logging`.
 """
 
 import re
@@ -13,22 +13,22 @@ from holdfast.wire.protocol.paths import PathUri
 
 __all__ = ["LogEvent", "Sampled", "clip", "path_text", "printable"]
 
-# Characters of one field chosen by a client: enough for a program, an id or a path.
+# Most characters of a field that a client chose: enough for a program, an id or a path.
 MAX_FIELD = 256
 
-# Characters of a path.
+# Most characters of a path.
 MAX_PATH = 1024
 
 _NUMBERS = frozenset({int, float})
 
 _CUT = "\N{HORIZONTAL ELLIPSIS}"
 
-# Matches a value that needs no quotes: nothing in it could be its end, or an escape.
+# Matches a value that needs no quotes: nothing in it could end it or be an escape.
 _is_plain = re.compile(r"[A-Za-z0-9_./:@%+,\[\]-]+").fullmatch
 
 
-# Refused clients that get a line each, in a period of so many seconds. They have shown no token,
-# and with more of them would push the lines of others out of the files that are kept.
+# Refused clients per period, in seconds, that get a line each. They have shown no token, and more
+# of them would push the lines of others out of the log files that are kept.
 _MOST_SAMPLED = 100
 _PERIOD = 60.0
 
@@ -39,12 +39,12 @@ class LogEvent:
     __slots__ = ("fields", "text")
 
     def __init__(self, text: str, **fields: str | int | float | None) -> None:
-        """Fields that are None are left out. Pass texts of clients through `clip` first."""
+        """Fields that are None are left out. Pass strings from clients through `clip` first."""
         self.text = text
         self.fields = fields
 
     def __str__(self) -> str:
-        # A number that never comes again would only push texts out of the cache of `_shown`.
+        # A number that never recurs would only push strings out of the cache of `_shown`.
         text = self.text
         for name, value in self.fields.items():
             if value is not None:
@@ -96,7 +96,7 @@ def printable(text: str) -> str:
     )
 
 
-# Most texts are those of the lines before: a session, a principal, a program, a folder.
+# Most strings recur from earlier lines: a session, a principal, a program, a directory.
 @lru_cache(maxsize=256)
 def _shown(value: str | int | float) -> str:
     if isinstance(value, str) and _is_plain(value):

@@ -13,13 +13,13 @@ from holdfast.base import local_servers
 from holdfast.base.local_servers import (
     Listed,
     Reachable,
-    UnusableRuntimeFolder,
+    UnusableRuntimeDirectory,
     find_token,
     hide,
     list_server,
-    make_runtime_folders,
+    make_runtime_directories,
     reachable,
-    runtime_folder,
+    runtime_directory,
 )
 
 Environ = dict[str, str]
@@ -46,7 +46,7 @@ def secrets(environ: Environ) -> tuple[str, ...]:
     host = os.uname().nodename
     homes = (environ["HOME"], ACCOUNT[-1])
     below = {f"{home}/.local/state/holdfast/run-{host}" for home in homes}
-    return tuple(sorted(below.union(map(runtime_folder, [environ, *others]))))
+    return tuple(sorted(below.union(map(runtime_directory, [environ, *others]))))
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def test_a_token_is_found_by_the_address_of_its_server(
 @pytest.mark.requirement("security.token.private")
 def test_a_server_from_before_the_login_is_found(environ: Environ) -> None:
     at_boot = {name: value for name, value in environ.items() if name != "XDG_RUNTIME_DIR"}
-    with pytest.raises(UnusableRuntimeFolder, match="No such file or directory"):
+    with pytest.raises(UnusableRuntimeDirectory, match="No such file or directory"):
         list_server("ws://127.0.0.1:4500", at_boot)  # there is no such home
     Path(at_boot["HOME"]).mkdir()
     server = list_server("ws://127.0.0.1:4500", at_boot, token="t")
     assert find_token("ws://127.0.0.1:4500", environ) == "t"
-    assert runtime_folder(at_boot) in reachable(environ).secrets
+    assert runtime_directory(at_boot) in reachable(environ).secrets
     server.remove()
 
 
@@ -105,7 +105,7 @@ def test_a_server_on_all_addresses_is_found_on_loopback_only(environ: Environ) -
 def test_what_is_written_down_is_only_the_users_and_goes_with_the_server(
     environ: Environ, listed: Listed
 ) -> None:
-    folder = Path(runtime_folder(environ))
+    folder = Path(runtime_directory(environ))
     (file,) = folder.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert file.stat().st_mode & 0o777 == 0o600
@@ -120,7 +120,7 @@ def test_a_file_of_a_server_that_was_killed_is_removed_by_the_next(environ: Envi
         list_server("ws://127.0.0.1:4500", environ, token="old")
         os._exit(0)
     os.waitpid(pid, 0)
-    (left,) = Path(runtime_folder(environ)).iterdir()
+    (left,) = Path(runtime_directory(environ)).iterdir()
     # Another user may listen there by now, and is shown nothing.
     assert find_token("ws://127.0.0.1:4500", environ) is None
     list_server("ws://127.0.0.1:4501", environ, token="new").remove()
@@ -139,7 +139,7 @@ def test_the_server_that_came_last_to_an_address_has_it(environ: Environ) -> Non
 @pytest.mark.requirement("security.token.private")
 @pytest.mark.parametrize("trouble", ["mode", "link", "file", "other user"])
 def test_a_folder_that_is_not_only_the_users_is_refused(environ: Environ, trouble: str) -> None:
-    folder = Path(runtime_folder(environ))
+    folder = Path(runtime_directory(environ))
     if trouble == "link":
         folder.symlink_to(folder.parent)
     elif trouble == "file":
@@ -152,13 +152,13 @@ def test_a_folder_that_is_not_only_the_users_is_refused(environ: Environ, troubl
             os.chown(folder, 12345, 12345)
         else:
             pytest.skip("only root can give a folder away")
-    with pytest.raises(UnusableRuntimeFolder, match=str(folder)):
+    with pytest.raises(UnusableRuntimeDirectory, match=str(folder)):
         list_server("ws://127.0.0.1:4500", environ, token="t")
 
 
 def test_a_runtime_directory_of_somebody_else_is_not_used(environ: Environ) -> None:
     Path(environ["XDG_RUNTIME_DIR"]).chmod(0o777)
-    assert not runtime_folder(environ).startswith(environ["XDG_RUNTIME_DIR"])
+    assert not runtime_directory(environ).startswith(environ["XDG_RUNTIME_DIR"])
 
 
 def test_a_token_in_a_file_of_its_own_is_read_by_the_rules_of_such_files(
@@ -195,7 +195,7 @@ def test_sandboxes_are_told_of_all_servers(environ: Environ, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"url": 1, "secrets": {}}', '{"token": 5}'])
 def test_what_makes_no_sense_is_passed_over(environ: Environ, listed: Listed, text: str) -> None:
-    (file,) = Path(runtime_folder(environ)).iterdir()
+    (file,) = Path(runtime_directory(environ)).iterdir()
     file.write_text(text)
     assert find_token("ws://127.0.0.1:4500", environ) is None
     assert reachable(environ).secrets == secrets(environ)
@@ -204,7 +204,7 @@ def test_what_makes_no_sense_is_passed_over(environ: Environ, listed: Listed, te
 def test_nobody_has_folders_denied_by_what_is_written_down(
     environ: Environ, listed: Listed, tmp_path: Path
 ) -> None:
-    (file,) = Path(runtime_folder(environ)).iterdir()
+    (file,) = Path(runtime_directory(environ)).iterdir()
     about = {"url": f"unix://{tmp_path}", "secrets": [str(tmp_path), "relative", "/nul\0"]}
     file.write_text(json.dumps(about))
     assert reachable(environ) == Reachable(secrets(environ))
@@ -219,7 +219,7 @@ def test_a_server_in_an_unusual_directory_is_found_by_all_others(
     key.touch()
     server = list_server("ws://127.0.0.1:4500", theirs, secrets=(str(key),), is_open=True)
     found = reachable(environ)
-    assert {runtime_folder(theirs), str(key)} <= set(found.secrets)
+    assert {runtime_directory(theirs), str(key)} <= set(found.secrets)
     assert found.open_urls == ("ws://127.0.0.1:4500",)
     server.remove()
     assert reachable(environ) == Reachable(secrets(environ))
@@ -299,7 +299,7 @@ def test_a_directory_for_secrets_alone_is_hidden_with_them(
 
 def test_the_directories_of_servers_are_made_before_one_starts(environ: Environ) -> None:
     Path(environ["HOME"]).mkdir()
-    make_runtime_folders(environ)
+    make_runtime_directories(environ)
     for path in secrets(environ):
         if not path.startswith("/run/"):
             assert Path(path).stat().st_mode & 0o777 == 0o700

@@ -55,7 +55,7 @@ def test_what_could_block_is_refused(tmp_path: Path) -> None:
     finally:
         os.close(terminal)
         os.close(other)
-    assert found == {"it is no regular file"}
+    assert found == {"it is not a regular file"}
     assert refusal(tmp_path) == "Is a directory"
     assert refusal(tmp_path / "missing") == "No such file or directory"
 

@@ -70,8 +70,8 @@ def test_only_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
     link.symlink_to(real)
     assert "it is a symbolic link" in refusal(link)
     os.mkfifo(tmp_path / "fifo", 0o600)  # with nobody at its other end
-    assert "it is no file" in refusal(tmp_path / "fifo")
-    assert "it is no file" in refusal(tmp_path)
+    assert "it is not a regular file" in refusal(tmp_path / "fifo")
+    assert "it is not a regular file" in refusal(tmp_path)
     assert "No such file" in refusal(tmp_path / "missing")
     if os.geteuid() == 0:
         os.chown(real, 12345, 12345)
@@ -105,7 +105,7 @@ def test_nothing_is_made_through_a_link_or_where_there_is_no_folder(tmp_path: Pa
     link.symlink_to(tmp_path / "elsewhere")
     assert not make_token_file(str(link))
     assert not (tmp_path / "elsewhere").exists()
-    with pytest.raises(BadTokenFile, match="it cannot be made: No such file"):
+    with pytest.raises(BadTokenFile, match="it cannot be created: No such file"):
         make_token_file(str(tmp_path / "missing" / "token"))
 
 

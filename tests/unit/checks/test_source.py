@@ -5,9 +5,12 @@ import ast
 import pytest
 
 from scripts.checks.source import (
+    CODEX_OUTSIDE,
     LONGEST_FUNCTION,
     LONGEST_MODULE,
     broken_names,
+    codex_outside,
+    codex_versions,
     doubled_classes,
     engines_in_the_server,
     late_imports,
@@ -90,7 +93,7 @@ def test_too_few_comments_are_found_in_all_and_by_folder() -> None:
     )
 
 
-def test_a_name_that_is_nowhere_is_found() -> None:
+def test_a_name_that_does_not_exist_is_found() -> None:
     texts = {
         "src/holdfast/a/__init__.py": "from holdfast.b import made\n",
         "src/holdfast/b.py": "def made(): ...\nKEPT = 1\nfirst: int = 2\n",
@@ -99,8 +102,8 @@ def test_a_name_that_is_nowhere_is_found() -> None:
     }
     trees = {path: ast.parse(text) for path, text in texts.items()}
     assert list(broken_names(trees)) == [
-        "src/holdfast/c.py:2: holdfast.b:lost is nowhere",
-        "src/holdfast/c.py:3: holdfast.d:made is nowhere",
+        "src/holdfast/c.py:2: holdfast.b:lost does not exist",
+        "src/holdfast/c.py:3: holdfast.d:made does not exist",
     ]
 
 
@@ -109,3 +112,23 @@ def test_an_engine_of_this_machine_is_found_in_the_server() -> None:
     paths = ("server/app.py", "server/local_engines.py", "client/a.py")
     found = engines_in_the_server({f"src/holdfast/{path}": text for path in paths})
     assert [each.partition(": ")[0] for each in found] == ["src/holdfast/server/app.py:1"]
+
+
+def test_modules_that_mention_codex_outside_its_room_are_counted() -> None:
+    few = {f"src/holdfast/wire/{n}.py": "# As Codex does.\n" for n in range(CODEX_OUTSIDE)}
+    inside = {"src/holdfast/codex/a.py": "# As Codex does.\n"}
+    other = {"src/holdfast/wire/b.py": 'NAME = "CODEX_HOME"\n# An original file.\n'}
+    assert list(codex_outside({**few, **inside, **other})) == []
+    for mention in ("# The real server.", "# As in the original.", 'HOME = ".codex"'):
+        more = {"src/holdfast/wire/c.py": f"\n{mention}\n"}
+        first, *places = codex_outside({**few, **inside, **other, **more})
+        assert first.startswith("11 modules outside codex/ mention Codex, more than 10: ")
+        assert places[-1] == "src/holdfast/wire/c.py:2: mentions Codex"
+
+
+def test_a_version_of_codex_is_in_one_module() -> None:
+    version = 'FOLLOWED = "0.169.0"\n'
+    assert list(codex_versions({"src/holdfast/codex/versions.py": version})) == []
+    for path in ("src/holdfast/codex/limits.py", "src/holdfast/wire/a.py"):
+        (found,) = codex_versions({path: "\n" + version})
+        assert found == f"{path}:2: a version of Codex; it is in codex/versions.py"

@@ -51,7 +51,7 @@ def test_anything_else_is_no_target(where: str, meant: str) -> None:
     with pytest.raises(ConnectFailed) as caught:
         Target.of(where)
     assert str(caught.value) == (
-        f"`{where}` is no URL of an exec-server{meant};"
+        f"`{where}` is not a URL of an exec-server{meant};"
         " expected `ws://HOST:PORT`, `wss://HOST` or `unix:///PATH`"
     )
 

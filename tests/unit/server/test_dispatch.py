@@ -14,8 +14,8 @@ from holdfast.wire.connection import Connection
 from holdfast.wire.protocol.envelope import Notification, Request
 from holdfast.wire.protocol.handshake import EnvironmentStatus
 from holdfast.wire.protocol.wire_types import Empty, Method
-from holdfast.wire.rpc.dialect import EXEC_SERVER
 from holdfast.wire.rpc.router import Route, Router
+from holdfast.wire.rpc.server_kind import EXEC_SERVER
 from tests.unit.fakes import FakeTransport
 
 WAIT = Method("wait", Empty, Empty)

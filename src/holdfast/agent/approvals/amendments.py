@@ -89,7 +89,7 @@ def answered_prefix(
     Args:
         proposed: The prefix of the question.
         answered: The prefix that came back.
-        broader: Whether a prefix that was not proposed is accepted too, as the original does.
+        broader: True to accept a prefix that was not proposed, too.
 
     Raises:
         InvalidParams: The answer is empty, was not proposed, or allows more than that.

@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.agent.approvals.ask import AnyApprover, as_approver
 from holdfast.agent.approvals.policies import AnyPolicy, as_policy
 from holdfast.agent.approvals.rules import RuleSet
+from holdfast.base.dialect import limits
 from holdfast.base.errors import InvalidParams
 
 __all__ = ["ASK_LIMIT", "Approvals"]
@@ -39,13 +40,13 @@ class Approvals:
     """True: the model has the tool `request_permissions`."""
     rules_leave_sandbox: bool = False
     """
-    True for the meaning of Codex: what rules allow runs without a sandbox.
+    True: what rules allow runs without a sandbox.
 
     Otherwise only a rule with `sandbox="none"` means that.
     """
     unreadable_runs: bool = False
     """
-    True as in Codex: a script with a syntax error runs, and the shell complains.
+    True: a script with a syntax error runs, and the shell complains.
 
     Otherwise it is refused with the error and its position. What only may have one is asked
     about.
@@ -53,14 +54,14 @@ class Approvals:
     retry_window: float | None = None
     """
     Seconds after its start in which a denied command may be asked about; None for as long as
-    its first call waits. Codex has 0.15.
+    its first call waits.
     """
     reask: bool = True
-    """False as in Codex: a denied command that was approved before runs again unasked."""
+    """False: a denied command that was approved before runs again unasked."""
     retry_on_request: bool = False
     """True: the policy on-request, too, asks after a denial."""
     broader_amendments: bool = False
-    """True as in Codex: an answer may store a broader prefix than the question proposed."""
+    """True: an answer may store a broader prefix than the question proposed."""
     ask_limit: float | None = ASK_LIMIT
     """Seconds until a question that nobody answers counts as declined; None for no limit."""
 
@@ -86,7 +87,7 @@ class Approvals:
         approver: AnyApprover | None = None,
         home: Path | None = None,
     ) -> "Approvals":
-        """Return choices with which rules and retries mean what they mean in Codex."""
+        """Return choices with which rules and retries mean the same as in other programs."""
         return cls(
             policy=policy,
             rules=RuleSet() if rules is None else rules,
@@ -94,7 +95,7 @@ class Approvals:
             home=home,
             rules_leave_sandbox=True,
             unreadable_runs=True,
-            retry_window=0.15,
+            retry_window=limits.TOOL_GRACE,
             reask=False,
             broader_amendments=True,
         )

@@ -18,11 +18,11 @@ from typing import Protocol, TextIO, TypeAlias, cast, runtime_checkable
 
 from holdfast.agent.approvals.question import Decision, DecisionKind, Question, QuestionKind
 from holdfast.agent.approvals.question_text import prefix_text, question_text
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import HoldfastError, InvalidParams
 from holdfast.base.tasks import in_daemon_thread
 
 __all__ = [
-    "NO_PERSON",
     "REVIEW_LIMIT",
     "AnyApprover",
     "ApprovalChain",
@@ -38,15 +38,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-REVIEW_LIMIT = 90.0
+REVIEW_LIMIT = limits.APPROVAL_REVIEW
 """Seconds that an automatic reviewer has."""
-
-NO_PERSON = "approval request failed"
-"""The text for a command that only a person may allow, if the approver does not reach any."""
-
-_ONLY_REVIEWED = (
-    "Managed command policy requires human approval, but this session requires automatic review."
-)
 
 # Questions that may wait for a user interface; one more is declined.
 _QUEUED = 64
@@ -238,7 +231,7 @@ class ApprovalChain:
                 return decision
             failure = failed or failure
         if human and self._person is None:
-            failure = NO_PERSON if self._reviewer is None else _ONLY_REVIEWED
+            failure = texts.NO_PERSON if self._reviewer is None else texts.ONLY_REVIEWED
         if self._person is not None:
             decision, failed = await _try_to_ask(self._person, question, None)
             if decision is not None:

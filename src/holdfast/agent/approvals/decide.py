@@ -17,9 +17,9 @@ from holdfast.agent.approvals.rules import PrefixRule, RuleMatch, RuleSet, Rulin
 from holdfast.agent.approvals.shell_words import shown_command
 from holdfast.agent.approvals.split.shell_arguments import base_name
 from holdfast.agent.approvals.split.simple_command import Split
+from holdfast.base.dialect import texts
 
 __all__ = [
-    "DANGEROUS_TEXT",
     "Cause",
     "Judgement",
     "SandboxPermissions",
@@ -31,13 +31,6 @@ __all__ = [
 
 SandboxPermissions = Literal["use_default", "require_escalated", "with_additional_permissions"]
 """The sandbox that a call asks for."""
-
-# The texts of Codex, which models know.
-DANGEROUS_TEXT = "rm -f style commands are not permitted. Use a safer approach"
-
-_NEVER = "approval required by policy, but AskForApproval is set to Never"
-_NO_RULES = "approval required by policy rule, but AskForApproval::Granular.rules is false"
-_NO_SANDBOX = "approval required by policy, but AskForApproval::Granular.sandbox_approval is false"
 
 
 class Cause(enum.StrEnum):
@@ -122,10 +115,10 @@ def decide(
         restricted: True if the command has a sandbox that an escalation would lift.
         permissions: What the call wants of the sandbox.
         prefix_rule: The prefix that the model proposes to allow for good.
-        rules_leave_sandbox: True for the meaning of the original: what rules allow runs
-            without a sandbox. Otherwise only rules with `sandbox="none"` mean that.
-        unreadable_runs: True for the meaning of the original: a script that cannot be looked
-            through is asked about only for the commands that were seen in it.
+        rules_leave_sandbox: True: what rules allow runs without a sandbox. Otherwise only
+            rules with `sandbox="none"` mean that.
+        unreadable_runs: True: a script that cannot be looked through is asked about only for
+            the commands that were seen in it.
         held: The reason why a rule with `sandbox="none"` does not let this command out of its
             sandbox; see `real_program`.
         cwd: The directory that relative paths of programs begin in.
@@ -251,7 +244,7 @@ def _asked(
     refusal = policy_refusal(judge.policy, kind)
     if refusal is not None:
         if cause is Cause.DANGEROUS and _removes(parts.segments, parts.literals):
-            refusal = DANGEROUS_TEXT
+            refusal = texts.DANGEROUS
         elif cause in (Cause.UNSEEN, Cause.BROKEN):
             refusal = f"`{parts.command}` rejected: {parts.notes[0]}"
     amendment = None
@@ -393,8 +386,8 @@ def policy_refusal(policy: ApprovalPolicy, kind: PromptKind) -> str | None:
     if policy.may_ask(kind):
         return None
     if policy.kind is PolicyKind.NEVER:
-        return _NEVER
-    return _NO_RULES if kind is PromptKind.RULES else _NO_SANDBOX
+        return texts.ASK_NEVER
+    return texts.ASK_NO_RULES if kind is PromptKind.RULES else texts.ASK_NO_SANDBOX
 
 
 def escalation_refusal(policy: ApprovalPolicy) -> str | None:
@@ -439,7 +432,7 @@ def _removes(segments: Sequence[SegmentRuling], literals: Sequence[SegmentRuling
 
 def _forbidden_text(command: str, rule: RuleMatch | None, *, removes: bool) -> str:
     if rule is None:
-        return f"`{command}` rejected: {DANGEROUS_TEXT if removes else 'blocked by policy'}"
+        return f"`{command}` rejected: {texts.DANGEROUS if removes else 'blocked by policy'}"
     if rule.justification is not None:
         return f"`{command}` rejected: {rule.justification}"
     prefix = shown_command(rule.matched_prefix)

@@ -8,7 +8,7 @@ of Holdfast, so that it starts fast; the kernel limits its memory and processor 
 
 Starlark hands tuples to Python as lists. So each file is first evaluated with functions
 written in Starlark, which see the real types. On an error it is evaluated again, with native
-functions that raise the error at the same call: that gives the positions of the original.
+functions that raise the error at the same call: that gives its position in the file.
 """
 
 import json
@@ -34,7 +34,7 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "network_rule": {"host": "str", "protocol": "str", "decision": "str", "justification": "str"},
 }
 
-# Checked in this order, which is that of Codex's errors.
+# Checked in this order, which decides which error comes first.
 _REQUIRED = {
     "prefix_rule": ("pattern",),
     "host_executable": ("name", "paths"),
@@ -44,7 +44,7 @@ _REQUIRED = {
 # Parameters that only Holdfast has; by name only.
 _OWN_PARAMETERS = {"prefix_rule": {"sandbox": "str"}}
 
-# Spellings of the original, and the protocol that each means.
+# Accepted spellings, and the protocol that each means.
 _PROTOCOLS = {
     "http": "http",
     "https": "https",
@@ -88,7 +88,7 @@ _LEFT_OUT = "<<...>>"
 
 
 class RuleRefused(Exception):
-    """Error for a call that makes no rule; the text is the one of Codex."""
+    """A call that makes no rule; the text says why."""
 
 
 class Value:
@@ -437,7 +437,7 @@ def evaluate(starlark: Any, name: str, text: str, limits: Mapping[str, Any]) -> 
             return {"error": f"evaluation needs more than {limits['steps']} steps"}
         located = _native_error(starlark, name, text, file) or str(error)
         return {"error": f"starlark error: {located}"}
-    # Only functions can go deeper than the original permits.
+    # Only functions can go deeper than rules files may.
     if "def" in text and (deeper := _native_error(starlark, name, text, file)) is not None:
         return {"error": f"starlark error: {deeper}"}
     return {"calls": file.calls}

@@ -16,7 +16,7 @@ from functools import partial
 from holdfast.agent.approvals.amendments import amendment_rule, answered_prefix, store_rule
 from holdfast.agent.approvals.approval_cache import CommandKey, SessionCache
 from holdfast.agent.approvals.approval_options import Approvals
-from holdfast.agent.approvals.ask import NO_PERSON, Approver, as_approver, ask_bounded
+from holdfast.agent.approvals.ask import Approver, as_approver, ask_bounded
 from holdfast.agent.approvals.decide import Judgement, escalation_refusal, policy_refusal
 from holdfast.agent.approvals.explain_decision import ground
 from holdfast.agent.approvals.permissions import (
@@ -54,6 +54,7 @@ from holdfast.agent.approvals.start_permission import (
     key_of,
     program_outside,
 )
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, OperationFailed
 from holdfast.engine.process.start_threads import call_in_daemon
 from holdfast.wire.protocol.sandbox import SandboxContext
@@ -61,24 +62,6 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 __all__ = ["ApprovalFlow"]
 
 logger = logging.getLogger(__name__)
-
-RETRY_REASON = "command failed; retry without sandbox?"
-
-INPUT_REASON = (
-    "Send input to an existing terminal. This terminal was launched outside the sandbox,"
-    " bypassing any managed network proxy. The cwd is its launch directory; the terminal's"
-    " current directory and state may have changed."
-)
-
-_PERMISSIONS_OFF = (
-    "additional permissions are disabled; enable `features.exec_permission_approvals` before"
-    " using `with_additional_permissions`"
-)
-_PERMISSIONS_MISSING = (
-    "missing `additional_permissions`; provide at least one of `network` or `file_system` when"
-    " using `with_additional_permissions`"
-)
-_REQUEST_REFUSED = "permission requests are not allowed by the approval policy"
 
 _DENIED = "its sandbox denied it something"
 
@@ -232,9 +215,9 @@ class ApprovalFlow:
         if wish == "require_escalated":
             return replace(request, permissions=wish, added=None)
         if not self.approvals.additional_permissions:
-            raise EscalationRefused(_PERMISSIONS_OFF)
+            raise EscalationRefused(texts.PERMISSIONS_OFF)
         if not request.added:
-            raise EscalationRefused(_PERMISSIONS_MISSING)
+            raise EscalationRefused(texts.PERMISSIONS_MISSING)
         if request.added.limited_to(granted) == request.added:
             # It was granted ahead: nothing is left to ask for.
             return replace(request, permissions="use_default", added=None)
@@ -304,7 +287,7 @@ class ApprovalFlow:
             return again
         question = replace(
             self._question(clearance, leaves_sandbox=True),
-            reason=RETRY_REASON,
+            reason=texts.RETRY_OUTSIDE,
             explanation=_DENIED,
             denied=denied,
             proposed_amendment=clearance.judgement.retry_amendment,
@@ -354,7 +337,7 @@ class ApprovalFlow:
             cwd=given.cwd,
             tty=True,
             digest=key.digest(given.call_id),
-            reason=INPUT_REASON,
+            reason=texts.INPUT_OUTSIDE,
             explanation="the terminal was started outside the sandbox",
             leaves_sandbox=True,
         )
@@ -395,7 +378,7 @@ class ApprovalFlow:
             CallCancelled: Somebody was asked and cancelled the call.
         """
         if not self.policy.may_ask(PromptKind.PERMISSIONS):
-            raise EscalationRefused(_REQUEST_REFUSED)
+            raise EscalationRefused(texts.PERMISSIONS_REFUSED)
         if not wanted:
             raise EscalationRefused("give at least one of `network` and `file_system`")
         try:
@@ -466,7 +449,7 @@ class ApprovalFlow:
         """
         human = question.kind is QuestionKind.HUMAN_COMMAND
         if human and not getattr(self._approver, "required_human_approval", False):
-            raise CommandRefused(NO_PERSON)
+            raise CommandRefused(texts.NO_PERSON)
         # Nobody to ask means no.
         if self._approver is None:
             return Decision(DecisionKind.DECLINE)

@@ -1,7 +1,7 @@
 """
 Approval policies: who may be asked about a command, and about what.
 
-The words are those of the original: `on-request`, `never`, `granular` and, for projects that
+The words are fixed: `on-request`, `never`, `granular` and, for projects that
 nobody trusts, `untrusted`.
 """
 
@@ -66,7 +66,7 @@ class Granular:
 
 _REQUIRED = ("sandbox_approval", "rules", "mcp_elicitations")
 _MEMBERS = tuple(field.name for field in fields(Granular))
-# The order in which the original shows the members.
+# The order in which members are shown.
 _SHOWN = (
     "sandbox_approval",
     "rules",
@@ -133,7 +133,7 @@ AnyPolicy = str | Mapping[str, object] | Granular | ApprovalPolicy
 
 _NAMES = {
     "on-request": ON_REQUEST,
-    # Codex's older name for the same policy.
+    # An older name for the same policy.
     "on-failure": ON_REQUEST,
     "never": NEVER,
 }

@@ -51,8 +51,8 @@ class QuestionKind(enum.StrEnum):
     PERMISSIONS = "permissions"
 
 
-# Kinds of which Codex offers other decisions than to accept, decline or cancel this once.
-_CODEX_OFFERS = (QuestionKind.COMMAND, QuestionKind.WRITE_STDIN, QuestionKind.PERMISSIONS)
+# Kinds with other decisions than to accept, decline or cancel this once.
+_WITH_CHOICES = (QuestionKind.COMMAND, QuestionKind.WRITE_STDIN, QuestionKind.PERMISSIONS)
 
 
 class DecisionKind(enum.StrEnum):
@@ -199,7 +199,7 @@ class Question:
         decline = Decision(DecisionKind.DECLINE)
         if self.kind is QuestionKind.FILE_CHANGE:
             return (accept, Decision(DecisionKind.ACCEPT_FOR_SESSION), decline, cancel)
-        if self.kind not in _CODEX_OFFERS:
+        if self.kind not in _WITH_CHOICES:
             return (accept, decline, cancel)
         if self.network_context is not None:
             host, _ = self.network_context
@@ -275,7 +275,7 @@ class Question:
         return _present({**self._common(), "files": files})
 
     def _actions(self) -> list[dict[str, object]] | None:
-        # The original guesses what a command is about; nothing here depends on that.
+        # A client expects a guess of what a command is about; nothing here depends on it.
         if self.kind not in (QuestionKind.COMMAND, QuestionKind.HUMAN_COMMAND):
             return None
         # A hook may have put another command in place of what the model gave.

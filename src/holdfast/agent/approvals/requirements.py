@@ -6,7 +6,7 @@ Reads managed requirements: rules of the machine's administrator, which only res
       {pattern = [{token = "git"}, {any_of = ["push", "pull"]}], decision = "prompt-user"},
     ]
 
-The form is that of Codex's `requirements.toml`, of which Holdfast reads the table `rules` alone.
+Such a file may have more tables than `rules`, which other programs read.
 """
 
 import os

@@ -59,7 +59,7 @@ class PrefixRule:
     outside_sandbox: bool = False
     """True if the file says `sandbox="none"`: an allowed command runs without a sandbox."""
     canonical_matching: bool = False
-    """A member of managed requirements. Codex 0.169.0 shows it, and matches as without it."""
+    """A member of managed requirements, which is shown and has no effect."""
     source: str | None = None
     """The file that the rule is from; `None` for rules made by the program."""
 
@@ -196,7 +196,7 @@ class RuleSet:
             cwd: The absolute directory for relative paths of programs such as `./git`. Without
                 it, only absolute paths are looked up by base name.
             home: The directory that replaces a leading `~`, if it should be replaced. No
-                program is found that way without a shell; Codex does it nevertheless.
+                program is found that way without a shell; rules match it nevertheless.
             any_path: True to accept paths that a `host_executable` does not list.
         """
         if not words:

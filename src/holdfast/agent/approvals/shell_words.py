@@ -1,4 +1,4 @@
-"""Quotes words for a shell the way the original shows them in its errors."""
+"""Quotes words for a shell, as errors about rules show them."""
 
 from collections.abc import Sequence
 

@@ -32,9 +32,9 @@ from holdfast.agent.approvals.rules import (
     Ruling,
 )
 from holdfast.agent.approvals.shell_words import join_words
+from holdfast.base.dialect import debug_text
 from holdfast.base.system_text import system_text
 from holdfast.base.version import install_command
-from holdfast.wire.rpc.rust_text import debug_text
 
 __all__ = [
     "MAX_FILE_BYTES",

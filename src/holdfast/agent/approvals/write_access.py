@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.agent.approvals.permissions import entry_paths, file_entries
+from holdfast.base.dialect import names
 from holdfast.engine.sandbox.policy.policy import GIT_NAMES
 from holdfast.wire.protocol.sandbox import SandboxContext
 
 __all__ = ["WriteAccess", "writable_roots", "write_access"]
 
 # Names directly below a writable directory that a sandbox protects by itself.
-_PROTECTED = frozenset({".git", ".agents", ".codex", ".aws", ".holdfast"})
+_PROTECTED = frozenset({*names.PROTECTED_NAMES, ".holdfast"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """
-Applies patches in Codex's `apply_patch` format to the files of any environment.
+Applies patches in the `apply_patch` format to the files of any environment.
 
 The package uses the `FileSystem` seam only. It starts no process and asks for no approval.
 """

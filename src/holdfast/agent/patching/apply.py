@@ -103,7 +103,7 @@ async def plan_patch(
     Raises:
         PatchError: The patch cannot be applied.
     """
-    # A valid patch, but Codex reports it as an error.
+    # A valid patch, but models expect an error.
     if not patch.hunks:
         raise EmptyPatch
     folder = cwd if isinstance(cwd, PathUri) else _folder(cwd)

@@ -165,7 +165,7 @@ def _framed(lines: list[str]) -> list[str]:
     Raises:
         InvalidPatch: The first or the last line is missing.
     """
-    # Models sometimes quote the whole here document, which Codex accepts.
+    # Models sometimes quote the whole here document, which is accepted.
     if len(lines) >= 4 and lines[0] in _HERE_DOCUMENTS and lines[-1].endswith("EOF"):
         lines = lines[1:-1]
     if lines and strip(lines[0]) != _BEGIN:

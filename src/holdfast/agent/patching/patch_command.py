@@ -17,7 +17,7 @@ BARE_PATCH = (
 )
 """Error text for a model whose command is a patch without a call of `apply_patch`."""
 
-# Codex accepts both spellings.
+# Models use both spellings.
 _NAMES = ("apply_patch", "applypatch")
 _SHELLS = frozenset({"bash", "sh", "zsh"})
 _FLAGS = frozenset({"-c", "-lc"})

@@ -6,7 +6,7 @@ __all__ = ["InvalidPatch", "PatchError", "PatchFailed", "PatchMismatch"]
 
 
 class PatchError(HoldfastError):
-    """A patch was not applied; the text is that of Codex's `apply_patch`."""
+    """A patch was not applied; models know the text."""
 
 
 class InvalidPatch(PatchError):

@@ -61,7 +61,7 @@ ChangeKind = Literal["add", "update", "delete"]
 
 Rules = Literal["tool", "program"]
 """
-Accepted patches: those of Codex's tool, or those of its program `apply_patch`.
+Accepted patches: those of the tool, or those of the program `apply_patch`.
 
 The tool requires that each file is named once, and that removed files are UTF-8.
 """
@@ -377,7 +377,7 @@ class _PlanMaker:
         spot = await self._look(path)
         if spot.entry not in self._links:
             if self._rules == "tool" and spot.found is None:
-                # Codex's tool checks the disk only, not earlier parts of the patch.
+                # The tool checks the disk only, not earlier parts of the patch.
                 raise NotFound(_MISSING)
             if spot.real not in self._contents and spot.found is not None:
                 await self._load(spot)
@@ -529,7 +529,7 @@ def _decoded(data: bytes) -> str:
     Return the text of a file.
 
     Raises:
-        _NotText: The file is not UTF-8; the message is that of Codex.
+        _NotText: The file is not UTF-8.
     """
     try:
         return data.decode()

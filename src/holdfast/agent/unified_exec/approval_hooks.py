@@ -80,7 +80,7 @@ class ApprovalHooks(Hooks):
         """
         self.flow = ApprovalFlow(approvals, paused=paused)
         self._inner = inner
-        # A window as long as the grace is the original's: nothing is asked about later.
+        # With a window as long as the grace, nothing is asked about later.
         window = approvals.retry_window
         self.late_denials = window is None or window > GRACE
 

@@ -144,7 +144,7 @@ class Hooks:
     """
     True: `after_denial` is asked about all denials before the first call has answered.
 
-    Otherwise only about those in the 150 ms after the start, as in the original.
+    Otherwise only about those in the 150 ms after the start.
     """
 
     async def before_start(self, request: StartRequest) -> StartRequest:

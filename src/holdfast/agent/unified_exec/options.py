@@ -30,7 +30,7 @@ Background = Literal["end", "keep"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """
-    Options of `UnifiedExec`; the defaults are those of Codex.
+    Options of `UnifiedExec`; with the defaults the tools are as models know them.
 
     Raises:
         InvalidParams: A value makes no sense; the text names its option.
@@ -70,7 +70,7 @@ class Options:
     counted_ids: bool = False
     """Number the sessions 1000, 1001, … instead of at random, for tests."""
     extras: bool = False
-    """Offer what Codex does not have: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
+    """Offer our own additions: `wait_for`, `head`, `tail`, `grep`, `read_output`."""
     notes: bool = False
     """Show notes in the text of results: what happened and what to do, in a sentence each."""
     write_advice: str = "only the user can allow it"

@@ -9,8 +9,9 @@ from holdfast.agent.unified_exec.added_permissions import added_permissions
 from holdfast.agent.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.agent.unified_exec.hooks import Attempt, StartRequest
 from holdfast.agent.unified_exec.options import Options
-from holdfast.agent.unified_exec.tool_errors import LOGIN_DISABLED, CallRefused
+from holdfast.agent.unified_exec.tool_errors import CallRefused
 from holdfast.agent.unified_exec.tool_variables import POLICY, command_variables
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     HoldfastError,
     InvalidParams,
@@ -81,7 +82,7 @@ class Planner:
         # First, since no later step could report a text that cannot be encoded.
         refuse_half_characters(cmd=arguments.cmd, workdir=arguments.workdir, shell=arguments.shell)
         if arguments.login and not options.allow_login_shell:
-            raise CallRefused(LOGIN_DISABLED)
+            raise CallRefused(texts.LOGIN_DISABLED)
         login = options.allow_login_shell if arguments.login is None else arguments.login
         cwd = await folder_of(environment, arguments.workdir)
         try:
@@ -217,7 +218,7 @@ def impossible_start(environment: Environment, request: StartRequest) -> Holdfas
 
 
 def spawn_failure(error: HoldfastError) -> str:
-    """Return the reason of a failed start, in Codex's words."""
+    """Return the reason of a failed start, as the model reads it."""
     cause = error.__cause__
     text = str(cause if isinstance(cause, RemoteError) else error)
-    return f"Failed to create unified exec process: {text}"
+    return f"{texts.PROCESS_NOT_CREATED}{text}"

@@ -31,13 +31,12 @@ from holdfast.agent.unified_exec.sessions.input import send_input
 from holdfast.agent.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
 from holdfast.agent.unified_exec.sessions.session_events import Listener, Listeners
 from holdfast.agent.unified_exec.tool_errors import (
-    NO_ENVIRONMENT,
     CallRefused,
     UnknownProcessId,
-    unknown_environment_text,
 )
 from holdfast.agent.unified_exec.tool_starter import CLOSED, Starter
 from holdfast.agent.unified_exec.waiting.clock import PausableClock, exec_wait, write_wait
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError
 from holdfast.base.late_import import late_module
 from holdfast.environments.environment import Environment
@@ -141,9 +140,9 @@ class SessionManager:
         """
         ids = self.environment_ids
         if not ids:
-            raise CallRefused(NO_ENVIRONMENT)
+            raise CallRefused(texts.NO_ENVIRONMENT)
         if environment_id is not None and environment_id not in ids:
-            raise CallRefused(unknown_environment_text(environment_id))
+            raise CallRefused(texts.unknown_environment(environment_id))
         if isinstance(self._environments, EnvironmentManager):
             return self._environments.require(environment_id or ids[0])
         return self._environments

@@ -22,7 +22,8 @@ from holdfast.agent.patching.report import EMPTY_PATCH, result_text, tool_error_
 from holdfast.agent.unified_exec.hooks import Hooks, PatchRequest, StartRequest
 from holdfast.agent.unified_exec.result import ExecResult
 from holdfast.agent.unified_exec.text.truncate import TruncationPolicy
-from holdfast.agent.unified_exec.tool_errors import CallRefused, unknown_environment_text
+from holdfast.agent.unified_exec.tool_errors import CallRefused
+from holdfast.base.dialect import texts
 from holdfast.environments.collect.head_tail import Captured
 from holdfast.environments.environment import Environment
 from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
@@ -91,7 +92,7 @@ async def _applied(
     patch = await read_patch(found.patch)
     if patch.environment_id not in (None, environment.id):
         # Elsewhere it would change other files than the call was about.
-        raise CallRefused(unknown_environment_text(str(patch.environment_id)))
+        raise CallRefused(texts.unknown_environment(str(patch.environment_id)))
     cwd = _folder(command.cwd, found.workdir)
     plan = await plan_patch(patch, files=files, cwd=cwd, sandbox=command.sandbox)
     request = PatchRequest(

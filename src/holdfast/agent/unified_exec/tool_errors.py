@@ -4,12 +4,10 @@ Errors of a call, with the texts that the model reads.
 `write_stdin` shows an error's own text, `exec_command` the form that Rust's `{:?}` gives it.
 """
 
+from holdfast.base.dialect import debug_text, texts
 from holdfast.base.errors import HoldfastError
-from holdfast.wire.rpc.rust_text import debug_text
 
 __all__ = [
-    "LOGIN_DISABLED",
-    "NO_ENVIRONMENT",
     "CallInterrupted",
     "CallRefused",
     "CreateProcess",
@@ -20,17 +18,8 @@ __all__ = [
     "WriteToStdin",
     "exec_failure_text",
     "rejected_text",
-    "unknown_environment_text",
     "write_failure_text",
 ]
-
-NO_ENVIRONMENT = (
-    "No usable execution environment is available. Wait for an environment to become"
-    " available before using this tool."
-)
-"""Both tools say so if there is nowhere to run."""
-
-LOGIN_DISABLED = "login shell is disabled by config; omit `login` or set it to false."
 
 
 class UnifiedExecError(HoldfastError):
@@ -71,7 +60,7 @@ class _WithMessage(UnifiedExecError):
 class CreateProcess(_WithMessage):
     """The process could not be started, or was not allowed to."""
 
-    _PREFIX = "Failed to create unified exec process: "
+    _PREFIX = texts.PROCESS_NOT_CREATED
 
     def __init__(self, message: str, *, declined: bool = False) -> None:
         super().__init__(message)
@@ -82,14 +71,14 @@ class CreateProcess(_WithMessage):
 class ProcessFailed(_WithMessage):
     """The process was lost: its server is gone, or its network access was denied."""
 
-    _PREFIX = "Unified exec process failed: "
+    _PREFIX = texts.PROCESS_FAILED
 
 
 class UnknownProcessId(UnifiedExecError):
     """No session has this number."""
 
     def __init__(self, process_id: int) -> None:
-        super().__init__(f"Unknown process id {process_id}")
+        super().__init__(texts.unknown_process(process_id))
         self.process_id = process_id
 
     @property
@@ -101,16 +90,14 @@ class WriteToStdin(UnifiedExecError):
     """Input could not be written, though the process takes some."""
 
     def __init__(self) -> None:
-        super().__init__("failed to write to stdin")
+        super().__init__(texts.STDIN_FAILED)
 
 
 class SessionStdinClosed(UnifiedExecError):
     """The session has pipes, no terminal, and takes no input."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
-        )
+        super().__init__(texts.STDIN_CLOSED)
 
     @property
     def debug(self) -> str:
@@ -130,7 +117,3 @@ def exec_failure_text(error: UnifiedExecError) -> str:
 def write_failure_text(error: UnifiedExecError) -> str:
     """Return what the model reads if `write_stdin` failed."""
     return f"write_stdin failed: {error}"
-
-
-def unknown_environment_text(environment_id: str) -> str:
-    return f"unknown turn environment id `{environment_id}`"

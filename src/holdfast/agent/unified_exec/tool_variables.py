@@ -2,40 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 
+from holdfast.base.dialect import names, versions
 from holdfast.wire.protocol.process import EnvPolicy
 from holdfast.wire.protocol.sandbox import ManagedProfile, SandboxContext
-from holdfast.wire.protocol.version import CODEX_VERSION
 
 __all__ = ["FORCED", "POLICY", "command_variables"]
 
-FORCED = {
-    "NO_COLOR": "1",
-    "TERM": "dumb",
-    "LANG": "C.UTF-8",
-    "LC_CTYPE": "C.UTF-8",
-    "LC_ALL": "C.UTF-8",
-    "COLORTERM": "",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GH_PAGER": "cat",
-    "CODEX_CI": "1",
-}
+FORCED = names.TOOL_VARIABLES
 """Set over everything else, also on a terminal: plain text, and no program that waits for a key."""
-
-# Tells the `apply_patch` of Codex to leave line endings as they are.
-_LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
-
-_NOT_INHERITED = [
-    "CODEX_PERMISSION_PROFILE",
-    "CODEX_VERSION",
-    _LINE_ENDINGS,
-    "CODEX_PLUGIN_METRICS_OUTPUT",
-]
 
 POLICY = EnvPolicy(
     inherit="all",
     ignore_default_excludes=True,
-    exclude=_NOT_INHERITED,
+    exclude=list(names.NOT_INHERITED),
     set={},
     include_only=[],
 )
@@ -62,13 +41,13 @@ def command_variables(
     """
     variables = {
         **given,
-        "CODEX_SESSION_ID": session_id,
-        "CODEX_VERSION": CODEX_VERSION,
-        _LINE_ENDINGS: "1",
+        names.TOOL_SESSION: session_id,
+        names.TOOL_VERSION: versions.FOLLOWED,
+        names.LINE_ENDINGS: "1",
         **FORCED,
     }
     if sandbox is not None and not _has_network(sandbox):
-        variables["CODEX_SANDBOX_NETWORK_DISABLED"] = "1"
+        variables[names.NO_NETWORK] = "1"
     for name in unset:
         variables.pop(name, None)
     return variables

@@ -121,7 +121,7 @@ class UnifiedExec(SessionManager):
         )
 
     async def _call_exec_command(self, given: Arguments, call_id: str) -> ExecResult:
-        # The original checks the environment first, so its errors come before all others.
+        # Errors about the environment come before all others.
         self.environment(given.environment_id())
         return await self.exec_command(given.exec_command(), call_id=call_id)
 

@@ -1,13 +1,12 @@
 """
 Replaces the content of a file in one step, so that no reader sees half of it.
 
-The content goes to an unnamed file (O_TMPFILE) in the same directory. Where the file system has
-none, the file has a hidden name. A rename then replaces the old file. An unnamed file vanishes
-with its descriptor, so even a killed server leaves nothing behind. The real server truncates the
-file and writes into it.
+The content goes to an unnamed file (O_TMPFILE) in the same directory, or to a hidden file where the
+file system does not support that. A rename then replaces the old file. An unnamed file vanishes
+with its descriptor, so even a killed server leaves nothing behind.
 
-A file is written in place if another one could not stand in for it: a file with several names or
-with extended attributes, in a directory that takes no new file, a device, a FIFO.
+A file is written in place if a new one could not replace it: a file with several names or with
+extended attributes, one in a directory that accepts no new file, a device, a FIFO.
 """
 
 import errno
@@ -17,6 +16,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple, Protocol
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest
 from holdfast.engine.files.nofollow import open_parent
 from holdfast.engine.linux.shared_directories import creates_over
@@ -32,26 +32,26 @@ __all__ = [
 ]
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-# O_NONBLOCK: the open of a FIFO without a reader would block its thread for ever.
+# O_NONBLOCK: opening a FIFO without a reader would block its thread for ever.
 OLD = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """Flags for opening the existing file."""
 
 # The kernel's own limit (MAXSYMLINKS) for one path.
 _MAX_LINKS = 40
 
-# Errors that writing in place would meet as well, but only after it has truncated the file.
+# Errors that writing in place would also hit, but only after truncating the file.
 _GIVES_UP = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 class WriteTarget(NamedTuple):
-    """File to write: its directory, its name, and the existing file. The holder closes it."""
+    """File to write: its directory, its name, and the existing file. The owner closes it."""
 
     folder: int
     """O_PATH descriptor of the directory; -1 if the file can only be written in place."""
     name: str
     """Name in the directory."""
     old: int
-    """Descriptor of the existing file, open for writing; -1 if there is none."""
+    """Descriptor of the existing file, open for writing; -1 if it does not exist."""
 
     def close(self) -> None:
         for descriptor in (self.folder, self.old):
@@ -74,7 +74,7 @@ class Writer(Protocol):
         """Write all data at an offset; a gap becomes zeros."""
 
     def commit(self, mode: int | None = None) -> None:
-        """Make the content visible, with these permission bits unless None."""
+        """Make the content visible, with these permission bits if given."""
 
     def discard(self) -> None:
         """Drop the content, and close all descriptors."""
@@ -82,7 +82,7 @@ class Writer(Protocol):
 
 def find_target(path: str) -> WriteTarget:
     """
-    Return the file that a path leads to, also through a dangling link.
+    Return the file that a path leads to, even through a dangling link.
 
     Raises:
         OSError: The file cannot be written, or its directory is missing.
@@ -126,7 +126,7 @@ def _missing_target(path: str) -> WriteTarget:
         except OSError:
             # Not a link. If another file has appeared here since, the rename replaces it.
             return WriteTarget(folder, name, -1)
-        # The kernel refuses to create a file by a link whose target ends with a slash.
+        # The kernel refuses to create a file through a link whose target ends with a slash.
         if path.endswith("/"):
             os.close(folder)
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -146,7 +146,7 @@ def find_target_nofollow(path: str) -> WriteTarget:
 
     Raises:
         InvalidRequest: The file is not a regular one.
-        OSError: `ELOOP` if the path is a link, `ENOTDIR` for one on the way.
+        OSError: `ELOOP` if the path is a link, `ENOTDIR` if a parent directory is one.
     """
     with ExitStack() as undo:
         folder, name = undo.enter_context(open_parent(path))
@@ -157,7 +157,7 @@ def find_target_nofollow(path: str) -> WriteTarget:
         undo.callback(os.close, old)
         # After the open, so that the checked file is the one that is written.
         if not stat.S_ISREG(os.fstat(old).st_mode):
-            raise InvalidRequest("path is not a regular file")
+            raise InvalidRequest(texts.NOT_REGULAR)
         return WriteTarget(os.dup(folder), name, os.dup(old))
 
 
@@ -166,7 +166,7 @@ def start_writing(target: WriteTarget) -> Writer:
     Return a writer for a file. It takes over the descriptors of the target.
 
     Raises:
-        OSError: The disk is full, or the directory takes no new file.
+        OSError: The disk is full, or the directory accepts no new file.
     """
     with ExitStack() as undo:
         undo.callback(target.close)
@@ -185,7 +185,7 @@ def write_pieces(target: WriteTarget, pieces: Iterable[bytes]) -> None:
     writer = start_writing(target)
     try:
         if writer.in_place:
-            # Making a piece may fail (bad base64), which must not cost the old content.
+            # Making a piece may fail (bad base64), which must not destroy the old content.
             pieces = list(pieces)
         offset = 0
         for piece in pieces:
@@ -203,7 +203,7 @@ def _start(target: WriteTarget) -> Writer:
     old = os.fstat(target.old)
     if not (target.folder >= 0 and _can_be_replaced(target, old)):
         return _InPlace(target)
-    # The directory may take no new file, or the owner may not be copied.
+    # The directory may accept no new file, or copying the owner may be forbidden.
     try:
         return _Replacement(target, old)
     except OSError as error:
@@ -213,7 +213,7 @@ def _start(target: WriteTarget) -> Writer:
 
 
 def _can_be_replaced(target: WriteTarget, old: os.stat_result) -> bool:
-    """Return True if a rename over the file would lose nothing but its inode number."""
+    """Return True if replacing the file would change nothing but its inode number."""
     # A rename would separate a hard link from its other names.
     if not stat.S_ISREG(old.st_mode) or old.st_nlink != 1:
         return False
@@ -277,7 +277,7 @@ class _Replacement:
 
     def __init__(self, target: WriteTarget, old: os.stat_result | None) -> None:
         self._target = target
-        # Temporary name of the new file; None as long as it is unnamed.
+        # Temporary name of the new file; None while it is unnamed.
         self._named: str | None = None
         folder = target.folder
         # By `/proc`, since O_TMPFILE needs the directory itself and not an O_PATH descriptor.

@@ -1,8 +1,8 @@
 """
 Copies files, links and directory trees [fs.copy.*].
 
-`copy_file_range` copies inside of the kernel, which shares blocks where the file system can. A
-file that is copied onto itself stays as it is; the real server empties it.
+`copy_file_range` copies in the kernel, which shares blocks where the file system can. A file that
+is copied onto itself stays as it is.
 """
 
 import os
@@ -24,7 +24,7 @@ OTHER_KIND = "fs/copy only supports regular files, directories, and symlinks"
 # Bytes for one `copy_file_range`, which may copy fewer.
 _PIECE = 1 << 30
 
-# Bytes for one `read`, where the kernel cannot copy by itself.
+# Bytes for one `read`, where the kernel cannot copy itself.
 _BLOCK = 1 << 20
 
 
@@ -33,8 +33,8 @@ def copy(source: str, destination: str, *, recursive: bool) -> None:
     Copy a file, a link or a directory.
 
     Raises:
-        InvalidRequest: The source is none of these, or is a directory without `recursive`, or
-            the destination is inside of it.
+        InvalidRequest: The source is none of these, or is a directory without `recursive`, or the
+            destination is inside it.
         OSError: The error of the system call.
     """
     mode = os.lstat(source).st_mode
@@ -125,7 +125,7 @@ def copy_content(descriptor: int, find: Callable[[], WriteTarget]) -> None:
 
 
 def _move(source: int, destination: int) -> bool:
-    """Copy inside of the kernel; return False if the rest has to be read and written."""
+    """Copy in the kernel; return False if the rest has to be read and written."""
     moved = 0
     with suppress(OSError):
         while done := os.copy_file_range(source, destination, _PIECE):

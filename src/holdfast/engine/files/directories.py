@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import OperationFailed
 from holdfast.wire.protocol.fs import DirectoryEntry
 
@@ -19,13 +20,13 @@ __all__ = [
     "remove_tree",
 ]
 
-MAX_ENTRIES = 50_000
+MAX_ENTRIES = limits.FILE_LISTED
 """Entries of one response [fs.list]."""
 
 
 def lossy(name: str) -> str:
     """Return a file name with U+FFFD in place of bytes that are not UTF-8."""
-    # Bytes that are not UTF-8 are surrogates in the text, which cannot be encoded.
+    # Bytes that are not UTF-8 are surrogates in the string, which cannot be encoded.
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -35,7 +36,7 @@ def lossy(name: str) -> str:
 
 def create_directory(path: str, *, recursive: bool) -> None:
     """
-    Make a directory; with `recursive` also its parents, and an existing one is no error.
+    Make a directory; with `recursive` also its parents, and an existing one is fine.
 
     Raises:
         OSError: The error of the system call.
@@ -94,9 +95,7 @@ def listed(entries: Iterable[tuple[str, str | None]]) -> list[DirectoryEntry]:
         if kind is not None
     ]
     if len(found) > MAX_ENTRIES:
-        raise OperationFailed(
-            f"fs/readDirectory returned {len(found)} entries; limit is {MAX_ENTRIES}"
-        )
+        raise OperationFailed(texts.too_many_entries(len(found), MAX_ENTRIES))
     return found
 
 
@@ -122,7 +121,7 @@ def remove(path: str, *, recursive: bool, force: bool) -> None:
     Args:
         path: Absolute path.
         recursive: Remove the content of a directory, too; after an error, the rest stays.
-        force: A missing path is no error.
+        force: Ignore a missing path.
 
     Raises:
         OSError: The error of the system call.
@@ -152,10 +151,10 @@ def remove_tree(
     """
     Remove a directory with its content, without following links that appear meanwhile.
 
-    Each directory is opened relative to its parent, and stays open until it is empty.
+    Each directory is opened relative to its parent and stays open until it is empty.
 
     Args:
-        name: Name of the directory in `around`; a path without it.
+        name: Name of the directory in `around`; its path if `around` is None.
         around: Descriptor of the parent directory.
         path: Path of the directory for `check`.
         check: Called with the path of each entry before its removal, and True for a directory or a

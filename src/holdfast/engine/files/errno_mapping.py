@@ -1,20 +1,21 @@
 """
 Maps an `OSError` to an exception of the protocol [fs.errors.*].
 
-Nothing else chooses the kind of exception by an errno. ENOENT is `NotFound`;
-EINVAL, EACCES and EPERM are `InvalidRequest`; all others are `OperationFailed`.
+This is the only place that chooses the kind of exception by an errno. ENOENT is `NotFound`; EINVAL,
+EACCES and EPERM are `InvalidRequest`; all others are `OperationFailed`.
 """
 
 import errno
 from typing import Self
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, NotFound, OperationFailed, Refused
 from holdfast.base.system_text import system_text
 from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
 
 __all__ = ["about", "native_path", "refusal", "too_large"]
 
-# Errors that the real server blames on the request.
+# Errors that the protocol blames on the request.
 _INVALID = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM})
 
 
@@ -30,7 +31,7 @@ def native_path(uri: PathUri) -> str:
     except ForeignPathUri as error:
         raise InvalidRequest(str(error)) from None
     if "\0" in path:
-        raise InvalidRequest("file name contained an unexpected NUL byte", path=path)
+        raise InvalidRequest(texts.NUL_IN_NAME, path=path)
     return path
 
 
@@ -41,7 +42,7 @@ def refusal(error: OSError, path: str | None = None) -> Refused:
     Args:
         error: Error of the system call.
         path: Path that the client asked for. Unless given, the path of the error, if it is
-            absolute; a name relative to an open directory would be of no use.
+            absolute; a name relative to an open directory would be useless.
     """
     number = error.errno
     if path is None and isinstance(error.filename, str) and error.filename.startswith("/"):
@@ -56,14 +57,14 @@ def refusal(error: OSError, path: str | None = None) -> Refused:
 
 def too_large(most: int) -> InvalidRequest:
     """Return the error for a file of more bytes than may be read at once."""
-    return InvalidRequest(f"file is too large to read: limit is {most} bytes", errno=errno.EFBIG)
+    return InvalidRequest(texts.too_large_to_read(most), errno=errno.EFBIG)
 
 
 class about:
     """
     Context manager that adds a path to errors without one, and maps an `OSError`.
 
-    The path is the requested one, even if the error occurred behind a link or below it.
+    The path is the requested one, even if the error occurred at the target of a link or below it.
     """
 
     __slots__ = ("_path",)
@@ -75,7 +76,7 @@ class about:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        # First: some of these exceptions are also an `OSError`.
+        # Before `OSError`: some of these exceptions are also an `OSError`.
         if isinstance(error, Refused):
             if error.path is None:
                 error.path = self._path

@@ -1,7 +1,7 @@
 """
 Open files, read and written in blocks [fs.open.*].
 
-`LocalFileHandle` is the asyncio side. The other classes make system calls, and run in threads.
+`LocalFileHandle` is for asyncio. The other classes make system calls, and run in threads.
 Operations on one handle run one after the other, in the order of their requests.
 """
 
@@ -15,6 +15,7 @@ from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidRequest, NotFound
 from holdfast.engine.files import nofollow
 from holdfast.engine.files.atomic_write import Writer, WriteTarget, find_target, start_writing
@@ -39,10 +40,10 @@ __all__ = [
     "replacing",
 ]
 
-MAX_BLOCK = 1 << 20
+MAX_BLOCK = limits.FILE_BLOCK
 """Largest number of bytes of one block."""
 
-MAX_FILE = 512 << 20
+MAX_FILE = limits.FILE_READ
 """Largest number of bytes of a file that is read as a whole."""
 
 # Bytes of one `read` where `fstat` reports size 0, as in `/proc`.
@@ -57,7 +58,7 @@ def check_read_length(size: int) -> None:
         InvalidRequest: The length is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
-        raise InvalidRequest(f"file read block length must be between 1 and {MAX_BLOCK}")
+        raise InvalidRequest(texts.block_length("read", MAX_BLOCK))
 
 
 def check_write_range(offset: int, size: int) -> None:
@@ -68,9 +69,9 @@ def check_write_range(offset: int, size: int) -> None:
         InvalidRequest: One of them is out of range.
     """
     if not 1 <= size <= MAX_BLOCK:
-        raise InvalidRequest(f"file write block length must be between 1 and {MAX_BLOCK}")
+        raise InvalidRequest(texts.block_length("write", MAX_BLOCK))
     if offset + size > I64_MAX:
-        raise InvalidRequest("file write range exceeds the signed 64-bit file offset limit")
+        raise InvalidRequest(texts.WRITE_RANGE)
 
 
 class OpenFile(Protocol):
@@ -118,7 +119,7 @@ def replacing(target: WriteTarget, permissions: int | UnsetType) -> OpenFile:
 
     Args:
         target: File to replace.
-        permissions: Permission bits in the end; unchanged if unset.
+        permissions: Final permission bits; unchanged if unset.
 
     Raises:
         OSError: The error of `start_writing`.
@@ -154,7 +155,7 @@ def _open_to_read(path: str) -> int:
 
 def not_a_file(path: str) -> InvalidRequest:
     """Return the error for a path that is not a regular file."""
-    return InvalidRequest(f"path `{lossy(path)}` is not a file")
+    return InvalidRequest(texts.not_a_file(lossy(path)))
 
 
 def read_all(descriptor: int, params: ReadFileParams) -> bytes:
@@ -170,7 +171,7 @@ def read_all(descriptor: int, params: ReadFileParams) -> bytes:
     pieces: list[bytes] = []
     total = 0
     while total <= most and size <= most:
-        # At least one byte: only an empty read tells the end, whatever `fstat` reported.
+        # At least one byte: only an empty read marks the end, whatever `fstat` reported.
         piece = os.read(descriptor, max(size - total, 0) + 1 if size else _UNKNOWN_SIZE)
         if not piece:
             return b"".join(pieces)
@@ -189,7 +190,7 @@ class _ReadFile:
         # The protocol allows unsigned offsets, which `pread` does not take.
         if offset > I64_MAX:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        # A read may be short without the end of the file, for example after a signal.
+        # A read may be short before the end of the file, for example after a signal.
         data = os.pread(self._descriptor, size, offset)
         while 0 < len(data) < size:
             more = os.pread(self._descriptor, size - len(data), offset + len(data))
@@ -198,7 +199,7 @@ class _ReadFile:
             data += more
         if len(data) < size:
             return data, True
-        # The real server reports the end only with the next block, an empty one. Files in
+        # The end is reported only with the next block, an empty one. Files in
         # `/proc` have size 0, which never equals the end of a block.
         return data, os.fstat(self._descriptor).st_size == offset + size
 
@@ -261,11 +262,11 @@ class LocalFileHandle:
         # Used by operations of the queue only, so by one thread at a time.
         self._file: OpenFile | None = None
         self.opened: asyncio.Future[None] = self._queue.run(partial(self._open, opener))
-        """Future that is done when the file is open, or has the error."""
+        """Done when the file is open, or failed with the error of the open."""
 
     async def read_block(self, offset: int, size: int) -> tuple[bytes, bool]:
         """
-        Up to `size` bytes from there, and whether the file ends with them.
+        Return up to `size` bytes from an offset, and whether the file ends with them.
 
         An error of the system closes the file.
 
@@ -299,7 +300,7 @@ class LocalFileHandle:
         try:
             await self._queue.run(self._close)
         except asyncio.CancelledError:
-            # A cancelled call of the queue is not begun any more, and the file would stay open.
+            # The queue does not start a cancelled call, so the file would stay open.
             self.discard()
             raise
 
@@ -317,7 +318,7 @@ class LocalFileHandle:
             try:
                 return self._opened().read(offset, size)
             except OSError:
-                # As in the real server, a handle is closed after a failed read.
+                # The protocol closes a handle after a failed read.
                 self._discard()
                 raise
 

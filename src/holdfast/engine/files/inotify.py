@@ -9,7 +9,7 @@ read in the event loop. All watches of one directory share one watch descriptor 
 which is removed with the last of them.
 
 Three calls through ctypes are enough. Libraries for inotify watch whole trees from a thread and
-collect events for a while. Here a few directories are watched once for a few names.
+batch events. Here a few directories are watched once for a few names.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ _MASK_ADD = 0x20000000
 _OVERFLOW = 0x4000
 _IGNORED = 0x8000
 
-# Ended watch descriptors to remember while a thread may just have got one of them.
+# Ended watch descriptors to remember while a thread may have just received one of them.
 _MAX_ENDED = 4096
 
 # Attempts to add a watch whose watch descriptor is removed at the same time.
 _TRIES = 3
 
-# Bytes of one read: some hundred events.
+# Bytes of one read: a few hundred events.
 _READ = 16 << 10
 
 # `struct inotify_event` without the name: wd, mask, cookie, len.
@@ -76,8 +76,8 @@ class Inotify:
         # Guards the attributes below. No system call under it can block.
         self._lock = threading.Lock()
         self._listeners: dict[int, list[Listener]] = {}
-        # Threads that are adding a watch, and watch descriptors that have ended meanwhile. If
-        # these are too many to remember, the generation changes.
+        # Threads that are adding a watch, and watch descriptors that have ended meanwhile. If there
+        # are too many to remember, the generation changes.
         self._adding = 0
         self._ended: set[int] = set()
         self._generation = 0
@@ -87,7 +87,7 @@ class Inotify:
         Create the instance, before the first `add`; a second call does nothing.
 
         Raises:
-            OSError: The user has no instance left, or the process no descriptor.
+            OSError: The user is out of instances, or the process out of descriptors.
         """
         if self._both is not None:
             return
@@ -111,7 +111,7 @@ class Inotify:
         self._descriptor, self._mounts = descriptor, mounts
 
     def close(self) -> None:
-        """Close the instance; no listener is called any more."""
+        """Close the instance; no listener is called from now on."""
         with self._lock:
             self._listeners.clear()
         if self._both is None:
@@ -139,7 +139,7 @@ class Inotify:
         Raises:
             OSError: The kernel refused, or the instance is closed.
         """
-        # By descriptor, since the path may lead to another file by now.
+        # By descriptor, since the path may lead to another file now.
         path = f"/proc/self/fd/{descriptor}".encode()
         with self._lock:
             self._adding += 1
@@ -203,13 +203,13 @@ class Inotify:
             ]
             # After an overflow events are lost, so every listener has to look for itself.
             if mounted or any(event.mask & _OVERFLOW for event in events):
-                everybody = {one for many in self._listeners.values() for one in many}
-                calls = [(one, None) for one in everybody]
+                all_listeners = {one for many in self._listeners.values() for one in many}
+                calls = [(one, None) for one in all_listeners]
             for event in events:
                 if event.mask & _IGNORED:
                     self._listeners.pop(event.number, None)
                     self._note_end(event.number)
-        # Outside of the lock: a listener calls `remove`.
+        # Without the lock: a listener calls `remove`.
         for listener, seen in calls:
             listener(seen)
 

@@ -1,10 +1,10 @@
 """
 Implements the `FileSystem` seam for the files of this machine.
 
-System calls run in threads, so that none blocks the event loop, and one that never returns
-delays no other client. Only look-ups that the kernel answers from memory run in the event loop
-(`nowait`), a fast path: `scripts/bench --without cached-content` and
-`scripts/bench --without cached-metadata` show its gain.
+System calls run in threads, so that none blocks the event loop, and one that never returns delays
+no other client. Only look-ups that the kernel answers from memory run in the event loop (`nowait`),
+a fast path: `scripts/bench --without cached-content` and `scripts/bench --without cached-metadata`
+show its gain.
 """
 
 import asyncio
@@ -57,7 +57,8 @@ from holdfast.wire.rpc.base64 import content_pieces
 if TYPE_CHECKING:
     from holdfast.engine.files.sandboxed import sandbox_operations
 else:
-    # Most clients of a server send no sandbox, and what a policy needs takes a mebibyte of memory.
+    # Most clients of a server send no sandbox, and the modules for a policy take a mebibyte of
+    # memory.
     sandbox_operations = late_module("holdfast.engine.files.sandboxed.sandbox_operations")
 
 __all__ = ["LocalFileSystem"]
@@ -74,7 +75,7 @@ class LocalFileSystem:
 
     def __init__(self) -> None:
         self._pool = FileThreads()
-        # Of one client after `for_client`.
+        # Those of one client, after `for_client`.
         self._threads: Threads = self._pool
         self._inotify = Inotify()
 
@@ -82,11 +83,11 @@ class LocalFileSystem:
         """
         Return the same files for one of several clients, with threads of that client.
 
-        A client whose system calls hang waits for them; other clients do not.
+        A client whose system calls hang waits for them, and delays no other client.
         """
         # A shallow copy: the inotify instance is shared.
         other = copy(self)
-        other._threads = threads  # noqa: SLF001 - one of the same class
+        other._threads = threads  # noqa: SLF001 - the same class
         return other
 
     async def __aenter__(self) -> Self:
@@ -105,7 +106,7 @@ class LocalFileSystem:
         """Return the content of a small file if the kernel has it in memory, or None."""
         native = native_path(params.path)
         # Without following links, the error for a link depends on its position in the path, which
-        # only the slow way knows. So is the error for a file that is larger than the limit.
+        # only the general path knows. So does the error for a file beyond the limit.
         if params.follow_symlinks is False or (
             params.max_bytes is not UNSET and params.max_bytes < LARGEST_CACHED
         ):
@@ -122,7 +123,7 @@ class LocalFileSystem:
     def cached_metadata(self, params: GetMetadataParams) -> FileMetadata | None:
         """Return the metadata of a path if the kernel has it in memory, or None."""
         native = native_path(params.path)
-        # For the reasons of `cached_content`.
+        # See `cached_content` for the reason.
         if params.follow_symlinks is False:
             return None
         sandbox = params.sandbox
@@ -163,7 +164,7 @@ class LocalFileSystem:
         try:
             await handle.opened
         except asyncio.CancelledError:
-            # The open goes on in its thread; the descriptor is closed after it.
+            # The open continues in its thread; the descriptor is closed afterwards.
             handle.discard()
             raise
         return handle
@@ -172,10 +173,10 @@ class LocalFileSystem:
         """
         Create a file or replace its content; its directory must exist.
 
-        A regular file is replaced in one step where that is possible; the real server writes
-        into it. A FIFO without a reader is refused at once.
+        A regular file is replaced in one step where that is possible, and
+        written into elsewhere. A FIFO without a reader is refused at once.
         """
-        # First: the real server reports bad base64 before a bad path.
+        # Before all else: the protocol reports bad base64 before a bad path.
         pieces = content_pieces(params.data_base64)
         await self._changing(params, lambda files: files.write_file(params, pieces))
 
@@ -194,12 +195,12 @@ class LocalFileSystem:
 
     async def walk(self, params: WalkParams) -> WalkResponse:
         """Return the files and directories below a directory, breadth first, within limits."""
-        # Before the path: the real server reports bad limits first.
+        # Before the path: the protocol reports bad limits first.
         check_limits(params.options)
         return await self._reading(params, lambda files: files.walk(params))
 
     async def remove(self, params: RemoveParams) -> None:
-        """Remove a file or a directory; with `force`, a missing path is no error."""
+        """Remove a file or a directory; with `force`, a missing path is ignored."""
         await self._changing(params, lambda files: files.remove(params))
 
     async def copy(self, params: CopyParams) -> None:
@@ -214,7 +215,7 @@ class LocalFileSystem:
         origin, target = native_path(params.source_path), native_path(params.destination_path)
 
         def rename() -> None:
-            # `rename` does not tell which path is missing, so the source is checked first.
+            # `rename` does not report which path is missing, so the source is checked first.
             with about(origin):
                 os.lstat(origin)
             with about(target):
@@ -227,16 +228,16 @@ class LocalFileSystem:
         try:
             paths = [native_path(path) for path in params.missing]
             present = None if params.present is None else native_path(params.present)
-            # In the event loop, which reads its events.
+            # Opened in the event loop, which reads its events.
             self._inotify.open()
-        # The caller gets None, and has to look for the files by itself.
+        # The caller gets None, and has to look for the files itself.
         except (InvalidRequest, OSError):
             return None
         return await self._threads.run(
             partial(watch_missing, self._inotify, paths, present), undo=_cancel_watch
         )
 
-    # -- inside
+    # -- internals
 
     def _reading(self, params: "_OnePath", work: Callable[[Operations], T]) -> asyncio.Future[T]:
         """Run an operation that only reads, in a thread."""
@@ -266,7 +267,7 @@ class LocalFileSystem:
         """
 
         def job() -> T:
-            # With all capabilities, as the sandbox of a command is planned.
+            # With all capabilities, as when the sandbox of a command is planned.
             files = find(sandbox)
             with about(path), _as_a_command(sandbox):
                 return work(files)
@@ -343,13 +344,13 @@ def _reading_operations(sandbox: SandboxContext | None) -> Operations:
 def _note_policies() -> None:
     global _has_policies
     if not _has_policies:
-        # The module itself from now on: its stand-in costs each cached read 4 µs.
+        # Replace the stand-in, which costs each cached read 4 µs, by the module.
         name = "sandbox_operations"
         globals()[name] = sys.modules[f"holdfast.engine.files.sandboxed.{name}"]
         _has_policies = True
 
 
 def _shows_as_is(sandbox: SandboxContext, path: str) -> bool:
-    """Return True if a sandbox surely shows what the kernel has at a path without links."""
-    # Not loaded yet: this is the event loop, and a thread will load it.
+    """Return True if a sandbox certainly shows what the kernel has at a path without links."""
+    # False before the module is loaded: a thread will do that, not the event loop.
     return _has_policies and sandbox_operations.shows_as_is(sandbox, path)

@@ -1,8 +1,8 @@
 """
 File operations that refuse symbolic links in a path [fs.no-follow.*].
 
-Each directory is opened relative to its parent with O_NOFOLLOW, so the call that would follow a
-link refuses it. Nothing is checked first and used later, so no link can be put in between.
+Each directory is opened relative to its parent with O_NOFOLLOW, so the very call that would follow
+a link refuses it. There is no gap between check and use in which a link could be inserted.
 """
 
 import errno
@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.nowait import metadata_of
 from holdfast.wire.protocol.fs import FileMetadata
@@ -24,7 +25,7 @@ __all__ = [
     "remove",
 ]
 
-# O_PATH needs no permission to read the directory, only to pass it.
+# O_PATH needs no permission to read the directory, only to traverse it.
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"
@@ -57,7 +58,7 @@ def _enter(folder: int, name: str, create: bool) -> int:
     except FileNotFoundError:
         if not create:
             raise
-    # Another process may make the directory meanwhile, or a link, which the open refuses.
+    # Another process may create the directory meanwhile, or a link, which the open refuses.
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
     return os.open(name, _FOLDER, dir_fd=folder)
@@ -88,15 +89,15 @@ def open_to_read(path: str) -> int:
 
     Raises:
         InvalidRequest: The file is not a regular one.
-        OSError: `ELOOP` if the path is a link, `ENOTDIR` for one on the way.
+        OSError: `ELOOP` if the path is a link, `ENOTDIR` if a parent directory is one.
     """
-    # Without O_NONBLOCK, the open of a FIFO would wait for a writer.
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     with open_parent(path) as (folder, name):
         descriptor = os.open(name, flags, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InvalidRequest("path is not a regular file")
+        raise InvalidRequest(texts.NOT_REGULAR)
     return descriptor
 
 
@@ -112,7 +113,7 @@ def create_directory(path: str, *, recursive: bool) -> None:
         os.close(open_folder(path, create=True))
         return
     if path == "/":
-        raise OperationFailed("directory already exists")
+        raise OperationFailed(texts.DIRECTORY_EXISTS)
     with open_parent(path) as (folder, name):
         os.mkdir(name, dir_fd=folder)
 
@@ -148,7 +149,7 @@ def remove(path: str, *, recursive: bool, force: bool) -> None:
         OSError: The error of the system call.
     """
     if recursive:
-        raise OperationFailed("recursive no-follow removal is unsupported")
+        raise OperationFailed(texts.NO_RECURSIVE_REMOVAL)
     try:
         with open_parent(path) as (folder, name):
             mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode

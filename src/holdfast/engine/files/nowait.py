@@ -45,7 +45,7 @@ _CONTENT = CachedLookup(_READ)
 _NO_LINK_CONTENT = CachedLookup(_READ, links=False)
 
 LARGEST_CACHED = 1 << 16
-"""Bytes of a file to read in the event loop; copying more would delay other clients."""
+"""Size of the largest file to read in the event loop; copying more would delay other clients."""
 
 
 def _milliseconds(seconds: int, nanoseconds: int) -> int:
@@ -95,7 +95,7 @@ def metadata_of(folder: int, name: str) -> FileMetadata:
 
 def cached_metadata(path: str, *, links: bool = True) -> FileMetadata | None:
     """
-    Return the metadata of a path from the kernel's caches; None if it is not cached.
+    Return the metadata of a path from the kernel's caches; None if they are not cached.
 
     Args:
         path: Absolute path.
@@ -108,7 +108,7 @@ def cached_metadata(path: str, *, links: bool = True) -> FileMetadata | None:
     try:
         facts = recall(name, THE_LINK_ITSELF if links else NO_LINK)
         is_symlink = facts is not None and stat.S_ISLNK(facts.mode)
-        # The metadata of the target, with the flag of the path itself.
+        # The metadata of the target, with the link flag of the path itself.
         if is_symlink:
             facts = recall(name, WHAT_IT_LEADS_TO)
     except FileNotFoundError as error:
@@ -136,7 +136,7 @@ def cached_content_of_command(path: str, block: AbstractContextManager[None]) ->
     Return the content of a small regular file as a command in a sandbox reads it.
 
     A file that could be read within `block` a moment ago and has not changed since is read again
-    without it: the block takes a third of the time of a read.
+    without it: entering the block takes a third of the time of a read.
 
     Args:
         path: Absolute path; the result for a path with a link is None.
@@ -149,14 +149,14 @@ def cached_content_of_command(path: str, block: AbstractContextManager[None]) ->
     recent = _recent.get(name)
     now = monotonic()
     if recent is not None and now < recent[0]:
-        # It was a regular file, so it may be opened before it is looked at.
+        # It was a regular file, so opening it before checking is safe.
         content = _read(name, _NO_LINK_CONTENT, recent[1], check=True)
         if content is not None:
             return content
     with block:
         facts = _small_file(path, name, NO_LINK)
-        # Checked, since another file may be there by now: only the one that was opened is known
-        # to be readable.
+        # Checked, since another file may be there now: only the one that was opened is known to be
+        # readable.
         content = None if facts is None else _read(name, _NO_LINK_CONTENT, facts, check=True)
     if facts is not None and content is not None:
         if len(_recent) >= _MOST_RECENT:
@@ -165,10 +165,10 @@ def cached_content_of_command(path: str, block: AbstractContextManager[None]) ->
     return content
 
 
-# Files that a command could read, each with the time until which that counts.
+# Files that a command could read, each with the time until which that is assumed.
 _recent: dict[bytes, tuple[float, StatxFields]] = {}
 _MOST_RECENT = 256
-# Seconds. Only the rights on the directories above may have changed meanwhile. A fast path:
+# Seconds. Only permissions of the directories above may have changed meanwhile. A fast path:
 # `scripts/bench --without recent-content`.
 _MOMENT = 0.05
 
@@ -179,7 +179,7 @@ def _small_file(path: str, name: bytes, how: CachedLookup) -> StatxFields | None
         facts = recall(name, how)
     except FileNotFoundError as error:
         raise refusal(error, path) from None
-    # Opened only after this check: the open of a device or a FIFO has side effects.
+    # Opened only after this check: opening a device or a FIFO has side effects.
     if facts is None or not stat.S_ISREG(facts.mode) or not 0 < facts.size <= LARGEST_CACHED:
         return None
     return facts
@@ -188,7 +188,7 @@ def _small_file(path: str, name: bytes, how: CachedLookup) -> StatxFields | None
 def _read(
     name: bytes, how: CachedLookup, facts: StatxFields, *, check: bool = False
 ) -> bytes | None:
-    """Return the content of a cached file; None if its size, or with `check` more, differs."""
+    """Return the content of a cached file; None if its size, or with `check` more, has changed."""
     try:
         descriptor = open_cached(name, how)
     except FileNotFoundError:

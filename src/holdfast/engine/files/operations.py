@@ -1,8 +1,8 @@
 """
 File operations as system calls, with the server's own permissions or those of a sandbox.
 
-Both implementations have the same methods, so that `local` need not know which one it uses. The
-methods block, and run in threads.
+Both implementations have the same methods, so that `local_files` need not know which one it uses.
+The methods block, and run in threads.
 """
 
 import os

@@ -1,12 +1,12 @@
 """
-Runs blocking system calls in threads, also those that never return.
+Runs blocking system calls in threads, including those that never return.
 
-A call on a dead mount cannot be interrupted. So the threads are daemons, which the end of the
-process does not wait for, and a stuck thread is replaced. Otherwise there are few of them: they
-share the GIL, and many would only delay the event loop.
+A call on a dead mount cannot be interrupted. So the threads are daemons, which do not keep the
+process from exiting, and a stuck thread is replaced. Otherwise there are few of them: they share
+the GIL, and many would only delay the event loop.
 
-Each client has a share of the threads. Shares take turns, however many calls one of them queues.
-A share whose calls hang waits for them; the others do not. When a client disconnects, its stuck
+Each client has a share of the threads. Shares take turns, however many calls one of them queues. A
+share whose calls hang waits for them; the others do not. Once a client has disconnected, its stuck
 calls no longer count.
 """
 
@@ -29,7 +29,7 @@ __all__ = ["FileThreads", "SerialQueue", "ThreadShare", "Threads"]
 T = TypeVar("T")
 
 CORE = max(2, min(4, os.cpu_count() or 2))
-"""Threads that run at the same time, as long as none is stuck."""
+"""Threads that run at the same time, while none is stuck."""
 
 SHARE = 16
 """Running calls of one client; further ones wait."""
@@ -44,10 +44,10 @@ LIMIT = 512
 _FAREWELL = 0.05
 
 STUCK = 0.05
-"""Seconds after which a call counts as stuck, so that another thread may start."""
+"""Seconds after which a call counts as stuck and another thread may start."""
 
 
-# Results that are handed over in one turn of the event loop; the others wait for the next.
+# Results delivered in one turn of the event loop; the others wait for the next.
 _SETTLED_AT_ONCE = 32
 
 
@@ -57,7 +57,7 @@ class Threads(Protocol):
     def run(
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None
     ) -> asyncio.Future[T]:
-        """Run something in a thread; see `FileThreads.run`."""
+        """Run a function in a thread; see `FileThreads.run`."""
 
 
 class _Job:
@@ -93,12 +93,12 @@ class ThreadShare:
         self.waiting: deque[_Job] = deque()
         self.running = 0
         self.queued = False
-        """True while the share is in the line of those that may start a call."""
+        """True while the share waits for its turn to start a call."""
 
     def run(
         self, work: Callable[[], T], undo: Callable[[T], None] | None = None
     ) -> asyncio.Future[T]:
-        """Run something in a thread; see `FileThreads.run`."""
+        """Run a function in a thread; see `FileThreads.run`."""
         return self._threads.run_for(self, work, undo)
 
     def leave(self) -> None:
@@ -115,7 +115,7 @@ class FileThreads:
     Thread pool for blocking calls of one event loop.
 
     Results that arrive together are delivered by one callback. Pipelined requests thus share the
-    wake-up of the loop, which is the larger part of a thread's cost.
+    wake-up of the loop, which is most of the cost of a thread.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class FileThreads:
         self._line: deque[ThreadShare] = deque()
         # Jobs that have a thread.
         self._running: set[_Job] = set()
-        # Threads at work, or about to be, and how many of them are stuck.
+        # Threads that work or are about to, and how many of them are stuck.
         self._workers = 0
         self._slow = 0
         self._own = ThreadShare(self, OWN_SHARE)
@@ -177,7 +177,7 @@ class FileThreads:
             self._idle.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), grace)
-        # A file may still have to be closed later: its thread ends after that.
+        # A file may still have to be closed later; its thread ends afterwards.
         self._closed = True
         self._threads.close()
 
@@ -194,7 +194,7 @@ class FileThreads:
         return True
 
     def _replace_stuck(self) -> None:
-        """Start threads while jobs wait; look again, until none waits."""
+        """Start threads while jobs wait; check again, until none waits."""
         for _ in range(CORE):
             with self._lock:
                 wanted = self._reserve_thread()
@@ -218,7 +218,7 @@ class FileThreads:
         self._replace_stuck()
 
     def _settle(self) -> None:
-        # Cleared before the queue is read: a thread that still finds it set has added its job
+        # Cleared before the queue is read: a thread that still sees it set has added its job
         # before, so the loop below sees that job.
         self._waking = False
         for _ in range(_SETTLED_AT_ONCE):
@@ -244,11 +244,11 @@ class FileThreads:
 
     def _run_undo(self, job: _Job) -> None:
         undo, result = job.undo, job.result
-        # The caller has checked.
+        # Checked by the caller.
         assert undo is not None
         self.run_for(job.share, lambda: undo(result), None)
 
-    # -- turns; callers hold the lock, or the method takes it
+    # -- turns; the caller holds the lock, or the method takes it
 
     def _stand_in_line(self, share: ThreadShare) -> None:
         if share.waiting and not share.queued and share.running < share.limit:
@@ -257,7 +257,7 @@ class FileThreads:
 
     def _reserve_thread(self) -> bool:
         """Count one more thread as at work, if a job may start in it."""
-        # After the end, nobody may be there to notice that the others are stuck.
+        # After `aclose`, no timer may be left to notice that the others are stuck.
         wanted = bool(self._line) and (self._closed or self._workers - self._slow < CORE)
         self._workers += wanted
         return wanted
@@ -285,7 +285,7 @@ class FileThreads:
 
     def give_up(self, share: ThreadShare) -> None:
         """Drop the waiting jobs of a client that has left, except those that close files."""
-        # Later, when the tasks of its connection have cancelled their futures.
+        # Later, once the tasks of its connection have cancelled their futures.
         self._loop.call_later(_FAREWELL, self._forget_unwanted, share)
 
     def _forget_unwanted(self, share: ThreadShare) -> None:
@@ -295,7 +295,7 @@ class FileThreads:
             if not share.waiting and share.queued:
                 share.queued = False
                 self._line.remove(share)
-            # Room for the closing of files beside the calls that are stuck.
+            # Room to close files in addition to the stuck calls.
             share.limit += SHARE
             self._stand_in_line(share)
         self._replace_stuck()
@@ -318,7 +318,7 @@ class FileThreads:
                 try:
                     self._loop.call_soon_threadsafe(self._settle)
                 except RuntimeError:
-                    # The loop is closed, so nobody waits for results.
+                    # The loop is closed, so no caller waits for results.
                     return
 
     @staticmethod
@@ -329,7 +329,7 @@ class FileThreads:
         job.started = time.monotonic()
         try:
             job.result = job.work()
-        # First: some of these exceptions are also an `OSError`.
+        # Before the others: some of these exceptions are also an `OSError`.
         except Refused as error:
             job.error = error
         except OSError as error:
@@ -377,8 +377,8 @@ class SerialQueue:
                 future.set_result(ended.result())
             else:
                 future.set_exception(error)
-                # Whoever asked may be gone. Then nobody retrieves the exception, and asyncio
-                # would log that.
+                # The caller may be gone. Then the exception is never retrieved, and asyncio would
+                # log that.
                 future.exception()
         self._next()
 

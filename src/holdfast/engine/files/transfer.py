@@ -1,10 +1,10 @@
 """
 Transfers files and directory trees between this machine and an environment.
 
-Files are moved through open handles, with several blocks in flight: one at a time would cost a
-round trip each. The functions work with any `FileHandle`, local or remote. No symbolic link is
-followed. A walk of a `FileSystem` lists no links; for directories of this machine they are listed
-separately, for the caller to decide.
+Files are moved through open handles, with several blocks in flight: sending them one by one would
+cost a round trip each. The functions work with any `FileHandle`, local or remote. No symbolic link
+is followed. A walk of a `FileSystem` lists no links; for directories of this machine they are
+listed separately, so that the caller can decide.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ async def read_blocks(
                     # [fs.read-block]: such a file would never end.
                     raise OperationFailed("fs/readBlock returned an empty non-terminal block")
                 window = WINDOW
-            # Reads beyond the end of the file, which were started before it was known.
+            # Reads beyond the end of the file, which were started before the end was known.
             for read in reads:
                 read.cancel()
     except ExceptionGroup as group:
@@ -236,9 +236,9 @@ async def walk_tree(
     """
     found = await filesystem.walk(WalkParams(root, options=EVERYTHING, sandbox=sandbox))
     tree = ListedTree([], [], [(error.path, error.message) for error in found.errors])
-    # A partial copy that looks complete would be worse than none.
+    # A partial copy that looks complete would be worse than an error.
     if found.truncated:
-        raise OperationFailed(f"there is more below `{root.native}` than can be fetched")
+        raise OperationFailed(f"`{root.native}` has more entries than can be fetched")
     prefix = root.native.rstrip("/") + "/"
     for entry in found.entries:
         path = entry.path.native

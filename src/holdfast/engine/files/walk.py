@@ -1,8 +1,8 @@
 """
 Walks a directory tree, breadth first and within limits [fs.walk.*].
 
-`scandir` returns the kind of nearly every entry, so entries need no `stat` each. Paths are texts
-until the end: creating objects for tens of thousands of them takes longer than finding them.
+`scandir` returns the kind of nearly every entry, so most need no `stat`. Paths are strings until
+the end: creating objects for tens of thousands of them takes longer than finding them.
 """
 
 import errno
@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidRequest
 from holdfast.base.system_text import system_text
 from holdfast.engine.files.directories import kind_of, lossy
@@ -23,15 +24,14 @@ __all__ = ["WalkTree", "WalkedPath", "check_limits", "walk"]
 
 Kind = Literal["file", "directory"]
 
-MAX_DEPTH = 64
-MAX_DIRECTORIES = 10_000
-MAX_ENTRIES = 50_000
+MAX_DEPTH = limits.WALK_DEPTH
+MAX_DIRECTORIES = limits.WALK_DIRECTORIES
+MAX_ENTRIES = limits.WALK_ENTRIES
 
-BUDGET = 4 << 20
-"""Bytes of a response, counted as the real server counts them."""
+BUDGET = limits.WALK_BUDGET
+"""Bytes of a response, where each item counts `ITEM_COST` and its texts."""
 
-ITEM_COST = 64
-"""Bytes that an item counts beside its texts."""
+ITEM_COST = limits.WALK_ITEM
 
 
 # File names that need no escapes in a URI. Others are passed to `PathUri`, which is slower.
@@ -40,22 +40,19 @@ _PLAIN = re.compile(r"[\w!$&'()*+,\-.:;=@\[\]^|~]+", re.ASCII)
 
 def check_limits(options: WalkOptions) -> None:
     """
-    Check the limits of a walk; call this before the path is checked, as the real server does.
+    Check the limits of a walk; call this before the path is checked.
 
     Raises:
         InvalidRequest: A limit is out of range.
     """
     if not options.max_directories or not options.max_entries:
-        raise InvalidRequest("filesystem walk limits must be greater than zero")
+        raise InvalidRequest(texts.WALK_ZERO)
     if (
         options.max_depth > MAX_DEPTH
         or options.max_directories > MAX_DIRECTORIES
         or options.max_entries > MAX_ENTRIES
     ):
-        raise InvalidRequest(
-            f"filesystem walk limits exceed maximums: depth={MAX_DEPTH}, "
-            f"directories={MAX_DIRECTORIES}, entries={MAX_ENTRIES}"
-        )
+        raise InvalidRequest(texts.walk_exceeds(MAX_DEPTH, MAX_DIRECTORIES, MAX_ENTRIES))
 
 
 class _Folder(NamedTuple):
@@ -70,7 +67,7 @@ class _ListedEntry(NamedTuple):
     """Entry of a directory; sorts by the bytes of its name."""
 
     name: str
-    """Name as text; `is_lossy` if it has bytes that are not UTF-8."""
+    """Name as a string; `is_lossy` if it has bytes that are not UTF-8."""
     kind: str
     is_link: bool
     is_lossy: bool
@@ -171,7 +168,7 @@ class _TreeWalk:
             try:
                 found = self._list(folder.path)
             except OSError as error:
-                # The real server reports an unreadable root as an item of the result.
+                # An unreadable root is an item of the result, not an error of the call.
                 if folder.depth == 0 and error.errno != errno.EACCES:
                     raise
                 self._fail(folder.uri, system_text(error.errno or 0))
@@ -189,8 +186,8 @@ class _TreeWalk:
         options = self._options
         uri = self._child(folder, entry.name)
         if entry.is_lossy:
-            # JSON cannot carry its bytes. As in the real server, it is looked up by its name
-            # as text, which usually does not exist.
+            # JSON cannot carry its bytes. It is looked up by its name as a string, which usually
+            # does not exist.
             try:
                 self._tree.check(os.path.join(folder.path, entry.name))
             except OSError as error:
@@ -225,7 +222,7 @@ class _TreeWalk:
             if identity in self._entered:
                 return
             self._entered.add(identity)
-        # Other directories of the queue are still listed, unlike after `_Full`.
+        # Other directories in the queue are still listed, unlike after `_Full`.
         if self._directories >= self._options.max_directories:
             self._truncated = True
             return
@@ -241,7 +238,7 @@ class _TreeWalk:
         self._errors.append(WalkError(path=PathUri.parse(uri), message=message))
 
     def _pay(self, cost: int) -> None:
-        """Take the cost of an item off the budget of the response."""
+        """Deduct the cost of an item from the budget of the response."""
         if cost > self._left:
             raise _Full
         self._left -= cost

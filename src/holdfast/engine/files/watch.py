@@ -17,10 +17,10 @@ from holdfast.engine.files.inotify import Event, Inotify
 __all__ = ["MAX_MISSING", "MAX_WATCHED", "LocalMissingWatch", "watch_missing"]
 
 MAX_MISSING = 64
-"""Missing paths of one watch."""
+"""Largest number of missing paths of one watch."""
 
 MAX_WATCHED = 1024
-"""Directories of one watch: the kernel limits the watches of all programs of a user."""
+"""Largest number of directories of one watch: the kernel limits the watches of a user."""
 
 # From `sys/inotify.h`.
 _MODIFY = 0x2
@@ -37,7 +37,7 @@ _IGNORED = 0x8000
 # A name appears, or the path above changes, so that the file may appear elsewhere.
 _FOLDER_EVENTS = _CREATE | _MOVED_TO | _DELETE | _MOVED_FROM | _DELETE_SELF | _MOVE_SELF
 _FILE_EVENTS = _MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF
-# Events after which the kernel watches no longer: anything may happen unseen.
+# Events after which the kernel stops watching: any change may go unseen.
 _ENDS = _UNMOUNT | _IGNORED | _DELETE_SELF | _MOVE_SELF
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,10 +56,10 @@ def watch_missing(
     Args:
         inotify: Open instance.
         missing: Absolute paths of missing files, without links.
-        present: Path of an existing file, whose change ends the watch as well.
+        present: Path of an existing file; the watch also ends when that changes.
 
     Returns:
-        None if a path is not missing or present as given, or no inotify watch is left.
+        None if a path is not missing or present as given, or no inotify watch is available.
     """
     if not 1 <= len(missing) <= MAX_MISSING:
         return None

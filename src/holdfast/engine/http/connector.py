@@ -14,6 +14,7 @@ from typing import TypeAlias
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from holdfast.backends import RunInThread
+from holdfast.base.dialect import names, texts
 from holdfast.base.errors import OperationFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.http.exchange import HttpConnection
@@ -22,10 +23,10 @@ from holdfast.engine.http.urls import Url
 
 __all__ = ["Connector", "system_errno"]
 
-# Seconds an address has before the next one is tried beside it (RFC 8305).
+# Seconds before the next address is tried in parallel (RFC 8305).
 _STAGGER = 0.25
 
-# Bytes of a proxy's answer to CONNECT; more is no answer.
+# Bytes of a proxy's answer to CONNECT; more cannot be a valid one.
 _MAX_ANSWER = 64 << 10
 
 # CA bundles of common distributions, for a Python whose own paths do not exist here.
@@ -37,8 +38,8 @@ _BUNDLES = (
 )
 
 
-# Variables that name a file with further CA certificates; the first one that is set counts.
-_OWN_CERTIFICATES = ("CODEX_CA_CERTIFICATE", "SSL_CERT_FILE")
+# Variables that name a file with further CA certificates; the first one that is set is used.
+_OWN_CERTIFICATES = (names.CERTIFICATE_VARIABLE, "SSL_CERT_FILE")
 
 
 class Connector:
@@ -61,7 +62,7 @@ class Connector:
             run_look_up: Runs the look-up of a name; the threads of the event loop unless given.
 
         Raises:
-            OSError: It cannot be reached; `ssl.SSLError` if it cannot be trusted.
+            OSError: The server cannot be reached; `ssl.SSLError` if it cannot be trusted.
             OperationFailed: The CA certificates cannot be read.
         """
         if proxy is None:
@@ -100,7 +101,7 @@ class Connector:
                 server_hostname=proxy.url.host if outer else None,
             )
         except BaseException:
-            # asyncio still reports the end of the connection, as an error that no caller retrieves.
+            # asyncio would report the end of the connection as an error that no caller retrieves.
             answer.accepted.cancel()
             sock.close()
             raise
@@ -127,7 +128,7 @@ class Connector:
 
 def _trust(environ: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    # HTTP/2 is not supported, and a server might choose it otherwise.
+    # HTTP/2 is not supported; without this a server might choose it.
     context.set_alpn_protocols(["http/1.1"])
     paths = ssl.get_default_verify_paths()
     if not any(map(os.path.exists, (paths.openssl_cafile, paths.openssl_capath))):
@@ -147,9 +148,7 @@ def _trust_also(context: ssl.SSLContext, name: str, path: str) -> None:
     except OSError as error:
         why = "it holds none" if isinstance(error, ssl.SSLError) else system_text(error)
         raise OperationFailed(
-            f"http/request failed: Failed to read CA certificate file {path} selected by {name}: "
-            f"{why}. If you set CODEX_CA_CERTIFICATE or SSL_CERT_FILE, ensure it points to a PEM "
-            "file containing one or more CERTIFICATE blocks, or unset it to use system roots.",
+            texts.http_certificates(path, name, why, " or ".join(_OWN_CERTIFICATES)),
             errno=system_errno(error),
             path=path,
         ) from error
@@ -181,7 +180,7 @@ class _TunnelAnswer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._head += data
         head, end, rest = self._head.partition(b"\r\n\r\n")
-        # Bytes after the head would be lost by the change to TLS; no honest proxy sends any.
+        # Bytes after the head would be lost in the switch to TLS; an honest proxy sends none.
         if end and head[:12] in (b"HTTP/1.1 200", b"HTTP/1.0 200") and not rest:
             self._settle(None)
         elif end or len(head) > _MAX_ANSWER:
@@ -213,7 +212,7 @@ async def _connected(host: str, port: int, run_look_up: RunInThread | None = Non
 def _make_socket(address: AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     sock = socket.socket(family, kind, protocol)
-    # A request is written at once; Nagle would only delay it.
+    # A request is written in one piece; Nagle's algorithm would only delay it.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
@@ -223,7 +222,7 @@ NamesFound: TypeAlias = Sequence[AddrInfoType]
 
 
 def _caught(look_up: Callable[[], NamesFound]) -> tuple[NamesFound, Exception | None]:
-    """Return an exception instead of raising it: those threads reword errors of files."""
+    """Return an exception instead of raising it: the file threads reword errors."""
     try:
         return look_up(), None
     except Exception as error:  # noqa: BLE001 - raised again where it is awaited

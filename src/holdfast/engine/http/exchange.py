@@ -1,5 +1,5 @@
 """
-One HTTP connection, and one exchange after another on it.
+An HTTP connection, and the exchanges that follow one another on it.
 
 Bytes go from the socket through the parser to the reader's buffer without a task or a queue. A
 reader that falls behind pauses the socket, so an endless body fills one buffer at most.
@@ -25,7 +25,7 @@ MAX_HEAD = 256 << 10
 
 
 class ExchangeFailed(Exception):
-    """Error for a broken connection, or a response that is no HTTP."""
+    """Error for a broken connection, or a response that is not HTTP."""
 
 
 class Exchange:
@@ -74,8 +74,9 @@ class Exchange:
         self._waiter: asyncio.Future[None] | None = None
         # The parser refers to this object; dropping it at the end avoids a reference cycle.
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        # As lenient as the real server. Both `content-length` and `transfer-encoding` are
-        # accepted, but cost the connection: that is how requests are smuggled past proxies.
+        # Lenient, since clients are used to it. `content-length` together with `transfer-encoding`
+        # is accepted, but the connection is not reused: that is how requests are smuggled past
+        # proxies.
         self._parser.set_dangerous_leniencies(
             lenient_chunked_length=True, lenient_optional_cr_before_lf=True
         )
@@ -87,7 +88,7 @@ class Exchange:
         Wait for the status and the headers; close the exchange if the wait fails.
 
         Raises:
-            ExchangeFailed: They will not come.
+            ExchangeFailed: They will not arrive.
         """
         try:
             while not self._has_head:
@@ -115,13 +116,13 @@ class Exchange:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def close(self) -> None:
-        """Stop reading; a connection with an unread rest is closed."""
+        """Stop reading; a connection with unread data is closed."""
         self._fail("closed")
 
     async def _news(self) -> None:
         if self._failure is not None:
             raise self._failure
-        # There is one reader.
+        # There is only one reader.
         assert self._waiter is None
         self._waiter = asyncio.get_running_loop().create_future()
         try:
@@ -137,7 +138,7 @@ class Exchange:
 
     def received(self, data: bytes) -> None:
         if self._parser is None:
-            # It has failed, and the connection is about to be closed.
+            # The exchange has failed, and the connection is about to be closed.
             return
         self.untouched = False
         self._idle_bytes += len(data)
@@ -159,7 +160,7 @@ class Exchange:
         self._wake()
 
     def ended(self, error: Exception | None) -> None:
-        """Take the end of the connection, regular or by an error."""
+        """Handle the end of the connection, regular or by an error."""
         if self._until_end and error is None and not self.complete:
             self.complete = True
             self._wake()
@@ -180,13 +181,13 @@ class Exchange:
 
     def on_message_begin(self) -> None:
         if self.complete:
-            # A second response, which nobody asked for.
+            # A second response, to no request.
             self.reusable = False
         else:
             self.headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # A header after the body is a trailer, and ignored.
+        # A header after the body is a trailer and is ignored.
         if not self._has_head:
             self.headers.setdefault(name.decode("ascii").lower(), []).append(value.strip(b" \t"))
 
@@ -232,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
         """True if an exchange can begin."""
         self.released: Callable[[HttpConnection], None] | None = None
         """
-        Called after each exchange and at the end of the connection; `usable` tells them apart.
+        Called after each exchange and at the end of the connection; `usable` distinguishes them.
         """
         self._transport: asyncio.Transport
         self._exchange: Exchange | None = None
@@ -248,19 +249,19 @@ class HttpConnection(asyncio.Protocol):
         return self._exchange
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         self.usable = False
         self._transport.abort()
 
     # -- for the exchange
 
     def done(self, exchange: Exchange) -> None:
-        """Take the end of an exchange; the next one may begin if this one was regular."""
+        """Handle the end of an exchange; the next one may begin if this one was regular."""
         if self._exchange is not exchange:
             return
         self._exchange = None
         self.resume_reading()
-        # A server that answered before it had read the request takes the rest for another one.
+        # A server that answered before it had read the request takes the rest for a new one.
         if exchange.reusable and self._transport.get_write_buffer_size() == 0:
             self.usable = not self._transport.is_closing()
         if not self.usable:

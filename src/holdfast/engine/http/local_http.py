@@ -1,8 +1,8 @@
 """
 HTTP calls made by this process, an `HttpClient` [http.request.*].
 
-Redirects are followed and the response is otherwise left alone. No cookies are kept, nothing is
-decompressed, and an error status is an ordinary response.
+Redirects are followed; apart from that the response is passed on unchanged. No cookies are kept,
+nothing is decompressed, and an error status is an ordinary response.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from holdfast.backends import RunInThread
+from holdfast.base.dialect import texts
 from holdfast.base.errors import OperationFailed, Refused
 from holdfast.engine.http.connector import Connector, system_errno
 from holdfast.engine.http.exchange import Exchange, ExchangeFailed, HttpConnection
@@ -27,10 +28,10 @@ from holdfast.wire.protocol.http import HttpHeader, HttpRequestParams, HttpRespo
 __all__ = ["MAX_BODY", "MAX_HELD", "LocalBody", "LocalHttpClient"]
 
 MAX_BODY = 512 << 20
-"""Bytes of a body that is not streamed; the same as for a file."""
+"""Largest size of a body that is not streamed; the same as for a file."""
 
 MAX_HELD = 1 << 30
-"""Bytes of all bodies that are being collected, together."""
+"""Largest total size of all bodies that are being collected."""
 
 _MAX_REDIRECTS = 10
 
@@ -47,10 +48,7 @@ class _HeldBytes:
 
 
 class LocalHttpClient:
-    """
-    HTTP client. A context manager: idle connections are kept between calls and closed at its
-    end.
-    """
+    """HTTP client; a context manager that keeps idle connections between calls, until its end."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         """Args: environ: Variables for headers, proxies and certificates."""
@@ -59,8 +57,8 @@ class LocalHttpClient:
         self._connector = Connector(environ)
         self._pool = ConnectionPool()
         self._held = _HeldBytes()
-        # A dead name server blocks a thread for many seconds, and the loop's few threads are
-        # shared by all. So a caller may bring its own; see `resolving_by`.
+        # A dead name server blocks a thread for many seconds, and all callers share the loop's few
+        # threads. So a caller may bring its own; see `resolving_by`.
         self._run_look_up: RunInThread | None = None
 
     async def __aenter__(self) -> Self:
@@ -70,10 +68,10 @@ class LocalHttpClient:
         await self.aclose()
 
     def resolving_by(self, run: RunInThread) -> LocalHttpClient:
-        """Return the same client, for calls that resolve names with a caller's own threads."""
+        """Return the same client, for calls that resolve names in a caller's own threads."""
         # A shallow copy: connections, certificates and limits are shared.
         other = copy(self)
-        other._run_look_up = run  # noqa: SLF001 - one of the same class
+        other._run_look_up = run  # noqa: SLF001 - the same class
         return other
 
     async def request(self, params: HttpRequestParams) -> HttpResponse:
@@ -81,8 +79,8 @@ class LocalHttpClient:
         Make a call and read its whole body.
 
         Raises:
-            InvalidParams: The request cannot be made as asked for.
-            OperationFailed: No answer came, or not all of it, or too much.
+            InvalidParams: The request is invalid.
+            OperationFailed: No response arrived, or it was incomplete or too large.
         """
         response, body = await self.stream(params)
         return replace(response, body_base64=await self._collect(body))
@@ -95,7 +93,7 @@ class LocalHttpClient:
 
         Raises:
             InvalidParams: The request is invalid.
-            OperationFailed: No answer came.
+            OperationFailed: No response arrived.
         """
         outgoing = prepare(params, self._environ)
         if params.timeout_ms is None:
@@ -108,7 +106,7 @@ class LocalHttpClient:
                 exchange = await self._follow(outgoing, params)
         except TimeoutError:
             raise OperationFailed(_TIMED_OUT) from None
-        # The deadline goes on for the body, which the caller reads later.
+        # The deadline also holds for the body, which the caller reads later.
         timer = loop.call_at(deadline, exchange.close)
         return _response(exchange), LocalBody(exchange, timer)
 
@@ -118,7 +116,7 @@ class LocalHttpClient:
         # The event loop closes their sockets in its next turn.
         await asyncio.sleep(0)
 
-    # -- inside
+    # -- internals
 
     async def _follow(self, outgoing: OutgoingRequest, params: HttpRequestParams) -> Exchange:
         """
@@ -136,7 +134,7 @@ class LocalHttpClient:
                 if following is None:
                     return exchange
                 if redirects == _MAX_REDIRECTS:
-                    raise OperationFailed("http/request failed: too many redirects")
+                    raise OperationFailed(texts.HTTP_REDIRECTS)
             except OperationFailed:
                 exchange.close()
                 raise
@@ -158,14 +156,14 @@ class LocalHttpClient:
                 exchange, _ = await self._begin(outgoing, fresh=True)
                 await exchange.head()
         except Refused:
-            # Ours, although it may be an `OSError` as well.
+            # One of ours, although it may also be an `OSError`.
             raise
         except (OSError, ExchangeFailed) as error:
             if isinstance(error, TimeoutError) and not error.errno:
-                # Our own deadline, which the caller words.
+                # Our own deadline, which the caller reports.
                 raise
             raise OperationFailed(
-                f"http/request failed: error sending request for url ({outgoing.url.href})",
+                texts.http_not_sent(outgoing.url.href),
                 errno=system_errno(error),
             ) from error
         return exchange
@@ -209,11 +207,9 @@ class LocalHttpClient:
                         f"too much is being buffered already: limit is {MAX_HELD} bytes"
                     )
         except OperationFailed as error:
-            raise OperationFailed(
-                f"failed to read http/request response body: {error}"
-            ) from error.__cause__
+            raise OperationFailed(texts.http_body(error)) from error.__cause__
         finally:
-            # What this body held is free again, however it ended.
+            # Release what this body held, however it ended.
             self._held.count -= size
             body.close()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -236,7 +232,7 @@ class LocalBody:
         try:
             return await self._exchange.read()
         except ExchangeFailed as error:
-            raise OperationFailed("error decoding response body") from error
+            raise OperationFailed(texts.HTTP_DECODING) from error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """
@@ -252,7 +248,7 @@ class LocalBody:
             self.close()
 
     def close(self) -> None:
-        """Stop reading; harmless when called again."""
+        """Stop reading; further calls do nothing."""
         if self._timer is not None:
             self._timer.cancel()
         self._exchange.close()
@@ -276,7 +272,7 @@ def _listed(headers: Headers) -> list[HttpHeader]:
 
 def _text(value: bytes) -> str:
     """Return a header value as text."""
-    # UTF-8 is what servers send today, latin-1 what old ones sent.
+    # Servers send UTF-8 today, and latin-1 in the past.
     try:
         return value.decode()
     except UnicodeDecodeError:

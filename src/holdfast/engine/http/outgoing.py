@@ -1,7 +1,7 @@
 """
 A request before it is sent: checked, redirected, and encoded.
 
-Checks run in the order of the real server, with its texts [http.request.refused]. There is no I/O;
+Checks run in a fixed order, with fixed texts [http.request.refused]. There is no I/O;
 variables are read because a header may name one.
 """
 
@@ -11,6 +11,7 @@ import base64
 import re
 from collections.abc import Iterable, Mapping
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, OperationFailed
 from holdfast.engine.http.urls import InvalidUrl, Url
 from holdfast.wire.protocol.http import HttpHeader, HttpRequestParams
@@ -63,7 +64,7 @@ class OutgoingRequest:
 
         Args:
             proxy_credentials: `proxy-authorization` for a proxy that reads this request.
-            absolute: Use the absolute URL, as a proxy needs it.
+            absolute: Use the absolute URL, as proxies need it.
         """
         url = self.url
         if self.method == "CONNECT":
@@ -100,14 +101,12 @@ class OutgoingRequest:
         if status not in _REDIRECTS or not locations:
             return None
         try:
-            # Of several, the first counts, as in the real server.
+            # Of several, the first one applies.
             url = self.url.join(locations[0].decode("ascii"))
         except (InvalidUrl, UnicodeDecodeError):
             return None
         if not url.is_http:
-            raise OperationFailed(
-                f"http/request failed: redirect target uses unsupported URL scheme: {url.scheme}"
-            )
+            raise OperationFailed(texts.http_redirect_scheme(url.scheme))
         method, body = self.method, self.body
         headers = dict(self.headers)
         if status == 303 or (status in (301, 302) and method == "POST"):
@@ -125,7 +124,7 @@ class OutgoingRequest:
 
     def _referer(self, to: Url) -> str | None:
         if self.url.scheme == "https" and to.scheme == "http":
-            # A secret URL must not be sent in the clear.
+            # A secret URL must not be sent in cleartext.
             return None
         if self.url.origin == to.origin:
             return self.url.without_fragment
@@ -141,13 +140,13 @@ def prepare(params: HttpRequestParams, environ: Mapping[str, str]) -> OutgoingRe
     """
     body = b"" if params.body_base64 is None else params.body_base64.data
     if not _TOKEN.fullmatch(params.method):
-        raise InvalidParams("http/request method is invalid: invalid HTTP method")
+        raise InvalidParams(texts.HTTP_METHOD)
     try:
         url = Url.parse(params.url)
     except InvalidUrl as fault:
-        raise InvalidParams(f"http/request url is invalid: {fault}") from None
+        raise InvalidParams(texts.http_url(fault)) from None
     if not url.is_http:
-        raise InvalidParams(f"http/request only supports http and https URLs, got {url.scheme}")
+        raise InvalidParams(texts.http_scheme(url.scheme))
     headers = _headers(params.headers, environ)
     if url.credentials is not None and "authorization" not in headers:
         basic = b"Basic " + base64.b64encode(url.credentials)
@@ -160,13 +159,10 @@ def _headers(given: Iterable[HttpHeader], environ: Mapping[str, str]) -> Headers
     headers: Headers = {}
     for header in given:
         if not _TOKEN.fullmatch(header.name):
-            raise InvalidParams("http/request header name is invalid: invalid HTTP header name")
+            raise InvalidParams(texts.HTTP_HEADER_NAME)
         value = header.value + _from_environment(header, environ)
         if _CONTROL.search(value):
-            raise InvalidParams(
-                f"http/request header value is invalid for {header.name}: "
-                "failed to parse header value"
-            )
+            raise InvalidParams(texts.http_header_value(header.name))
         headers.setdefault(header.name.lower(), []).append(value.encode())
     return headers
 
@@ -176,24 +172,17 @@ def _from_environment(header: HttpHeader, environ: Mapping[str, str]) -> str:
     if variable is None:
         return ""
     if variable.upper() in HEADER_SECRETS:
-        raise InvalidParams(
-            f"http/request header {header.name} cannot use executor environment variable {variable}"
-        )
+        raise InvalidParams(texts.http_secret_variable(header.name, variable))
     value = environ.get(variable)
     if value is None or not _is_text(value):
-        raise InvalidParams(
-            f"http/request header {header.name} requires executor environment variable {variable}"
-        )
+        raise InvalidParams(texts.http_no_variable(header.name, variable))
     if not value:
-        raise InvalidParams(
-            f"http/request header {header.name} requires a non-empty executor environment "
-            f"variable {variable}"
-        )
+        raise InvalidParams(texts.http_empty_variable(header.name, variable))
     return value
 
 
 def _is_text(value: str) -> bool:
-    """Return True if the variable was UTF-8; other bytes are lone surrogates."""
+    """Return True if a variable was valid UTF-8; other bytes are lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -202,9 +191,9 @@ def _is_text(value: str) -> bool:
 
 
 def _frame(headers: Headers, body: bytes) -> None:
-    """Make the headers about the body's length true."""
+    """Make the headers state the true length of the body."""
     # A caller could otherwise hide a second request in the body, on a connection that others use
-    # afterwards.
+    # later.
     codings = headers.get("transfer-encoding")
     if codings is not None:
         headers.pop("content-length", None)

@@ -1,9 +1,8 @@
 """
 Pool of connections that are kept between requests.
 
-A request takes an idle connection or opens one. With many concurrent requests to one server,
-later ones wait briefly for an earlier connection. The wait is short, so that long streams hold
-up nobody.
+A request takes an idle connection or opens one. With many concurrent requests to one server, later
+ones wait for an earlier connection, but only briefly, so that long streams hold up no request.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from holdfast.engine.http.exchange import HttpConnection
 
 __all__ = ["ConnectionPool"]
 
-# Used connections to one server from which on waiting for one pays.
+# From this many used connections to one server, waiting for one pays off.
 _CROWD = 16
 
-# Seconds without a released connection after which such a wait ends.
+# Seconds without a released connection that end such a wait.
 _PATIENCE = 0.1
 
-# Seconds of such a wait in total.
+# Longest such wait in seconds.
 _MAX_PATIENCE = 1.0
 
-# Idle connections to one server, as many as `_CROWD` uses.
+# Most idle connections to one server: as many as `_CROWD` uses.
 _MAX_IDLE_HERE = 16
 
-# Idle connections in all.
+# Most idle connections in total.
 _MAX_IDLE = 64
 
 # Seconds a connection may be idle; many servers close it sooner.
@@ -59,7 +58,7 @@ class ConnectionPool:
     def __init__(self, *, idle_time: float = _IDLE_TIME) -> None:
         self._idle_time = idle_time
         self._endpoints: dict[Hashable, _Endpoint] = {}
-        # Idle connections in the order in which they became idle, with the time of that.
+        # Idle connections in the order in which they became idle, each with that time.
         self._idle: dict[HttpConnection, tuple[float, Hashable]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -79,7 +78,7 @@ class ConnectionPool:
             if not fresh:
                 if endpoint.used >= _CROWD and not endpoint.idle:
                     await self._wait(endpoint)
-                    # A woken waiter is not counted, so the entry may have been removed.
+                    # A waiter that was woken is not counted, so the entry may have been removed.
                     endpoint = self._endpoints.setdefault(key, endpoint)
                 if endpoint.idle:
                     connection = endpoint.idle.pop()
@@ -125,8 +124,8 @@ class ConnectionPool:
                 endpoint.waiting.remove(turn)
 
     def _released(self, key: Hashable, connection: HttpConnection) -> None:
-        """Take a connection whose exchange is over, or an idle one that was closed."""
-        # The server has closed it while it was idle.
+        """Take back a connection whose exchange is over, or forget an idle one that was closed."""
+        # The server closed it while it was idle.
         if connection in self._idle:
             self._drop(connection)
             return

@@ -1,4 +1,4 @@
-"""The proxy for a URL, by the variables of the environment [http.request.proxy]."""
+"""Proxies for URLs, from environment variables [http.request.proxy]."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ def _proxy(environ: Mapping[str, str], name: str) -> Proxy | None:
     try:
         return Proxy(Url.parse(text if "://" in text else f"http://{text}"))
     except InvalidUrl:
-        # Like the real server: an invalid URL is ignored.
+        # An invalid URL is ignored, like a variable that is not set.
         return None

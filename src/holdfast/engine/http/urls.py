@@ -1,8 +1,8 @@
 """
-URLs as the real server reads them: WHATWG rules, and its error texts.
+URLs of HTTP requests: WHATWG rules, and error texts that clients know.
 
-The rules are those of a library (ada, the parser of Node.js), which only says that a text is no
-URL. The reason is worked out here.
+The rules are those of a library (ada, the parser of Node.js), which reports invalid URLs without a
+reason. This module finds the reason.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["InvalidUrl", "Url"]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SPECIAL = frozenset({"http", "https", "ws", "wss", "ftp"})
-# Characters of a URL that is cached; longer ones are rarely repeated and cost memory.
+# Longest URL to cache, in characters; longer ones are rarely repeated and cost memory.
 _SHORT = 1024
 
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 
 
 class InvalidUrl(ValueError):
-    """Error for a text that is no URL; the message is the one of the real server."""
+    """Error for an invalid URL; the message says why."""
 
 
 class Url:
@@ -57,7 +57,7 @@ class Url:
         Read an absolute URL.
 
         Raises:
-            InvalidUrl: It is none.
+            InvalidUrl: The URL is invalid.
         """
         return _parse_again(text) if len(text) <= _SHORT else _parse(text)
 
@@ -66,7 +66,7 @@ class Url:
         Read a URL that may be relative to this one.
 
         Raises:
-            InvalidUrl: Together they are no URL.
+            InvalidUrl: The result is not a valid URL.
         """
         try:
             return Url(self._parsed + reference)
@@ -75,7 +75,7 @@ class Url:
 
     @property
     def is_http(self) -> bool:
-        """True if it can be called."""
+        """True for http and https."""
         return self.scheme in _DEFAULT_PORTS
 
     @property
@@ -109,13 +109,13 @@ def _credentials(parsed: can_ada.URL) -> bytes | None:
         user = unquote_to_bytes(parsed.username).decode()
         password = unquote_to_bytes(parsed.password).decode()
     except UnicodeDecodeError:
-        # Like the real server: credentials that are no text are not sent.
+        # Credentials that are not UTF-8 are not sent; the request is sent without them.
         return None
     return f"{user}:{password}".encode()
 
 
 def _fault(text: str) -> str:
-    """Return the reason why a text is no URL; the host is checked before the port."""
+    """Return the reason why a URL is invalid; the host is checked before the port."""
     text = re.sub(r"[\t\n\r]", "", text.strip("".join(map(chr, range(33)))))
     found = _SCHEME.match(text)
     if found is None:

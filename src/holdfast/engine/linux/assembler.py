@@ -2,10 +2,10 @@
 Assembles a list of system calls into an executable, for the steps right before an exec.
 
 Some parts of a sandbox can only be set up from inside, by a process that is no longer bubblewrap
-and not yet the command. Starting an interpreter there would take longer than all the rest. So
-that process runs a program that only walks through a table: make a system call, store the result,
-go on. The table says where arguments come from, where results go, and what follows an error. The
-walk is about a hundred bytes of machine code, the same for every table. Nothing is run here.
+and not yet the command. Starting an interpreter there would take longer than all the rest. So that
+process runs a program that only walks through a table: make a system call, store the result,
+continue. The table says where arguments come from, where results go, and what follows an error. The
+walk is about a hundred bytes of machine code, the same for every table. This module runs nothing.
 
 The file is an ELF executable with two loaded segments. Addresses are those in its memory:
 
@@ -29,7 +29,7 @@ one can be the result of an earlier call; a constant is stored among the data:
     of call  (of a 0 for one left out)    result goes      the first rule
 
 A call that succeeds is followed by the next record. After a failed call, its rules are read in
-order. The first rule for that error counts, or the last one, which is for any error (`ANY`):
+order. The first rule for that error applies; the last one is for any error (`ANY`):
 
     +0       +8
     error    address of the record that follows
@@ -87,7 +87,7 @@ ANY: Final = 0
 _FIRST: Final = struct.Struct("<iiQQQ")
 # Call number, addresses of five arguments, of the result and of the first rule.
 _RECORD: Final = struct.Struct("<8Q")
-# Error number, and address of the record to go on with; the last rule of a call is for `ANY`.
+# Error number, and address of the record to continue with; the last rule of a call is for `ANY`.
 _RULE: Final = struct.Struct("<QQ")
 
 # No call here needs six arguments, and records of 64 bytes keep the code short.
@@ -124,7 +124,7 @@ _LISTINGS: Final = {
     # In the syntax of GNU as, Intel flavour; a test assembles it and compares the bytes.
     "x86_64": """
         4c8b2424          mov   r12, [rsp]
-        4e8d64e410        lea   r12, [rsp+r12*8+16]  ; the environment, behind the arguments
+        4e8d64e410        lea   r12, [rsp+r12*8+16]  ; the environment, after the arguments
         41bd00024100      mov   r13d, offset RESULT
         4d896510          mov   [r13+16], r12        ; ENVIRONMENT
         488d442408        lea   rax, [rsp+8]
@@ -166,7 +166,7 @@ _LISTINGS: Final = {
     "aarch64": """
         f30340f9          ldr   x19, [sp]
         f36f338b          add   x19, sp, x19, lsl #3
-        73420091          add   x19, x19, #16        ; the environment, behind the arguments
+        73420091          add   x19, x19, #16        ; the environment, after the arguments
         144080d2          movz  x20, #(RESULT & 0xffff)
         3408a0f2          movk  x20, #(RESULT >> 16), lsl #16
         930a00f9          str   x19, [x20, #16]      ; ENVIRONMENT
@@ -241,7 +241,7 @@ class _Call(NamedTuple):
     failed: Mapping[int, Label]
     """Labels by error number."""
     leaves_to: int | None = None
-    """Address of a continuation to go on with after this call, which always fails."""
+    """Address of a continuation that follows this call, which always fails."""
 
 
 class Template(NamedTuple):
@@ -255,7 +255,7 @@ class Template(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Address of what is put behind the program."""
+        """Address of what follows the program."""
         return RESULT + len(self.content)
 
     def image(self, words: Mapping[str, int], behind: bytes) -> bytes:
@@ -264,7 +264,7 @@ class Template(NamedTuple):
 
         Args:
             words: The words that are filled in, by their names.
-            behind: Bytes to put behind the program, at the address `end`.
+            behind: Bytes to append, at the address `end`.
         """
         # A copy, since programs share the template.
         content = bytearray(self.content)
@@ -337,8 +337,8 @@ class CallProgram:
         Args:
             name: Name of the system call.
             arguments: Up to five arguments; missing ones are 0.
-            result: Address for the result, in 4 bytes, beside `RESULT`.
-            failed: Label to go on with after an error, or labels by error number.
+            result: Address for the result, in 4 bytes, in addition to `RESULT`.
+            failed: Label to continue with after an error, or labels by error number.
         """
         if isinstance(failed, Label):
             failed = {ANY: failed}
@@ -355,12 +355,12 @@ class CallProgram:
 
     def go_if_zero(self, number: At, label: Label) -> None:
         """Jump to a label if a number is 0: waiting for process 0 fails with EINVAL."""
-        # The call writes a siginfo_t that nobody reads.
+        # The call writes a siginfo_t that no code reads.
         scrap = self.data(bytes(_SIGINFO))
         self.call("waitid", _ONE_PROCESS, number, scrap, _LOOK, failed={errno.EINVAL: label})
 
     def leave_to(self, address: int) -> None:
-        """Jump to a `continuation`, which the program has read to that address by then."""
+        """Jump to a `continuation`, which the program must have read to that address before."""
         number = self._numbers["close"]
         arguments = (self._constant(_NO_DESCRIPTOR), *[self._zero] * (_MOST_ARGUMENTS - 1))
         self._calls.append(_Call(number, arguments, RESULT, {}, address))
@@ -407,9 +407,9 @@ class CallProgram:
             # Unless a label says otherwise, a failed call is followed by the next one.
             otherwise = index + 1
             for error, label in call.failed.items():
-                # Whoever uses a label also binds it.
+                # Every label that is used must also be bound.
                 assert label.at is not None
-                # The rule for any error matches always, so it has to be the last one.
+                # The rule for any error always matches, so it has to be the last one.
                 if error == ANY:
                     otherwise = label.at
                 else:

@@ -1,13 +1,13 @@
 """
-Drops the capabilities of a thread for a while.
+Drops the capabilities of a thread temporarily.
 
-A command in a sandbox has no capabilities, even if its server runs as root: it reads only what
-the owner, the group and the permission bits of a file let it read. A file operation for the same
-profile runs in the server, which may have them all. In Linux a thread has capabilities, not a
-process, so the operation does without them in its thread.
+A command in a sandbox has no capabilities, even if its server runs as root: it reads only what the
+owner, the group and the permission bits of a file allow. A file operation for the same profile runs
+in the server, which may have all capabilities. In Linux they belong to a thread, not to a process,
+so the operation drops them in its thread.
 
-Only the effective set changes. The permitted set stays, so that the thread gets back what it had,
-and so do the dumpable flag and the files of this process in `/proc`.
+Only the effective set changes. The permitted set stays, so that the thread can restore what it had;
+the dumpable flag and the owner of this process's files in `/proc` stay, too.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from typing import NoReturn
 
 __all__ = ["WITHOUT_CAPABILITIES", "has_capabilities"]
 
-# The calls never wait, so they keep the GIL: to give it away would take longer than the call.
+# The calls never wait, so they keep the GIL: releasing it would take longer than the call.
 _libc = ctypes.PyDLL(None, use_errno=True)
 
 # _LINUX_CAPABILITY_VERSION_3, which has 64 bits: two structures per call.
@@ -56,7 +56,7 @@ class _OfThread(threading.local):
         none = _BothSets.from_buffer_copy(full)
         none[0].effective = none[1].effective = 0
         self.has_any = _is_any(full)
-        # References: to make one takes as long as a part of the call.
+        # Prepared references: making one takes a noticeable part of the call.
         self.full, self.none = ctypes.byref(full), ctypes.byref(none)
 
 
@@ -73,7 +73,7 @@ class _WithoutCapabilities(AbstractContextManager[None]):
         if not mine.has_any:
             return
         if not mine.blocks and _capset(_header, mine.none):
-            # The program may have given some up, or have become another user.
+            # The program may have given some up, or switched to another user.
             mine.read()
             if _capset(_header, mine.none):
                 _fail()
@@ -109,6 +109,6 @@ WITHOUT_CAPABILITIES: AbstractContextManager[None] = _WithoutCapabilities()
 """
 Block in which the calling thread has no effective capability; it must not await.
 
-It can be entered again and again, by several threads at once and inside of itself. An `OSError`
-means that the kernel refuses, and the block is not entered.
+It can be entered repeatedly, by several threads at once, and nested. An `OSError` means that the
+kernel refuses, and the block is not entered.
 """

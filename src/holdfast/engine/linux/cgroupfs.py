@@ -32,7 +32,7 @@ CONTROLLERS = ("memory", "pids")
 
 
 class NoCgroup(Exception):
-    """This process is in no cgroup that it can see; the text says why."""
+    """This process has no visible cgroup; the text says why."""
 
 
 def own_folder(proc: str = "/proc") -> tuple[str, str]:
@@ -48,10 +48,10 @@ def own_folder(proc: str = "/proc") -> tuple[str, str]:
         raise NoCgroup("no cgroups of version 2 are mounted")
     root, mount = found
     inside = path if root == "/" else path.removeprefix(root)
-    # A container may mount only part of the tree. The kernel shows a path outside of the cgroup
+    # A container may mount only part of the tree. The kernel shows a path outside the cgroup
     # namespace with `..` in it.
     if (root != "/" and inside == path) or ".." in path.split("/"):
-        raise NoCgroup("its cgroup is outside of what is mounted")
+        raise NoCgroup("its cgroup is outside the mounted part of the tree")
     return mount + inside.rstrip("/"), mount
 
 
@@ -64,8 +64,8 @@ def _own_path(text: str) -> str | None:
 
 
 def _mount(text: str) -> tuple[str, str] | None:
-    """Return the mounted part of the tree and its mount point, from mountinfo; None if none."""
-    # Not always at /sys/fs/cgroup: with version 1 there, version 2 is mounted somewhere else.
+    """Return the mounted part of the tree and its mount point, from mountinfo, or None."""
+    # Not always at /sys/fs/cgroup: with version 1 there, version 2 is mounted elsewhere.
     for line in text.splitlines():
         fields, _, rest = line.partition(" - ")
         if rest.startswith("cgroup2 "):
@@ -75,7 +75,7 @@ def _mount(text: str) -> tuple[str, str] | None:
 
 
 def _unescape(field: str) -> str:
-    """Decode a path of mountinfo, where blanks and backslashes are three octal digits."""
+    """Decode a path of mountinfo, with blanks and backslashes as three octal digits."""
     for code in ("040", "011", "012", "134"):
         field = field.replace(f"\\{code}", chr(int(code, 8)))
     return field
@@ -163,7 +163,7 @@ def foreign_process_in(folder: str, first: int, proc: str = "/proc") -> int | No
     return None
 
 
-# Attempts to trace a process to its ancestors: a parent may exit in the middle of it.
+# Attempts to trace a process to its ancestors: a parent may exit meanwhile.
 _LOOKS = 3
 
 
@@ -173,25 +173,25 @@ def _descends_from(pid: int, ancestor: int, proc: str) -> bool:
         try:
             pid = int(stat_fields(f"{proc}/{pid}")[1])
         except OSError:
-            # It has ended, and nobody knows its parent any more.
+            # It has ended, so its parent is unknown.
             return False
     return pid == ancestor
 
 
 def server_cgroup_name(pid: int) -> str:
     """Return the name of the cgroup that a server moves into, so that its own can have limits."""
-    # The kernel allows controllers only in cgroups without processes of their own.
+    # The kernel allows controllers only in cgroups that contain no processes themselves.
     return f"holdfast-{pid}-self"
 
 
 def command_prefix(pid: int) -> str:
-    """Return the common prefix of the names of all cgroups that a process makes."""
+    """Return the common prefix of the names of all cgroups that a process creates."""
     return f"holdfast-{pid}-"
 
 
 def remove_cgroups(pid: int, proc: str = "/proc") -> None:
     """
-    Remove all cgroups that a process has made, and leave the one that it has moved to.
+    Remove all cgroups that a process has created, and leave the one that it has moved to.
 
     A cgroup with processes in it cannot be removed, and stays.
 
@@ -228,7 +228,7 @@ def _remove_below(folder: str, pid: int) -> None:
 def _move_back(own: str, above: str) -> None:
     """Move this process to the cgroup above and remove its own, as before `prepare`."""
     if _folders_in(above) != [os.path.basename(own)]:
-        # Another cgroup down there still needs the controllers.
+        # Another cgroup below it still needs the controllers.
         return
     enabled = read_words(f"{above}/cgroup.subtree_control")
     try:
@@ -236,7 +236,7 @@ def _move_back(own: str, above: str) -> None:
         move([os.getpid()], above)
         os.rmdir(own)
     except OSError:
-        # Not ours to force. Whoever made the cgroup above removes this one with it.
+        # Do not force it: the owner of the cgroup above removes this one with it.
         return
 
 

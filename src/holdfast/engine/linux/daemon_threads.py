@@ -1,7 +1,7 @@
 """
 Pools of threads for calls that may never return.
 
-A call on a dead mount cannot be interrupted. So the end of the process waits for none of these
+A call on a dead mount cannot be interrupted. So the process exits without waiting for these
 threads, and each pool has a bound. No exit of a child wakes a thread that waits for work.
 """
 
@@ -23,7 +23,7 @@ Work = Callable[[], object]
 
 
 class DaemonThreads:
-    """Daemon threads that are used again; any thread may start work in them."""
+    """Reusable daemon threads; any thread may start work in them."""
 
     def __init__(
         self, name: str, most: int, *, kept: int | None = None, runs_programs: bool = False
@@ -31,12 +31,12 @@ class DaemonThreads:
         """
         Args:
             name: Name of each thread.
-            most: Bound on the number of threads, those included that are stuck.
-            kept: Free threads that wait for more work; further ones end. By default none ends:
-                the kernel sends the parent-death signal of a child (`PR_SET_PDEATHSIG`) when the
-                thread ends that forked it, and programs such as bubblewrap set that signal.
-            runs_programs: Some of the work runs programs by `subprocess`. They inherit the mask of
-                signals, so it has that of other threads, which takes 2 µs.
+            most: Bound on the number of threads, including those that are stuck.
+            kept: Free threads that wait for more work; further ones end. By default none ends: the
+                kernel sends the parent-death signal of a child (`PR_SET_PDEATHSIG`) when the thread
+                that forked it ends, and programs such as bubblewrap set that signal.
+            runs_programs: Some of the work runs programs by `subprocess`. They inherit the signal
+                mask, so the thread keeps that of other threads, which takes 2 µs.
         """
         self._name = name
         self._most = most
@@ -46,7 +46,7 @@ class DaemonThreads:
         _pools.add(self)
 
     def _forget(self) -> None:
-        """Begin anew, without threads: the child of a fork has none of them."""
+        """Reset to no threads: the child of a fork has none of them."""
         self._lock = threading.Lock()
         # A queue per thread: each one here belongs to a thread that waits.
         self._free: list[SimpleQueue[Work | None]] = []
@@ -55,7 +55,7 @@ class DaemonThreads:
 
     @property
     def is_full(self) -> bool:
-        """True if all threads are in use, those that are stuck for ever included."""
+        """True if all threads are in use, including those that are stuck for ever."""
         return not self._free and self._count >= self._most
 
     def start(self, work: Work, *, may_wait: bool = False) -> None:
@@ -64,7 +64,7 @@ class DaemonThreads:
 
         Args:
             work: Function to call; what it raises is only logged.
-            may_wait: Wait for a thread that is in use if no other can be had.
+            may_wait: Wait for a thread that is in use if no other is available.
 
         Raises:
             RuntimeError: All threads are in use, or the system cannot start one now.
@@ -93,7 +93,7 @@ class DaemonThreads:
             raise RuntimeError(f"all {self._most} threads `{self._name}` are in use")
         queue: SimpleQueue[Work | None] = SimpleQueue()
         threading.Thread(target=self._run, args=(queue,), name=self._name, daemon=True).start()
-        # Only now: a thread that did not start must not be counted for ever.
+        # Counted only now: a thread that did not start would be counted for ever.
         self._count += 1
         queue.put(work)
 
@@ -108,7 +108,7 @@ class DaemonThreads:
             try:
                 work()
             except Exception:
-                # The thread is counted, and others may wait for it.
+                # Survive: the thread is counted, and other work may wait for it.
                 logger.exception("the work of a thread failed")
             if self._runs_programs:
                 block_child_signals()

@@ -1,11 +1,11 @@
 """
 Makes device nodes for the sandboxes of a server that runs as root.
 
-Bubblewrap binds the host's `/dev/null` and a few other nodes into each sandbox. The mounts have
-to be writable, since bubblewrap's read-only mounts allow no device to be opened. A command with
-the uid of the nodes' owner could change their mode and times for the whole machine. Commands of
-root have no capabilities but still uid 0. So their sandboxes get nodes of user `nobody`, made
-once in a directory that only root can enter.
+Bubblewrap binds the host's `/dev/null` and a few other nodes into each sandbox. The mounts have to
+be writable, since no device can be opened on bubblewrap's read-only mounts. A command with the uid
+of the nodes' owner could change their mode and times for the whole machine. Commands of root have
+no capabilities but still uid 0. So their sandboxes get nodes that belong to the user `nobody`,
+created once in a directory that only root can enter.
 """
 
 import fcntl
@@ -26,8 +26,8 @@ __all__ = [
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Names of the device nodes that bubblewrap binds from the host."""
 
-# Directories of `/dev` that stay where the directory with the nodes becomes `/dev`: terminals are
-# opened by their name, and commands that may write everything share memory with others.
+# Directories that stay where our directory replaces `/dev`: terminals are opened by their name, and
+# commands that may write everything share memory with others.
 _KEPT = ("pts", "shm")
 
 # Prefix of the directory's name in `/dev`.
@@ -44,7 +44,7 @@ def need_devices(dev: str = "/dev") -> bool:
         # A missing node is not in a sandbox either.
         with suppress(OSError):
             path = f"{dev}/{name}"
-            # On a read-only mount nobody can change metadata.
+            # On a read-only mount no user can change metadata.
             writable = not os.statvfs(path).f_flag & os.ST_RDONLY
             if writable and os.stat(path).st_uid == os.geteuid():
                 return True
@@ -69,7 +69,7 @@ class OwnDevices:
         remove_unused_devices(dev)
         self.folder, self._lock = _make_folder(dev)
         self.kept = tuple(name for name in _KEPT if os.path.isdir(f"{dev}/{name}"))
-        """Names of empty directories in it, for those of `/dev` (see `mount_namespace`)."""
+        """Names of the empty directories in it, mount points for those of `/dev`."""
         try:
             for name in self.kept:
                 os.mkdir(f"{self.folder}/{name}")
@@ -77,7 +77,7 @@ class OwnDevices:
                 path = f"{self.folder}/{name}"
                 os.mknod(path, stat.S_IFCHR | 0o600, os.stat(f"{dev}/{name}").st_rdev)
                 os.chown(path, _NOBODY, _NOBODY)
-                # Not by `mknod`, which takes the umask off the mode.
+                # Not by `mknod`, which applies the umask to the mode.
                 os.chmod(path, 0o666)  # noqa: S103 (as those of the machine)
         except BaseException:
             self.close()
@@ -90,7 +90,7 @@ class OwnDevices:
 
 
 def hidden_by_own_devices(paths: Iterable[str]) -> bool:
-    """Return True if one of the paths is missing where our directory is `/dev`."""
+    """Return True if one of the paths is missing where our directory replaces `/dev`."""
     split = (path.split("/", 3) for path in paths)
     return any(parts[1:2] == ["dev"] and parts[2:3] != ["shm"] for parts in split)
 
@@ -127,7 +127,7 @@ def remove_unused_devices(dev: str = "/dev") -> None:
         return
     for name in names:
         if name.startswith(_FOLDER):
-            # EWOULDBLOCK: it is in use. ENOENT: another server removes it, too.
+            # EWOULDBLOCK: it is in use. ENOENT: another server has removed it.
             with suppress(OSError):
                 lock = os.open(f"{dev}/{name}", _OPEN)
                 try:

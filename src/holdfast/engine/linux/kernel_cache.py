@@ -54,11 +54,11 @@ _MOUNT = 0x1000
 # A `struct statx`, as bytes.
 _Statx = ctypes.c_char * 256
 
-# Their files change through this kernel only, so that its cache is the truth.
+# Their files change through this kernel only, so its cache is always right.
 _LOCAL = frozenset(map(str.encode, LOCAL_KINDS))
 
 
-# Seconds between two looks for changes of the mounts: each look is a system call.
+# Seconds between two checks for changes of the mounts: each look is a system call.
 _FRESH = 0.01
 
 
@@ -106,7 +106,7 @@ class StatxFields(NamedTuple):
 
 def look(folder: int, name: bytes, flags: int) -> StatxFields:
     """
-    Call `statx`; only with `AT_STATX_DONT_SYNC` it is sure not to block.
+    Call `statx`; only with `AT_STATX_DONT_SYNC` it is certain not to block.
 
     Raises:
         OSError: The error of the kernel.
@@ -127,17 +127,17 @@ def open_cached(name: bytes, how: CachedLookup) -> int | None:
         FileNotFoundError: The kernel remembers that there is no such file.
         ValueError: The path has a NUL.
     """
-    # As a number: `in` tries bytes as one first, which takes four times as long.
+    # A number: `in` tries to convert bytes to one first, which takes four times as long.
     if 0 in name:
-        # ctypes would pass on what is before the NUL, which is another file.
+        # ctypes would pass only the part before the NUL, which is another file.
         raise ValueError("embedded null byte")
     descriptor: int = _openat2_at_once(OPENAT2, AT_FDCWD, name, how.reference, OPEN_HOW_BYTES)
     if descriptor >= 0:
         return descriptor
     if ctypes.get_errno() == errno.ENOENT:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(name))
-    # EAGAIN: a file system would have to be asked. Old kernels (ENOSYS), strict containers
-    # (EPERM) and all other errors end here too; a thread repeats the call and words the error.
+    # EAGAIN: a file system would have to be asked. Old kernels (ENOSYS), strict containers (EPERM)
+    # and all other errors end here too; a thread repeats the call and reports the error.
     return None
 
 
@@ -201,7 +201,7 @@ _table = _LocalMounts()
 
 
 def _is_local(mount: int) -> bool:
-    """Look the mount up in mountinfo, which asks no file system."""
+    """Look the mount up in mountinfo, which queries no file system."""
     try:
         with open("/proc/self/mountinfo", "rb") as lines:
             for line in lines:

@@ -79,10 +79,10 @@ def _on_disk(image: bytes) -> int:
             os.fchmod(fd, 0o500)
             _write(fd, image)
         finally:
-            # Before the exec: ETXTBSY as long as a descriptor for writing is open.
+            # Before the exec: ETXTBSY while a descriptor for writing is open.
             os.close(fd)
         if os.statvfs(path).f_flag & os.ST_NOEXEC:
-            raise PermissionError(errno.EACCES, "no programs can be run from this folder", path)
+            raise PermissionError(errno.EACCES, "no programs can be run from this directory", path)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.unlink(path)

@@ -1,14 +1,14 @@
 """
-Starts the children of a root server in mount namespaces of their own.
+Starts the children of a root server in separate mount namespaces.
 
 On most machines the mounts are shared: what is mounted somewhere appears in all copies of that
 place. Bubblewrap takes over such a tree as a slave, so a file system that is mounted on the
 machine while a command runs would appear in its sandbox, writable. In the namespaces made here
 all mounts are private, and bubblewrap keeps them so.
 
-Bubblewrap binds nodes of the `/dev` that it finds into each sandbox. Binding other nodes over
-them later makes a start a fifth slower, since it reads the mount table anew for each bind. So
-the nodes for sandboxes (see `device_nodes`) are in the `/dev` of the namespace already.
+Bubblewrap binds nodes of the `/dev` that it finds into each sandbox. Binding other nodes over them
+later slows a start by a fifth, since bubblewrap reads the mount table again for each bind. So the
+`/dev` of the namespace already has the nodes for sandboxes (see `device_nodes`).
 
 A mount namespace belongs to a thread, and only a thread of our own may change it. Such a thread
 never ends: bubblewrap would get its parent-death signal. Every start has a new namespace, a copy
@@ -43,12 +43,12 @@ _MACHINES_MOUNTS = "/proc/self/ns/mnt"
 # caller waits for its call, so there are no more calls than event loops and threads for starts.
 _threads = DaemonThreads("holdfast-mounts", 512)
 
-# Directories of which each sandbox has its own, so that mounts below the machine's do not show.
+# Directories that each sandbox has itself, so that mounts below the machine's do not show.
 _OF_A_SANDBOX = ("/dev", "/proc")
 
 
 def mounts_are_private(table: str = "/proc/self/mountinfo") -> bool:
-    """Return True if no mount that is made on the machine shows up in copies of its mounts."""
+    """Return True if new mounts of the machine do not show up in copies of its mounts."""
     with open(table, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             # Mount point and options, then any number of optional fields up to a `-`.
@@ -62,7 +62,7 @@ def mounts_are_private(table: str = "/proc/self/mountinfo") -> bool:
 
 
 class MountNamespace:
-    """Threads that make each of their calls in a new and private mount namespace."""
+    """Threads that make each call in a new, private mount namespace."""
 
     def __init__(self, folder: str | None = None, keep: tuple[str, ...] = ()) -> None:
         """
@@ -97,7 +97,7 @@ class MountNamespace:
             raised: BaseException | None = None
             try:
                 result = self._call_inside(work, self._folder if devices else None)
-            except BaseException as error:  # noqa: BLE001 - for whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
                 raised = error
             done.put((result, raised))
 
@@ -115,33 +115,33 @@ class MountNamespace:
         machines = os.open(_MACHINES_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
         try:
             mask = umask()
-            # A thread that shares its root, cwd and umask with others can change no namespace.
+            # A thread that shares its root, cwd and umask with others cannot change its namespace.
             _check(_libc.unshare(_CLONE_FS))
             # The thread's copy is as old as the thread.
             if mask is not None:
                 os.umask(mask)
-            # A thread that may not return must not leave: it would keep all mounts alive.
+            # Check that a return is permitted: a thread left in there would keep all mounts alive.
             _enter(machines)
             _check(_libc.unshare(_CLONE_NEWNS))
             try:
-                # From here on no mount shows outside, and none that is made outside shows here.
+                # From here on, mounts made in here do not show outside, nor the other way round.
                 # What is unmounted outside stays until the last process here has ended.
                 _mount(b"none", b"/", _MS_REC | _MS_PRIVATE)
                 if folder is not None:
                     self._mount_devices(os.fsencode(folder))
                 return work()
             finally:
-                # Without a child in it, the namespace ends here.
+                # The namespace ends here unless a child is in it.
                 _enter(machines)
         finally:
             os.close(machines)
 
     def _mount_devices(self, folder: bytes) -> None:
         _mount(folder, folder, _MS_BIND)
-        # Bubblewrap asks for `nosuid` on each node, and saves a call where it is set.
+        # Bubblewrap asks for `nosuid` on each node, and skips the call where it is set.
         _mount(b"none", folder, _MS_REMOUNT | _MS_BIND | _MS_NOSUID)
         for name in map(os.fsencode, self._keep):
-            # With the mounts below: a command would write into the directory under one of them.
+            # With the mounts below: a command would write into the directories under them.
             _mount(b"/dev/" + name, folder + b"/" + name, _MS_BIND | _MS_REC)
         _mount(folder, b"/dev", _MS_MOVE)
 

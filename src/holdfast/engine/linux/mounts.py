@@ -1,9 +1,9 @@
 """
 Mounts of this process, and the paths at which they show the same files.
 
-A directory can be mounted at several paths: by a bind mount, as a subvolume of btrfs, as a layer
-of an overlay. `/proc/self/mountinfo` says for each mount which directory of which file system it
-shows. A file system that shows files of another one in its own way, such as FUSE, is not seen
+A directory can be mounted at several paths: by a bind mount, as a subvolume of btrfs, as a layer of
+an overlay. `/proc/self/mountinfo` says for each mount which directory of which file system it
+shows. File systems that show files of another one in their own way, such as FUSE, are not seen
 through.
 
 Reading it costs about a microsecond per mount, and there may be thousands. The kernel signals
@@ -41,10 +41,10 @@ LOCAL_KINDS: Final = frozenset(
 )
 """File systems of this machine, whose calls always return."""
 
-# Spaces, tabs, line ends and backslashes are written in octal; in options, commas as well.
+# Spaces, tabs, line feeds and backslashes are written in octal; in options, commas as well.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
-# Directories of which each sandbox has its own, and one in them that is the machine's.
+# Directories that each sandbox has itself, and one in them that is the machine's.
 _PRIVATE: Final = ("/dev", "/proc", "/sys")
 _SHARED: Final = "/dev/shm"  # noqa: S108 - a name to compare with
 
@@ -91,13 +91,13 @@ class Aliases(NamedTuple):
     """
     Paths of the directories on which a directory above it is mounted.
 
-    A mount goes along with its mount point when that is renamed.
+    A mount moves with its mount point when that is renamed.
     """
 
 
 _NONE: Final = Aliases()
 
-# Paths whose aliases are remembered: a few of Holdfast itself, and those of profiles.
+# Paths whose aliases are cached: a few of Holdfast itself, and those of profiles.
 _MOST_KNOWN: Final = 1024
 
 
@@ -106,7 +106,7 @@ class MountTable:
 
     def __init__(self, mounts: Iterable[Mount] = ()) -> None:
         every = {mount.ident: mount for mount in mounts}
-        # There is one mount on a mount point; another one there is mounted on the former.
+        # A mount point has one mount: a later one there is mounted on the former.
         self._on: dict[tuple[int | None, str], Mount] = {}
         for mount in every.values():
             known = mount.parent in every and mount.parent != mount.ident
@@ -137,10 +137,10 @@ class MountTable:
         self._known: dict[str, Aliases] = {}
 
     def at(self, path: str) -> Mount | None:
-        """Return the mount that shows a path without links; None if it is not known."""
+        """Return the mount that shows a path without links; None if unknown."""
         found: Mount | None = None
         end = 0
-        # As the kernel resolves it: a mount can hide another one below its mount point.
+        # From the top, as the kernel does: a mount can hide another one below its mount point.
         while True:
             point = path[:end] or "/"
             while (mount := self._on.get((found and found.ident, point))) is not None:
@@ -171,7 +171,7 @@ class MountTable:
 
     def aliases(self, path: str) -> Aliases:
         """Return all paths at which a command could reach a path, or something below it."""
-        # Each file is below `/`, so nothing is another name for it.
+        # Each file is below `/`, so no other path stands for it.
         if not self.has_aliases or path == "/":
             return _NONE
         known = self._known.get(path)
@@ -192,7 +192,7 @@ class MountTable:
             for place in self.places_below(path)
             for point in (*self._paths_of(place), *self._points_below(place))
         )
-        # What is mounted below a path may be a directory above it, which is not a part of it.
+        # A directory above the path may be mounted below it; that is not a part of it.
         outside = (
             one
             for one in parts
@@ -234,13 +234,13 @@ class MountTable:
     def _layers(self, overlay: Mount) -> Iterator[Place]:
         for named in overlay.layers:
             on = self.at(named)
-            # A look at another one may never return.
+            # Looking at any other kind may never return.
             if on is None or on.kind not in LOCAL_KINDS:
                 continue
-            # Docker names them by links.
+            # Docker names layers by links.
             layer = os.path.realpath(named)
             mount = self.at(layer)
-            # A container is shown the paths of its layers, but has no such directories.
+            # In a container the paths of its layers are shown, but do not exist.
             if mount is None or mount is overlay or not os.path.isdir(layer):
                 continue
             inside = _join(layer, overlay.root.lstrip("/"))
@@ -316,7 +316,7 @@ def mount_table() -> MountTable:
 
 
 class _ChangeCounter:
-    """Number of the changes of this process's mounts, as far as the kernel has signalled them."""
+    """Number of the changes of this process's mounts, as signalled by the kernel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -334,7 +334,7 @@ class _ChangeCounter:
             return self._count
 
     def forget(self) -> None:
-        """Drop the descriptor of a parent process, which would take the signals meant for it."""
+        """Drop the descriptor of a parent process, which would take the parent's signals."""
         self._lock = threading.Lock()
         self._poll = None
         if self._descriptor >= 0:
@@ -350,7 +350,7 @@ class _ChangeCounter:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLPRI)
         self._poll = poll.poll
-        # What was read before is not compared with it.
+        # Invalidates what was read before.
         self._count += 1
         return True
 
@@ -385,14 +385,14 @@ def _covers(path: str, other: str) -> bool:
 
 
 def _range_below(path: str) -> tuple[str, str]:
-    """Return two texts: paths below this path sort between them."""
+    """Return two strings: paths below this path sort between them."""
     folder = path.rstrip("/")
-    # `0` is the character behind the slash.
+    # `0` is the character after the slash.
     return f"{folder}/", f"{folder}0"
 
 
 def _below(path: str, above: str) -> str:
-    """Return the part of a path behind one above it, without a slash at its beginning."""
+    """Return the rest of a path after one above it, without a slash at its beginning."""
     return path[len(above) :].lstrip("/")
 
 

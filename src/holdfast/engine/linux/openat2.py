@@ -2,7 +2,7 @@
 The `openat2` system call: opens a path with limits on how the kernel resolves it.
 
 Python's `os` does not have the call, so ctypes makes it. Kernels before 5.6 and some container
-filters refuse it; callers treat every failure as "not known" and take another way.
+filters refuse it; callers treat every failure as "not known" and fall back to another method.
 """
 
 import ctypes
@@ -66,7 +66,7 @@ class OpenHow:
         self.reference = ctypes.byref(self._struct)
 
 
-# Without errno: no caller needs it. It releases the GIL, since the call may block.
+# Without errno, which no caller needs. Releases the GIL, since the call may block.
 _syscall = ctypes.CDLL(None).syscall
 
 

@@ -1,7 +1,7 @@
 """
-Files of `/proc` that tell about a process: its children, its umask, and the fields of `stat`.
+Files of `/proc` about a process: its children, its umask, and the fields of `stat`.
 
-The guardian reads them too, and is to stay small: this module imports nothing but `os`.
+The guardian reads them too, and must stay small: this module imports nothing but `os`.
 """
 
 import os
@@ -32,7 +32,7 @@ def children_of(pid: int | str) -> list[int]:
         pid: The process; `self` for this one.
 
     Raises:
-        OSError: The process has ended, or no descriptor is left to read the list with.
+        OSError: The process has ended, or no descriptor is left to read the list.
     """
     found: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):
@@ -78,12 +78,12 @@ def stat_fields(folder: str) -> list[bytes]:
 
 def umask() -> int | None:
     """
-    Return the umask of this process, or None if the kernel does not tell.
+    Return the umask of this process, or None if the kernel does not report it.
 
     `os.umask` would change it for a moment, in which other threads may create files.
 
     Raises:
-        OSError: No descriptor is left to read it with.
+        OSError: No descriptor is left to read it.
     """
     _, found, rest = read_proc("/proc/self/status").partition(b"\nUmask:")
     return int(rest.split(None, 1)[0], 8) if found else None

@@ -1,4 +1,4 @@
-"""Search of a program in the directories of `PATH`, as `execvp` does it."""
+"""Searches for a program in the directories of `PATH`, as `execvp` does."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ def candidates(program: str, path: str | None) -> Iterator[str]:
     """
     Yield the files that the name of a program may mean, in order; they need not exist.
 
-    Whether a name with a slash is searched for at all is up to the caller.
+    The caller decides whether to search for a name with a slash.
 
     Args:
         program: Its name.

@@ -1,8 +1,9 @@
 """
 Rules of the kernel for directories that several users share, such as `/tmp`.
 
-By the settings `fs.protected_…`, on in most systems, the kernel neither follows a link of another
-user there nor opens such a file to create it. Code that resolves paths by descriptors asks here.
+With the settings `fs.protected_…`, the default of most systems, the kernel neither follows a link
+of another user there nor opens such a file to create it. Code that resolves paths by descriptors
+has to ask here instead.
 """
 
 import os
@@ -43,5 +44,5 @@ def _level(setting: str) -> int:
         with open(f"/proc/sys/fs/{setting}", encoding="ascii") as file:
             return int(file.read())
     except (OSError, ValueError):
-        # Without a `/proc`: the strictest, which does no harm.
+        # Without a `/proc`, assume the strictest, which does no harm.
         return 2

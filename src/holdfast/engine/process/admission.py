@@ -2,7 +2,7 @@
 Checks of start requests, each made once, in the order of the protocol [start.check-order].
 
 What this server cannot serve is refused with an error. A sandbox that cannot be enforced becomes
-a process that fails instead: the real server starts its launcher, which fails
+a process that fails instead, like one whose launcher fails
 [sandbox.launcher-fails].
 """
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidParams
 from holdfast.base.late_import import late_module
 from holdfast.engine.process.reachable import can_start_without_waiting
-from holdfast.wire.protocol.codes import NO_MXC
 from holdfast.wire.protocol.paths import ForeignPathUri
 from holdfast.wire.protocol.process import ShellSnapshotParams, StartParams
 from holdfast.wire.protocol.sandbox import DisabledProfile, SandboxContext
-from holdfast.wire.protocol.sandbox_folders import check_folders
+from holdfast.wire.protocol.sandbox_directories import check_directories
 
 if TYPE_CHECKING:
     from holdfast.engine.process.snapshots import script
@@ -28,11 +28,6 @@ else:
     script = late_module("holdfast.engine.process.snapshots.script")
 
 __all__ = ["CannotConfine", "CheckedStart", "admit", "is_sandboxed", "refuse_unsupported"]
-
-_NO_MANAGED_NETWORK = "managed networking is not supported by this exec-server"
-
-# Exit status of the real server's launcher if a required proxy is not configured.
-_NO_PROXY = 101
 
 # Matches the value of a `*_PROXY` variable whose proxy runs on this machine. Scheme and
 # credentials are optional there; what follows the host must not make it another host's name.
@@ -113,7 +108,7 @@ def admit(
     if snapshot is not None:
         script.check_scope(snapshot)
     if not params.argv:
-        raise InvalidParams("argv must not be empty")
+        raise InvalidParams(texts.ARGV_EMPTY)
     check_free(params.process_id)
     if snapshot is not None and not script.applies(params.argv, snapshot):
         snapshot = None
@@ -137,21 +132,19 @@ def refuse_unsupported(params: StartParams) -> str:
         InvalidParams: It is a path of another system, or the named protection is missing.
     """
     if params.network_proxy is not None:
-        raise InvalidParams("network proxies are not supported by this exec-server")
+        raise InvalidParams(texts.NO_PROXIES)
     try:
         cwd = params.cwd.native
     except ForeignPathUri as error:
-        raise InvalidParams(
-            f"cwd URI `{params.cwd}` is not valid on this exec-server host: {error}"
-        ) from None
+        raise InvalidParams(texts.foreign_cwd(params.cwd, error)) from None
     if params.sandbox is not None:
         if params.sandbox.windows_sandbox_level == "mxc":
-            raise InvalidParams(NO_MXC)
+            raise InvalidParams(texts.NO_MXC)
         if not is_sandboxed(params):
             # Enforced profiles are checked later, when their entries are resolved.
-            check_folders(params.sandbox)
+            check_directories(params.sandbox)
     if params.managed_network is not None:
-        raise InvalidParams(_NO_MANAGED_NETWORK)
+        raise InvalidParams(texts.NO_MANAGED_NETWORK)
     return cwd
 
 
@@ -170,7 +163,7 @@ def _executed(params: StartParams) -> Sequence[str]:
 def _confinement(
     params: StartParams, env: Mapping[str, str]
 ) -> SandboxContext | CannotConfine | None:
-    # Without a sandbox the flag has no effect in the real server either.
+    # Without a sandbox the flag has no effect.
     if params.enforce_managed_network and params.sandbox is not None:
         return _refuse_managed_network(env)
     return params.sandbox if is_sandboxed(params) else None
@@ -180,8 +173,8 @@ def _refuse_managed_network(env: Mapping[str, str]) -> CannotConfine:
     """
     Return the reason not to start a command that may reach the network through a proxy only.
 
-    Without a local proxy in its variables, the command fails as it does on the real server,
-    which starts no proxy of its own [sandbox.program-missing].
+    Without a local proxy in its variables, the command fails: a server starts no proxy of its
+    own [sandbox.program-missing].
 
     Raises:
         InvalidParams: A local proxy is configured, which this server cannot connect a sandbox to.
@@ -189,9 +182,5 @@ def _refuse_managed_network(env: Mapping[str, str]) -> CannotConfine:
     for name, value in env.items():
         # Programs read these variables in upper and in lower case.
         if name.upper().endswith("_PROXY") and _LOCAL_PROXY.match(value):
-            raise InvalidParams(_NO_MANAGED_NETWORK)
-    return CannotConfine(
-        "failed to prepare host proxy routing bridge:"
-        " managed proxy mode requires proxy environment variables",
-        _NO_PROXY,
-    )
+            raise InvalidParams(texts.NO_MANAGED_NETWORK)
+    return CannotConfine(texts.NO_PROXY_VARIABLES, limits.NO_PROXY_STATUS)

@@ -3,6 +3,7 @@
 import signal as signals
 from typing import get_args
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams
 from holdfast.wire.protocol.process import StreamsAtEnd
 
@@ -68,7 +69,7 @@ def check_input(data: bytes, write_id: str | None) -> bytes:
         InvalidParams: The id is empty.
     """
     if write_id == "":
-        raise InvalidParams("writeId must not be empty")
+        raise InvalidParams(texts.WRITE_ID_EMPTY)
     if type(data) is bytes:
         return data
     # A queued write must not change when the caller reuses its buffer.
@@ -89,7 +90,7 @@ def signal_number(name: str) -> int:
     # Our extension. The protocol's names are lower case, so the two can never collide.
     if name.startswith("SIG") and name in signals.Signals.__members__:
         return signals.Signals[name]
-    raise InvalidParams(f"unknown variant `{name}`, expected `interrupt`")
+    raise InvalidParams(texts.unknown_signal(name))
 
 
 class WriteIds:

@@ -97,7 +97,7 @@ class Child:
 
     def signal_code(self, number: int) -> int:
         """Return the exit code that the protocol has for a death by signal [output.exit-code]."""
-        # 1 for every signal on a terminal, as in the real server [output.exit-code.signal].
+        # 1 for every signal on a terminal [output.exit-code.signal].
         return 1 if self.terminal is not None else 128 + number
 
     def complete_verdict(self, verdict: Verdict, log: OutputLog) -> Verdict:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from holdfast.base.dialect import limits
 from holdfast.engine.process.logged import LoggedProcess
 
 __all__ = ["MAX_OUTPUT", "RESUMED_TIME", "RETENTION", "ClosedProcesses"]
@@ -11,8 +12,8 @@ __all__ = ["MAX_OUTPUT", "RESUMED_TIME", "RETENTION", "ClosedProcesses"]
 # Seconds after a resume in which no process with unacknowledged output is forgotten.
 RESUMED_TIME = 5.0
 
-# Seconds that a closed process can still be read and its id stays taken, as in Codex.
-RETENTION = 80.0
+# Seconds that a closed process can still be read and its id stays taken.
+RETENTION = limits.PROCESS_KEPT
 
 MAX_OUTPUT = 64 << 20
 """Bytes of memory for the output of all closed processes of one table."""

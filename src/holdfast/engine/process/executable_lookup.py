@@ -1,8 +1,7 @@
 """
 Lookup of the executable and the working directory of a start, on pipes and on a terminal.
 
-The two differ as they do in the real server, down to the error texts [start.program.*]:
-clients show these texts to a model.
+The two differ, down to the error texts [start.program.*], which clients show to a model.
 """
 
 import errno
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import SpawnFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.linux.search_path import candidates
@@ -20,16 +20,16 @@ from holdfast.engine.linux.search_path import candidates
 __all__ = ["Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
 # Endings of the error text of a program on a terminal, by errno. An absolute path is checked only
-# if it comes from `arg0`, as in the real server.
+# if it comes from `arg0`.
 _ABSOLUTE_FAULTS = {
-    errno.ENOENT: "it doesn't exist on the filesystem (ENOENT: No such file or directory)",
-    errno.EISDIR: "it is a directory",
-    errno.EACCES: "it is not executable (EACCES: Permission denied)",
+    errno.ENOENT: texts.MISSING_ABSOLUTE,
+    errno.EISDIR: texts.IS_DIRECTORY,
+    errno.EACCES: texts.NOT_EXECUTABLE_ABSOLUTE,
 }
 _RELATIVE_FAULTS = {
-    errno.ENOENT: "it does not exist",
-    errno.EISDIR: "it is a directory",
-    errno.EACCES: "it is not executable",
+    errno.ENOENT: texts.MISSING_FILE,
+    errno.EISDIR: texts.IS_DIRECTORY,
+    errno.EACCES: texts.NOT_EXECUTABLE,
 }
 
 
@@ -50,7 +50,7 @@ def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[st
     """
     program = argv[0]
     if not program:
-        raise SpawnFailed("missing program for pipe spawn", program="")
+        raise SpawnFailed(texts.no_program("pipe"), program="")
     seen = [program if arg0 is None else arg0, *argv[1:]]
     if "/" in program or "\0" in program:
         # No lookup: the spawn itself reports a missing file or a NUL.
@@ -81,7 +81,7 @@ def terminal_launch(
     """
     # Checked even if `arg0` replaces it [start.program.empty].
     if not argv[0]:
-        raise SpawnFailed("missing program for PTY spawn", program="")
+        raise SpawnFailed(texts.no_program("PTY"), program="")
     program = argv[0] if arg0 is None else arg0
     cwd = terminal_folder(cwd, env)
     if program.startswith("/"):
@@ -106,7 +106,7 @@ def _checked(program: str, faults: Mapping[int, str]) -> str:
     fault = _executable_fault(program)
     if fault:
         raise SpawnFailed(
-            f"Unable to spawn {program} because {faults[fault]}", errno=fault, program=program
+            f"{texts.NOT_SPAWNED}{program} because {faults[fault]}", errno=fault, program=program
         )
     return program
 
@@ -115,12 +115,12 @@ def _in_path(program: str, cwd: str, env: Mapping[str, str]) -> str:
     path = env.get("PATH")
     if path is None:
         raise SpawnFailed(
-            f"Unable to spawn {program} because:\nUnable to resolve the PATH",
+            f"{texts.NOT_SPAWNED}{program} because:\n{texts.NO_PATH}",
             errno=errno.ENOENT,
             program=program,
         )
     refused = errno.ENOENT
-    found = [f"Unable to spawn {program} because:"]
+    found = [f"{texts.NOT_SPAWNED}{program} because:"]
     for candidate in (os.path.join(cwd, one) for one in candidates(program, path)):
         fault = _executable_fault(candidate)
         if not fault:
@@ -129,10 +129,10 @@ def _in_path(program: str, cwd: str, env: Mapping[str, str]) -> str:
             # As on pipes: a file was found, but it cannot be executed.
             refused = errno.EACCES
         if fault == errno.EISDIR:
-            found.append(f"{candidate} exists but is a directory.")
+            found.append(f"{candidate} {texts.FOUND_DIRECTORY}")
         elif fault == errno.EACCES:
-            found.append(f"{candidate} exists but is not executable.")
-    found.append(f'No viable candidates found in PATH "{path}"')
+            found.append(f"{candidate} {texts.FOUND_NOT_EXECUTABLE}")
+    found.append(f'{texts.NOT_IN_PATH} "{path}"')
     raise SpawnFailed("\n".join(found), errno=refused, program=program)
 
 

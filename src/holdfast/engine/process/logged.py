@@ -38,7 +38,7 @@ LONGEST_WAIT = 1e6
 
 def sandbox_type(params: StartParams) -> str:
     """Return the kind of sandbox of a process that was started with these params."""
-    # A profile that isolates nothing counts too, as in the real server [sandbox.type].
+    # A profile that isolates nothing counts too [sandbox.type].
     return "none" if params.sandbox is None else "linuxSeccomp"
 
 

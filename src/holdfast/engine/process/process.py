@@ -212,7 +212,7 @@ class LocalProcess(LoggedProcess):
             left: If the process has exited, kill the processes it left in its group. This
                 works after the close too. A sandboxed process never leaves any.
             streams: `close` ends its output after the exit, even if a descendant still has the
-                pipe open. A terminal is read on, as in Codex. `keep` reads until end of file.
+                pipe open. A terminal is read on. `keep` reads until end of file.
                 For an exited process, `close` ends the output that was kept; with `left` it
                 ends any output, that of a terminal included.
 
@@ -287,7 +287,7 @@ class LocalProcess(LoggedProcess):
         if self._stdin is not None:
             self._stdin.discard()
         # All that the process wrote is in its pipes by now. Logged before the exit, it is in the
-        # order in which it happened, which the real server does not promise. Slow readers are
+        # order in which it happened, though the protocol does not promise that. Slow readers are
         # not waited for here: `drain` brings them 2 MiB more at the most.
         for output in self._outputs:
             output.process_gone = True

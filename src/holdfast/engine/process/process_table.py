@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 from weakref import WeakValueDictionary
 
 from holdfast.backends import at_once
+from holdfast.base.dialect import texts
 from holdfast.base.errors import DuplicateProcess, InvalidRequest, Overloaded, UnknownProcess
 from holdfast.engine.process.checked_arguments import check_streams
 from holdfast.engine.process.closed_processes import MAX_OUTPUT, RETENTION, ClosedProcesses
@@ -98,7 +99,7 @@ class PendingStart(Generic[P]):
             InvalidRequest: The start was called off.
         """
         if self.called_off:
-            raise InvalidRequest(f"process {self._process_id} start was cancelled")
+            raise InvalidRequest(texts.start_cancelled(self._process_id))
 
     # Not a task: a start that its caller drops must not run, and its id must be free again.
     def __await__(self) -> Generator[object, None, P]:
@@ -152,7 +153,7 @@ class ProcessTable(ABC):
         if process is None:
             # The id is taken, although there is no process yet.
             if process_id in self._starting:
-                raise InvalidRequest(f"process id {process_id} is starting")
+                raise InvalidRequest(texts.process_starting(process_id))
             raise UnknownProcess(process_id)
         return process
 

@@ -5,10 +5,12 @@ import os
 import struct
 import termios
 
+from holdfast.base.dialect import limits
+
 __all__ = ["DEFAULT_SIZE", "open_terminal", "set_size"]
 
-# Rows and columns of a terminal whose start gives no size, as in the real server.
-DEFAULT_SIZE = (24, 80)
+# Rows and columns of a terminal whose start gives no size.
+DEFAULT_SIZE = limits.TERMINAL_SIZE
 
 
 def open_terminal(rows: int, cols: int) -> tuple[int, int]:

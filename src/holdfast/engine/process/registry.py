@@ -320,7 +320,7 @@ class ProcessRegistry(ProcessTable):
     def _environment(self, params: StartParams) -> dict[str, str]:
         env = child_environment(params.env, params.env_policy, params.metadata, self._inherited)
         if params.tty:
-            # The real server does so as well, but never sets TERM [env.shell-on-terminal].
+            # The protocol sets SHELL, but never TERM [env.shell-on-terminal].
             env.setdefault("SHELL", self._shell)
         # After all other steps, so that a name is unset wherever it came from.
         for name in params.unset or ():

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from holdfast.base.dialect import names
 from holdfast.base.errors import InvalidParams
 from holdfast.wire.protocol.process import EnvPolicy, StartMetadata
 from holdfast.wire.protocol.secret_variables import COMMAND_SECRETS, SECRET_PATTERNS, TOKEN_VARIABLE
@@ -36,11 +37,11 @@ _PATTERN_CHARACTERS = 8 << 10
 # Characters of a name that is matched.
 _NAME_CHARACTERS = 1_024
 
-_THREAD_ID = "CODEX_THREAD_ID"
-_TOOL_CALL_ID = "CODEX_TOOL_CALL_ID"
+_THREAD_ID = names.THREAD_ID
+_TOOL_CALL_ID = names.TOOL_CALL_ID
 
-# Removed as well, but only in exactly this case, as in the real server [env.reserved].
-_RESERVED_AS_WRITTEN = frozenset({"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE", _TOOL_CALL_ID})
+# Removed as well, but only if written in exactly this case [env.reserved].
+_RESERVED_AS_WRITTEN = frozenset({names.EXIT_WITH_STDIN, _TOOL_CALL_ID})
 
 
 def child_environment(
@@ -117,7 +118,7 @@ def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
         excludes += SECRET_PATTERNS
     if excludes:
         variables = _without(variables, tuple(excludes))
-    # `set` after the excludes and before `include_only`, as in the real server: a variable
+    # `set` after the excludes and before `include_only`: a variable
     # that the policy sets is never excluded, but has to be included.
     variables.update(policy.set)
     if policy.include_only:

@@ -14,7 +14,7 @@ from functools import cache, partial
 
 from holdfast.base.errors import InvalidParams
 from holdfast.base.late_import import distrust
-from holdfast.base.local_servers import make_runtime_folders, reachable, runtime_folder
+from holdfast.base.local_servers import make_runtime_directories, reachable, runtime_directory
 from holdfast.base.own_files import OwnFiles
 from holdfast.engine.linux.mounts import mount_table
 from holdfast.engine.process.sandbox_source import CommandSandbox
@@ -60,7 +60,7 @@ class Sandboxes:
         # A hundred simultaneous first starts make one probe.
         with self._probing:
             if self._support is None:
-                make_runtime_folders(self._environ)
+                make_runtime_directories(self._environ)
                 self._support = self._enforcer.probe()
                 _log(self._support)
             return self._support
@@ -110,8 +110,8 @@ class Sandboxes:
     ) -> tuple[Policy, tuple[str, ...]]:
         """Return the policy of a profile, and its gaps that no enforcer can close."""
         # systemd removes a runtime directory with the last login of its user.
-        if not os.path.isdir(runtime_folder(self._environ)):
-            make_runtime_folders(self._environ)
+        if not os.path.isdir(runtime_directory(self._environ)):
+            make_runtime_directories(self._environ)
         # A caller with other variables may have servers of its own, as for `holdfast-sh`.
         servers = reachable(self._environ, env)
         own = own_paths(self._environ)

@@ -1,1 +1,1 @@
-"""Processes that make sure that nothing outlives its owner."""
+"""Processes that make sure that no process outlives its owner."""

@@ -1,15 +1,15 @@
 """
 Supervisor process between a client and the command it talks to: ends the whole process tree.
 
-A client may be killed before it can end anything, and a command may ignore the end of its
-stdin. The supervisor notices the death of the client through a pidfd. As a child subreaper it
-inherits every orphan below the command. It sends SIGTERM to the command's process group, and
-SIGKILL to whatever is left after the grace period [environments.command-group].
+A client may be killed before it can end anything, and a command may ignore the end of its stdin.
+The supervisor notices the death of the client through a pidfd. As a child subreaper it inherits
+every orphan below the command. It sends SIGTERM to the command's process group, and SIGKILL to all
+that remain after the grace period [environments.command-group].
 
-This file is run as a script, without site-packages: `python -I -S child_supervisor.py CLIENT GRACE
-PROGRAM ARGV...`. Its streams become the command's. Descriptor 3 is a socket to the client. The
-supervisor reports there whether the start succeeded; the client closes its end to ask for the end
-of the command.
+This file is run as a script, without site-packages:
+`python -I -S child_supervisor.py CLIENT GRACE PROGRAM ARGV...`. The command inherits its streams.
+Descriptor 3 is a socket to the client, on which the supervisor reports whether the start succeeded;
+to end the command, the client closes its end.
 """
 
 import os
@@ -37,7 +37,7 @@ def _start(program: str, arguments: list[str]) -> int:
     Raises:
         OSError: The program cannot be executed.
     """
-    # Not `os.posix_spawn`: it leaves signals of libc ignored in the child, which cannot be named.
+    # Not `os.posix_spawn`: it leaves internal signals of libc ignored in the child.
     readable, writable = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -46,8 +46,8 @@ def _start(program: str, arguments: list[str]) -> int:
             # Python ignores these two, and an ignored signal is inherited by exec.
             for number in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
-            # The command must not hold the control socket: its end would then not be seen by
-            # the client.
+            # The command must not hold the control socket, which would hide its end from the
+            # client.
             os.set_inheritable(_SOCKET, False)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             os.execve(program, arguments, _environment())  # noqa: S606 - no shell is wanted
@@ -69,11 +69,11 @@ def main(argv: list[str]) -> int:
     Start the command, wait until it or the client ends, and kill what is left.
 
     Returns:
-        The exit status of a command that has ended by itself, as a shell has it; otherwise 0.
+        The exit status, as in a shell, of a command that ended by itself; otherwise 0.
     """
-    # Without the site's packages, and without asking where they might be.
+    # Without site-packages, and without a search for them.
     sys.path.insert(0, os.path.abspath(f"{__file__}/../../../.."))
-    # Late, because it needs the path set above. The guardian has these functions already.
+    # Imported late, since it needs the path set above.
     from holdfast.engine.supervision.guardian import (
         become_subreaper,
         kill_all_children,
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
         watched = os.pidfd_open(int(client))
         # The parent is the client only while it lives; a later pidfd could be of a reused pid.
         if os.getppid() != int(client):
-            # The client died before the pidfd was open, and nothing has been started yet.
+            # The client died before the pidfd was open; nothing has been started yet.
             return 0
         command = _start(program, arguments)
     except OSError as error:
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
     # Orphans are reaped as they end. The command itself stays a zombie, so that its pid, which
     # is also the process group id, cannot be reused before the last `killpg`.
     signal.signal(signal.SIGCHLD, lambda number, frame: reap_children(spare=(command,)))
-    # The signal of an orphan that ended before was lost.
+    # The signals of orphans that ended earlier were lost.
     reap_children(spare=(command,))
     first: int | None = _SOCKET
     try:
@@ -112,7 +112,7 @@ def main(argv: list[str]) -> int:
         first = _wait(_SOCKET, watched, ended, signals=signals)
     except _Stopped:
         pass
-    # From here on the supervisor finishes its work whatever it is sent; SIGKILL cannot be ignored.
+    # From here on the supervisor ignores all signals but SIGKILL, which cannot be ignored.
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     status = 0
@@ -120,10 +120,10 @@ def main(argv: list[str]) -> int:
         status = _exit_status(command)
     else:
         _signal_group(command, signal.SIGTERM)
-        # A stopped process takes the signal only when it goes on.
+        # A stopped process handles the signal only once it continues.
         _signal_group(command, signal.SIGCONT)
         _wait(ended, signals=signals, limit=float(grace))
-    # `kill_all_children` reaps by itself; the handler would compete with it.
+    # `kill_all_children` reaps, too; the handler would compete with it.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _signal_group(command, signal.SIGKILL)
     kill_all_children()
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> int:
 def _exit_status(command: int) -> int:
     """Return the exit status of a command that has ended, and leave it a zombie."""
     found = os.waitid(os.P_PID, command, os.WEXITED | os.WNOWAIT)
-    # A process without options to return at once is waited for, so there is a result.
+    # Without WNOHANG the call waits, so there is a result.
     assert found is not None
     return found.si_status if found.si_code == os.CLD_EXITED else 128 + found.si_status
 
@@ -150,7 +150,7 @@ def _signal_group(group: int, number: int) -> None:
     try:  # noqa: SIM105 - contextlib would be one import more
         os.killpg(group, number)
     except ProcessLookupError:
-        # No process is left in the group.
+        # The group has no process left.
         pass
 
 
@@ -164,7 +164,7 @@ def _environment() -> dict[bytes, bytes]:
 
 def _let_go_of_streams() -> None:
     """Point descriptors 0 to 2 at `/dev/null`."""
-    # A copy of a pipe kept here would hide its end: client and command have to see each other
+    # A copy of a pipe kept here would hide its end: client and command have to see each other's
     # end.
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):

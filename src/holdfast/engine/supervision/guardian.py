@@ -1,18 +1,18 @@
 """
-Guardian: a process beside every worker that kills all descendants of a worker that has died.
+Guardian: the parent of a worker, which kills all descendants of a worker that has died.
 
 The process that was started becomes the guardian and forks the worker: the server, or one
 `holdfast run`. Each notices when the other ends, however it ends. Both are child subreapers, so
-that orphaned descendants become their children. The one that is left kills everything:
+that orphaned descendants become their children. The surviving one kills everything:
 
 - The worker exits or is killed: its children become the guardian's.
 - The guardian is killed: the worker reads end of file from a pipe, and stops.
 
-The real server sets a parent-death signal for its children instead. That misses the children of
-children, and cannot be combined with a fast start by `posix_spawn`.
+A parent-death signal of each child would miss the children of children, and cannot be combined
+with a fast start by `posix_spawn`.
 
-This module is imported before anything else and forks at once, so that the guardian is as small
-as a Python process can be.
+This module is imported before all others and forks at once, so that the guardian is as small as a
+Python process can be.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.engine.supervision import service_manager as manager_module
     from holdfast.engine.supervision.service_manager import ServiceManager
 else:
-    # Only some guardians need these, or only at their end: until then they stay smaller.
+    # Only some guardians need these, or only at their end: the others stay smaller.
     fcntl = late_module("fcntl")
     termios = late_module("termios")
     cgroupfs = late_module("holdfast.engine.linux.cgroupfs")
@@ -48,11 +48,11 @@ __all__ = [
     "children_of_this_process",
     "guardian_pid",
     "kill_all_children",
+    "notify_service_manager",
     "reap_children",
     "run_guarded",
     "service_manager",
     "stop_this_process",
-    "tell_service_manager",
 ]
 
 # prctl(2); Python has no name for it.
@@ -62,18 +62,18 @@ _PR_SET_CHILD_SUBREAPER = 36
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 STOP_LIMIT = 10.0
-"""Seconds that a worker may take to stop after SIGTERM, unless it needs more; then it is killed."""
+"""Default for the seconds that a worker may take to stop after SIGTERM before it is killed."""
 
-# Seconds to go on killing descendants that keep forking.
+# Seconds to keep killing descendants that keep forking.
 _SWEEP_LIMIT = 10.0
 
-# Seconds until the next attempt to list the children, if no descriptor was left for it.
+# Seconds until the next attempt to list the children, if no descriptor was available for it.
 _LOOK_AGAIN = 0.01
 
 # Seconds that a killed process usually takes to exit.
 _FIRST_PAUSE = 0.0002
 
-# Pid of the guardian; set before the fork, so both processes know it.
+# Pid of the guardian; set before the fork, so that both processes have it.
 _guardian: int | None = None
 
 # The service manager of this service, if it is one; set before the fork as well.
@@ -81,7 +81,7 @@ _manager: "ServiceManager | None" = None
 
 
 def guardian_pid() -> int | None:
-    """Return the pid of the guardian of this process, or None if it has none any more."""
+    """Return the pid of the guardian of this process, or None if it no longer has one."""
     return _guardian if _guardian == os.getppid() else None
 
 
@@ -90,8 +90,8 @@ def service_manager() -> "ServiceManager | None":
     return _manager
 
 
-def tell_service_manager(news: int) -> None:
-    """Ask the guardian to notify the service manager of `READY` or another state."""
+def notify_service_manager(news: int) -> None:
+    """Ask the guardian to send `READY` or another state to the service manager."""
     guardian = guardian_pid()
     if _manager is not None and guardian is not None:
         os.kill(guardian, news)
@@ -111,16 +111,16 @@ def run_guarded(
 
     Args:
         work: Called with a descriptor that is at end of file once the guardian is gone.
-        forward: Signals for the worker to handle. Each appears on that descriptor, as one byte
-            with its number; a worker that does not read it is killed after a time limit. The
-            worker ignores those sent to it directly: a terminal sends its signals to both.
-            Without `forward`, the usual signals stop the worker, and kill it after that limit.
-        pass_on: Signals, of those that would stop the worker, that it is sent instead.
+        forward: Signals for the worker to handle. Each appears on that descriptor, as one byte with
+            its number; a worker that does not read it is killed after a time limit. The worker
+            ignores those sent to it directly: a terminal sends its signals to both. Without
+            `forward`, the usual signals stop the worker, and kill it after that limit.
+        pass_on: Signals that are sent to the worker as they are instead of stopping it.
         stop_limit: Seconds that the worker may take to stop; then it is killed.
         release_stderr: Close stderr, too, in the guardian: its reader must see end of file
             while the worker still runs.
-        notify: Take the socket of a service manager from the environment, and forward the
-            worker's notifications to it (`tell_service_manager`).
+        notify: Take the socket of a service manager from the environment, and forward the worker's
+            notifications to it (`notify_service_manager`).
 
     Returns:
         In the child the result of `work`; in the guardian the exit status of the child, or 128
@@ -128,15 +128,15 @@ def run_guarded(
     """
     _fill_streams()
     become_subreaper()
-    # Signals that were ignored at our start, by `nohup` for one, stay ignored.
+    # Signals that were ignored at our start, as by `nohup`, stay ignored.
     awaited = [n for n in forward or _STOP_SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
     restore_terminal = _remember_terminal() if forward else None
     news = _take_service_manager() if notify else ()
     lifeline, held = os.pipe()
-    # If SIGCHLD is inherited as ignored, the kernel reaps all children by itself.
+    # If SIGCHLD is inherited as ignored, the kernel reaps all children itself.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The guardian blocks its signals and waits for them, so that none is lost. With handlers,
-    # Python would miss a signal that comes just before it begins to wait.
+    # Python would miss a signal that arrives just before it begins to wait.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*awaited, *news, signal.SIGCHLD])
     global _guardian
     _guardian = os.getpid()
@@ -166,11 +166,11 @@ def _become_worker(
 ) -> None:
     """Separate the forked worker from the guardian's group, and set its first handlers."""
     if not os.isatty(0):
-        # A signal to the whole group of the guardian must not reach both at once.
+        # A signal to the whole group of the guardian must not reach both.
         os.setpgid(0, 0)
     become_subreaper()
-    # Handlers that do nothing, not SIG_IGN, which the worker's children would inherit. A signal
-    # to pass on may come before the worker has its own handler, and must not kill it.
+    # Handlers that do nothing, not SIG_IGN, which the worker's children would inherit. A signal to
+    # pass on may arrive before the worker has its own handler, and must not kill it.
     for number in (*forwarded, *passed_on):
         signal.signal(number, _do_nothing)
 
@@ -206,13 +206,13 @@ def _guard(
     if held is not None:
         os.set_blocking(held, False)
     deadline: float | None = None
-    # Signals written to the pipe so far, and until the one that the deadline is about.
+    # Number of signals written to the pipe so far, and up to the one with the deadline.
     sent = due = 0
     news = () if _manager is None else _manager.signals
     while True:
         number = _next_signal((*awaited, *news, signal.SIGCHLD), deadline)
         if number in news:
-            # Only a service manager has these signals.
+            # These signals exist only with a service manager.
             assert _manager is not None
             assert number is not None
             _manager.send(number)
@@ -229,7 +229,7 @@ def _guard(
             os.kill(worker, number)
         elif held is None:
             os.kill(worker, signal.SIGTERM)
-            # A stopped worker takes the signal only when it goes on.
+            # A stopped worker handles the signal only once it continues.
             os.kill(worker, signal.SIGCONT)
             deadline = time.monotonic() + stop_limit
         else:
@@ -238,7 +238,7 @@ def _guard(
             except OSError:
                 # The worker has exited, or 65,536 signals fill the pipe.
                 pass
-            # A worker that reads no signals hangs, on a dead mount for one.
+            # A worker that reads no signals hangs, perhaps on a dead mount.
             if number in _STOP_SIGNALS and deadline is None:
                 deadline, due = time.monotonic() + stop_limit, sent
 
@@ -273,13 +273,13 @@ def _reap(worker: int, *, also_stop: bool) -> int | None:
             continue
         if not os.WIFSTOPPED(status):
             return status
-        # Our shell sees that we have stopped. Once it continues us, we continue the worker.
+        # Our shell sees the stop. Once it continues us, we continue the worker.
         stop_this_process()
         os.kill(worker, signal.SIGCONT)
 
 
 def _remove_leavings(worker: int) -> None:
-    """Remove cgroups and device nodes that the worker has left."""
+    """Remove the cgroups and device nodes that the worker has left behind."""
     cgroupfs.remove_cgroups(worker)
     device_nodes.remove_unused_devices()
 
@@ -314,13 +314,13 @@ def _remember_terminal() -> Callable[[], None] | None:
         modes = termios.tcgetattr(0)
         name = os.ttyname(0)
     except (OSError, termios.error):
-        # The terminal has no name here, such as one of another container.
+        # The terminal has no name here, as one of another container.
         return None
 
     def restore() -> None:
         try:
             terminal = os.open(name, os.O_RDWR | os.O_NOCTTY)
-            # Not in the background: there the shell has the terminal, and its own modes.
+            # Not in the background: there the shell has the terminal, with its own modes.
             if os.tcgetpgrp(terminal) == os.getpgrp():
                 termios.tcsetattr(terminal, termios.TCSANOW, modes)
         except (OSError, termios.error):
@@ -355,7 +355,7 @@ def children_of_this_process() -> list[int]:
     Return the pids of all children, zombies included.
 
     Raises:
-        OSError: No descriptor is left to read the list with.
+        OSError: No descriptor is left to read the list.
     """
     return children_of("self")
 
@@ -365,7 +365,7 @@ def reap_children(spare: Collection[int]) -> bool:
     Reap all children that have exited, except for those in `spare`.
 
     Returns:
-        False if no descriptor was left to list them; try again later.
+        False if no descriptor was left to list them; the caller tries again later.
     """
     try:
         pids = children_of_this_process()
@@ -383,7 +383,7 @@ def reap_children(spare: Collection[int]) -> bool:
 
 def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) -> None:
     """
-    Kill every descendant, for `limit` seconds at most.
+    Kill every descendant, within at most `limit` seconds.
 
     The children of a killed process become ours. So killing until no child is left reaches all
     descendants, whatever sessions and groups they are in.
@@ -394,7 +394,7 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
         try:
             pids = [pid for pid in children_of_this_process() if pid not in spared]
         except OSError:
-            # No descriptor is left. Processes that were killed are about to free some.
+            # No descriptor is left. The killed processes are about to free some.
             time.sleep(_LOOK_AGAIN)
             continue
         if not pids:
@@ -407,7 +407,7 @@ def kill_all_children(spare: Iterable[int] = (), limit: float = _SWEEP_LIMIT) ->
                 # The process has exited, or was reaped elsewhere.
                 continue
             except PermissionError:
-                # It runs as another user by now, so we may not signal it.
+                # It runs as another user now, so we may not signal it.
                 spared.add(pid)
 
 

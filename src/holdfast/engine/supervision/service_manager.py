@@ -2,7 +2,7 @@
 Notifications of the service manager that started a server (`sd_notify` of systemd).
 
 systemd accepts notifications from the process that it started: the guardian. The worker asks the
-guardian for them by real-time signals. So no command of the worker can reach the socket. A unit
+guardian for them by real-time signals. So no command of the worker can reach the socket, and a unit
 needs no `NotifyAccess=all`, which would let any command report that the service is dead.
 """
 
@@ -44,7 +44,7 @@ class ServiceManager:
 
     def __init__(self, address: str, watchdog: float | None) -> None:
         self.watchdog = watchdog
-        """Seconds without `WATCHDOG` after which the service is killed; None for never."""
+        """Seconds without `WATCHDOG` after which the service is killed; None to disable that."""
         # systemd writes `@` for the NUL at the beginning of an abstract socket's name.
         self._address = "\0" + address[1:] if address.startswith("@") else address
 
@@ -64,7 +64,7 @@ def take_service_manager() -> ServiceManager | None:
     """
     Return the manager that the environment names, or None, and remove its variables.
 
-    Processes that are started later must not notify systemd in the name of this service.
+    Processes started later must not notify systemd in the name of this service.
     """
     address = os.environ.pop("NOTIFY_SOCKET", "")
     microseconds = os.environ.pop("WATCHDOG_USEC", "")

@@ -370,7 +370,7 @@ class StreamDrain(Drain):
 
     @property
     def still_open(self) -> bool:
-        """True until all streams have ended; a Codex server reports that with `Closed` only."""
+        """True until all streams have ended; without our extensions only `Closed` reports that."""
         return bool(self._unended) and not self.closed
 
     def finish(self, stream: OutputStream) -> None:

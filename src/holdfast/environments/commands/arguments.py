@@ -180,7 +180,7 @@ def as_signal_name(which: object) -> str:
         InvalidParams: There is no such signal.
     """
     if isinstance(which, str):
-        # The only name that a Codex server knows.
+        # The only name in the base protocol.
         if which == "interrupt":
             return "SIGINT"
         if which in signals.Signals.__members__:

@@ -233,7 +233,7 @@ class CommandStarter:
         except NotFound:
             return ENOENT
         except HoldfastError:
-            # Unknown: the original error stays as it is.
+            # Unknown: the first error stays as it is.
             return None
         return None if metadata.is_directory else ENOTDIR
 

@@ -49,7 +49,7 @@ _NAMES_KEPT = 64
 # Twice what one local process needs, so that half of the descriptor limit is left for others.
 _DESCRIPTORS_PER_RUN = 8
 
-# Ends the input of a command after `n` bytes. Codex's server has no method to close stdin, and
+# Ends the input of a command after `n` bytes. The base protocol has no method to close stdin, and
 # the command would wait for the end of its input for ever.
 _WITH_INPUT = 'n=$1; shift; head -c "$n" | "$@"'
 
@@ -99,7 +99,7 @@ class Commands:
         async with self._turn:
             run = argv
             if data and not (await self._environment.capabilities()).process_close_stdin:
-                # A Codex server cannot close stdin, so `head` ends the input instead.
+                # The server cannot close stdin, so `head` ends the input instead.
                 run = ["/bin/sh", "-c", _WITH_INPUT, "sh", str(len(data)), *argv]
             request = CommandToStart(run, cwd, variables, names, confined, stdin=bool(data))
             process, end_left = await self._starter.start(request, shown=argv)

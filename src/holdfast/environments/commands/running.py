@@ -251,7 +251,7 @@ class Running:
         Signal its group; nothing happens once it has exited.
 
         Args:
-            which: A number or a name such as `SIGTERM`. The real Codex knows only `SIGINT`.
+            which: A number or a name such as `SIGTERM`. The base protocol has only `SIGINT`.
 
         Raises:
             InvalidParams: There is no such signal.
@@ -267,8 +267,8 @@ class Running:
         """
         Return the input that its terminal is read for: a line, a password, a key, or nothing.
 
-        `UNKNOWN` on pipes, on a Codex server, and for a process of another user. Call it when
-        the process has been quiet for a while, not in a loop.
+        `UNKNOWN` on pipes, on a server without our extensions, and for a process of another
+        user. Call it when the process has been quiet for a while, not in a loop.
         """
         return await self.process.waiting_for()
 
@@ -277,9 +277,9 @@ class Running:
         Kill the process tree at once; return True if there was something to kill.
 
         Args:
-            left: Also kill what an exited process left in its group; not on a Codex server.
-            streams: `close` ends its output; `keep` reads until the output ends. A Codex server
-                always closes.
+            left: Also kill what an exited process left in its group; an extension.
+            streams: `close` ends its output; `keep` reads until the output ends. The base
+                protocol always closes.
         """
         return await self.process.terminate(tree=True, left=left, streams=streams)
 

@@ -1,8 +1,8 @@
 """
-Reader of `environments.toml`, for a Codex home and ours, as strict as Codex's.
+Reader of `environments.toml`, strict about every key.
 
-There is no key that Codex does not know, so that both can read the same file
-[environments.file.*]. Faults are reported in Codex's words.
+Other programs read the same file, so it has no key of ours and its faults have fixed words
+[environments.file.*].
 """
 
 import os
@@ -42,7 +42,7 @@ def load(path: str | os.PathLike[str]) -> ConfiguredEnvironments:
     Read a file.
 
     Raises:
-        InvalidConfig: With the reason, in Codex's words, and advice where they give none.
+        InvalidConfig: With the reason in fixed words, and advice where they give none.
     """
     # Callers may pass a string.
     path = Path(path)

@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from holdfast.base.dialect import Table, spell_value
 from holdfast.base.errors import InvalidConfig
 from holdfast.base.suggestions import did_you_mean, listed
 from holdfast.base.system_text import system_text
-from holdfast.base.token_file import overwrite, write_beside
-from holdfast.codex.toml_text import Table, spell_value
+from holdfast.base.token_file import overwrite, write_next_to
 from holdfast.environments.config import config_file as config
 from holdfast.environments.config.keys import FileKeys, Unfit, read_keys
 from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, ServerUrl
@@ -269,7 +269,7 @@ def _write(path: Path, old: str, new: str) -> None:
             _overwrite(target, old, new)
         else:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.replace(write_beside(str(target), new), target)
+            os.replace(write_next_to(str(target), new), target)
     except OSError as error:
         raise InvalidConfig(
             f"failed to write environment config `{path}`: {system_text(error)}",

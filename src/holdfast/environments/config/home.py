@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from holdfast.base.dialect import names
 from holdfast.base.own_files import holdfast_home, user_home
 from holdfast.wire.protocol.secret_variables import TOKEN_VARIABLE
 
@@ -25,16 +26,12 @@ __all__ = [
 ]
 
 FILE_NAME: Final = "environments.toml"
-"""Name of the file in a home of Codex or of ours."""
+"""Name of the file, in our home or in that of another program."""
 
-URL_VARIABLES: Final = ("HOLDFAST_EXEC_SERVER_URL", "CODEX_EXEC_SERVER_URL")
+URL_VARIABLES: Final = ("HOLDFAST_EXEC_SERVER_URL", names.URL_VARIABLE)
 """Variables that name a server; the first one that is not blank counts."""
 
-NOISE_VARIABLES: Final = (
-    "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL",
-    "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID",
-    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-)
+NOISE_VARIABLES: Final = names.NOISE_VARIABLES
 
 
 def is_configured(environ: Mapping[str, str]) -> bool:
@@ -58,6 +55,6 @@ def environments_file(environ: Mapping[str, str]) -> Path:
 
 
 def codex_home(environ: Mapping[str, str]) -> Path:
-    """Return Codex's home: `$CODEX_HOME`, else `~/.codex`."""
-    home = environ.get("CODEX_HOME")
-    return Path(home) if home else user_home(environ) / ".codex"
+    """Return the home of Codex: `$CODEX_HOME`, else `~/.codex`."""
+    home = environ.get(names.HOME_VARIABLE)
+    return Path(home) if home else user_home(environ) / names.HOME_FOLDER

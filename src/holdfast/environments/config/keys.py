@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Final, TypedDict, cast
 
+from holdfast.base.dialect import wrong_type
 from holdfast.base.suggestions import did_you_mean
-from holdfast.wire.rpc.blame import wrong_type
 
 __all__ = ["EntryKeys", "FileKeys", "Unfit", "read_keys"]
 
@@ -23,7 +23,7 @@ class EntryKeys(TypedDict, total=False):
 
     id: str
     skills: object
-    """Accepted, since Codex reads the same file; not used here."""
+    """Accepted, since other programs read the same file; not used here."""
     url: str
     auth_bearer_token: str
     program: str

@@ -277,7 +277,7 @@ class _Farewell:
         self.send_parts = inner.send_parts
         self.pause_receiving = inner.pause_receiving
         self.resume_receiving = inner.resume_receiving
-        self.expect_life = inner.expect_life
+        self.expect_heartbeats = inner.expect_heartbeats
         self.excuse_silence = inner.excuse_silence
         self.abort = inner.abort
         self.wait_closed = inner.wait_closed

@@ -5,11 +5,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError, InvalidRequest, MalformedMessage
 from holdfast.base.tasks import OwnedTasks
+from holdfast.front.app_server.app_server_kind import APP_SERVER
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
 from holdfast.front.app_server.command_handlers import command_family
-from holdfast.front.app_server.dialect import ALREADY_INITIALIZED, APP_SERVER, NOT_INITIALIZED
 from holdfast.front.app_server.family import MAX_WAITING_INPUT
 from holdfast.front.app_server.process_family import process_family
 from holdfast.server.dispatch import Dispatcher
@@ -84,7 +85,7 @@ class AppConnection:
             tasks=tasks,
             admit=self._admit,
             telemetry=server.telemetry,
-            dialect=APP_SERVER,
+            server_kind=APP_SERVER,
         )
         if server.telemetry is not None:
             server.telemetry.connection_opened(transport.kind)
@@ -97,7 +98,7 @@ class AppConnection:
             InvalidRequest: It was done already, or its name cannot be in a header.
         """
         if self._initialized:
-            raise InvalidRequest(ALREADY_INITIALIZED)
+            raise InvalidRequest(texts.ALREADY_INITIALIZED)
         name = params.client_info.name
         # The name becomes part of the user agent, a header.
         if any((char < " " and char != "\t") or char == "\x7f" for char in name):
@@ -111,7 +112,7 @@ class AppConnection:
 
     def _admit(self, route: Route["AppConnection"]) -> None:
         if not self._initialized and route.name != APP_INITIALIZE.name:
-            raise InvalidRequest(NOT_INITIALIZED)
+            raise InvalidRequest(texts.NOT_INITIALIZED)
 
     # -- what handlers send
 

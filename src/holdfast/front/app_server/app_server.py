@@ -13,14 +13,14 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Self
 
+from holdfast.base.dialect import Compat
 from holdfast.base.version import __version__
 from holdfast.environments.config.home import codex_home
 from holdfast.environments.environment import Environment
 from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.front.app_server.app_connection import AppConnection
-from holdfast.front.app_server.command_exec.command_manager import Compat
+from holdfast.front.app_server.app_server_kind import APP_SERVER
 from holdfast.front.app_server.command_handlers import add_command_methods
-from holdfast.front.app_server.dialect import APP_SERVER
 from holdfast.front.app_server.process_family import add_process_methods
 from holdfast.front.app_server.sandboxes import SandboxProfiles
 from holdfast.server.listen import ListenUrl, listen, parse_listen_url
@@ -169,7 +169,7 @@ class AppServer:
 
     def introduce(self, client: AppClientInfo) -> AppInitializeResponse:
         """Return the server's description for a client."""
-        version = __version__ if self.compat is None else self.compat.removeprefix("codex-")
+        version = __version__ if self.compat is None else self.compat.rpartition("-")[2]
         return AppInitializeResponse(
             user_agent=f"{client.name}/{version} ({platform.system()} {platform.release()};"
             f" {platform.machine()}) holdfast/{__version__} ({client.name}; {client.version})",

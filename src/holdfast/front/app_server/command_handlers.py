@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed, Refused
 from holdfast.environments.environment import Environment
 from holdfast.environments.path_uris import below
@@ -11,7 +12,6 @@ from holdfast.environments.sandbox import home_here
 from holdfast.front.app_server.command_exec.command import Command
 from holdfast.front.app_server.command_exec.command_errors import CommandExecError
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import needs_experimental_api
 from holdfast.front.app_server.family import CommandFamily, coded, milliseconds
 from holdfast.front.app_server.order import QueuePosition
 from holdfast.wire.protocol.command_exec import (
@@ -71,7 +71,7 @@ def _refusal(error: CommandExecError) -> Refused:
 
 def _execute(client: "AppConnection", params: CommandExecParams) -> Awaitable[CommandExecResponse]:
     if params.permission_profile is not None and not client.experimental:
-        raise InvalidRequest(needs_experimental_api("command/exec.permissionProfile"))
+        raise InvalidRequest(texts.needs_experimental_api("command/exec.permissionProfile"))
     _check(params)
     return _run(client, params, client.commands.take_position(params.process_id))
 
@@ -85,17 +85,17 @@ def _check(params: CommandExecParams) -> None:
         InvalidParams: Two members exclude each other, or the timeout is negative.
     """
     if not params.command:
-        raise InvalidRequest("command must not be empty")
+        raise InvalidRequest(texts.COMMAND_EMPTY)
     if params.sandbox_policy is not None and params.permission_profile is not None:
-        raise InvalidRequest("`permissionProfile` cannot be combined with `sandboxPolicy`")
+        raise InvalidRequest(texts.TWO_SANDBOXES)
     if params.size is not None and not params.tty:
-        raise InvalidParams("command/exec size requires tty: true")
+        raise InvalidParams(texts.size_without_tty(COMMAND_EXEC.name))
     if params.output_bytes_cap is not None and params.disable_output_cap:
-        raise InvalidParams("command/exec cannot set both outputBytesCap and disableOutputCap")
+        raise InvalidParams(texts.TWO_CAPS)
     if params.timeout_ms is not None and params.disable_timeout:
-        raise InvalidParams("command/exec cannot set both timeoutMs and disableTimeout")
+        raise InvalidParams(texts.TWO_TIMEOUTS)
     if params.timeout_ms is not None and params.timeout_ms < 0:
-        raise InvalidParams(f"command/exec timeoutMs must be non-negative, got {params.timeout_ms}")
+        raise InvalidParams(texts.negative_timeout(COMMAND_EXEC.name, params.timeout_ms))
 
 
 async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
@@ -111,7 +111,7 @@ async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
     stream = params.tty or params.stream_stdout_stderr
     # Without an id, output could not be told apart nor input be sent.
     if params.process_id is None and (stream or params.stream_stdin):
-        raise InvalidRequest("command/exec tty or streaming requires a client-supplied processId")
+        raise InvalidRequest(texts.NO_PROCESS_ID)
     with client.commands.refusals():
         return await client.commands.commands.start(
             params.command,

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     ConnectionLost,
     HoldfastError,
@@ -19,6 +20,7 @@ from holdfast.base.errors import (
     Refused,
     RemoteError,
 )
+from holdfast.front.app_server.app_server_kind import DeltaEncoder
 from holdfast.front.app_server.command_exec.command import Command, Done
 from holdfast.front.app_server.command_exec.command_errors import (
     CommandExecClosed,
@@ -31,7 +33,6 @@ from holdfast.front.app_server.command_exec.command_errors import (
     SpawnRefused,
 )
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import DeltaEncoder
 from holdfast.front.app_server.order import QueuePosition, RequestQueues
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.base64 import InvalidBase64, decode_base64
@@ -208,12 +209,12 @@ class CommandFamily:
         """
         position = self._requests.take(command_id)
         if delta is None and not close:
-            text = f"{self._write_method} requires deltaBase64 or closeStdin"
+            text = texts.delta_missing(self._write_method)
             return _refuse(position, InvalidParams(text))
         try:
             data = b"" if delta is None else decode_base64(delta)
         except InvalidBase64 as error:
-            return _refuse(position, InvalidParams(f"invalid deltaBase64: {error}"))
+            return _refuse(position, InvalidParams(texts.delta_not_base64(error)))
         return self._write(position, command_id, data, close)
 
     async def _write(
@@ -282,8 +283,7 @@ class CommandFamily:
             command = self.commands.get(command_id)
         except CommandExecError as error:
             raise self._refusal(error) from error
-        # Like Codex, a control during the drain keeps its turn until the answer; later ones find
-        # the id free.
+        # A control during the drain keeps its turn until the answer; later ones find the id free.
         if not (self._refuse_late or command.running):
             await command.released()
         return command

@@ -8,7 +8,9 @@ from collections.abc import Awaitable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from holdfast.base.dialect import debug_text, texts
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed, Refused
+from holdfast.front.app_server.app_server_kind import APP_SERVER
 from holdfast.front.app_server.command_exec.command import Command
 from holdfast.front.app_server.command_exec.command_errors import (
     CommandExecError,
@@ -20,7 +22,6 @@ from holdfast.front.app_server.command_exec.command_errors import (
     UnknownCommand,
 )
 from holdfast.front.app_server.command_exec.command_manager import CommandExec
-from holdfast.front.app_server.dialect import APP_SERVER, needs_experimental_api
 from holdfast.front.app_server.family import DONE, CommandFamily, coded, milliseconds
 from holdfast.front.app_server.order import QueuePosition
 from holdfast.wire.protocol.command_exec import (
@@ -38,7 +39,6 @@ from holdfast.wire.protocol.command_exec import (
 )
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.router import Router
-from holdfast.wire.rpc.rust_text import debug_text
 
 if TYPE_CHECKING:
     from holdfast.front.app_server.app_connection import AppConnection
@@ -89,21 +89,19 @@ def _refusal(error: CommandExecError) -> Refused:
 
 def _admit(client: "AppConnection", method: str) -> None:
     if not client.experimental:
-        raise InvalidRequest(needs_experimental_api(method))
+        raise InvalidRequest(texts.needs_experimental_api(method))
 
 
 def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Empty]:
     _admit(client, PROCESS_SPAWN.name)
     if not params.command:
-        raise InvalidRequest("command must not be empty")
+        raise InvalidRequest(texts.COMMAND_EMPTY)
     if not params.process_handle:
-        raise InvalidRequest("processHandle must not be empty")
+        raise InvalidRequest(texts.HANDLE_EMPTY)
     if params.size is not None and not params.tty:
-        raise InvalidParams("process/spawn size requires tty: true")
+        raise InvalidParams(texts.size_without_tty(PROCESS_SPAWN.name))
     if params.timeout_ms is not None and params.timeout_ms < 0:
-        raise InvalidParams(
-            f"process/spawn timeoutMs must be non-negative, got {params.timeout_ms}"
-        )
+        raise InvalidParams(texts.negative_timeout(PROCESS_SPAWN.name, params.timeout_ms))
     if params.size is not None:
         client.processes.check_size(params.size)
     # The request is answered early, so the dispatcher's own limit does not count it.

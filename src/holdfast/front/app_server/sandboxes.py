@@ -4,6 +4,7 @@ import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.process.start_threads import call_in_daemon
@@ -84,8 +85,8 @@ class SandboxProfiles:
             reason = f"refers to undefined profile `{name}`"
         else:
             reason = "requires a `[permissions]` table"
-        # Codex's texts, which mention its own configuration.
-        raise InvalidRequest(f"invalid permission profile: default_permissions {reason}")
+        # Clients know these texts, which mention a configuration that only they have.
+        raise InvalidRequest(texts.unknown_profile(reason))
 
 
 async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile:

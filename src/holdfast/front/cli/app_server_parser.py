@@ -1,16 +1,23 @@
 """The options of `holdfast app-server`."""
 
 import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, get_args
 
+from holdfast.base.late_import import late_module
 from holdfast.front.cli.listen_parser import add_listen_options, positive
 from holdfast.front.cli.operate_parser import add_log_options
 from holdfast.front.cli.sandbox_options_parser import add_sandbox_write
 from holdfast.front.cli.server_options_parser import add_environment_option
 from holdfast.front.cli.suggesting_parser import late
 
-__all__ = ["add_app_server"]
+if TYPE_CHECKING:
+    from holdfast.base import dialect
+else:
+    # Most commands build this parser, and few show or check the option that needs it.
+    dialect = late_module("holdfast.base.dialect")
 
-_COMPAT = ("codex-0.166.0",)
+__all__ = ["add_app_server"]
 
 _ABOUT = """\
 Serve the app-server protocol to editors and other applications: `command/exec`, its
@@ -64,11 +71,21 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     )
     parser.add_argument(
         "--compat",
-        choices=_COMPAT,
+        choices=_Versions(),
         metavar="VERSION",
-        help=f"behave like {' or '.join(_COMPAT)} where the default does better",
+        help="behave like %(choices)s where the default does better",
     )
     parser.set_defaults(run=late("holdfast.front.cli.guarded:app_server"), as_codex=False)
+
+
+class _Versions:
+    """The values of `--compat`."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(get_args(dialect.Compat))
+
+    def __str__(self) -> str:
+        return ", ".join(self)
 
 
 def _named_file(text: str) -> tuple[str, str]:

@@ -27,7 +27,11 @@ from holdfast.wire.transports.handover import (
     hand_over,
     new_token,
 )
-from holdfast.wire.transports.private_folder import PrivateFolder, UnusableFolder, remove_abandoned
+from holdfast.wire.transports.private_directory import (
+    PrivateDirectory,
+    UnusableDirectory,
+    remove_abandoned,
+)
 
 # As in `late_import.py`: the guardian does without `typing`.
 TYPE_CHECKING = False
@@ -54,8 +58,8 @@ def start_kept(work: "Callable[[int, Callable[[str], None], Keeping], int]") -> 
     token = new_token()
     try:
         # Only this user can enter it: whoever reaches its socket controls the server.
-        folder = PrivateFolder.make()
-    except UnusableFolder as error:
+        folder = PrivateDirectory.make()
+    except UnusableDirectory as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     started, starting = os.pipe()
@@ -84,7 +88,7 @@ def attach(path: str) -> int:
 
 def _run_server(
     work: "Callable[[int, Callable[[str], None], Keeping], int]",
-    folder: PrivateFolder,
+    folder: PrivateDirectory,
     token: str,
     starting: int,
 ) -> int:
@@ -116,7 +120,7 @@ def _connect(path: str, token: str) -> int:
     """Hand over the standard streams and wait for the end of the connection."""
     try:
         control = hand_over(path, token)
-    except (HandoverFailed, UnusableFolder) as error:
+    except (HandoverFailed, UnusableDirectory) as error:
         # Not final: the client may try again, so it gets no `gone`.
         if isinstance(error, HandoverFailed) and not error.final:
             print(f"Error: {error}", file=sys.stderr)

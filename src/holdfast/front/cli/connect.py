@@ -107,7 +107,7 @@ class _ConnectTarget:
             Ended: It is saved already, or cannot be saved.
         """
         if self.ssh is not None and self.transport is None:
-            # The full path, so that a Codex that reads the file finds the program too.
+            # The full path, so that other programs that read the file find it too.
             found = shlex.join([program or "holdfast", *SERVE])
             ssh, *more = self.ssh.address.argv(found)
             return Entry(id=name, transport=ServingProgram(program=ssh, args=tuple(more)))

@@ -74,7 +74,7 @@ def add_env(commands: _Commands) -> None:
 
 def _add_file_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--file", metavar="PATH", help="another environments.toml, such as one of Codex"
+        "--file", metavar="PATH", help="another environments.toml, such as the one in $CODEX_HOME"
     )
 
 

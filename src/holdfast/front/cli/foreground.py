@@ -237,7 +237,7 @@ class ForegroundCommand:
             # The events of the process report it.
             pass
         except RemoteError:
-            # A Codex server sends no signal but an interrupt.
+            # A server without our extensions sends no signal but an interrupt.
             if number in _ENDING:
                 await self._terminate(process)
             else:

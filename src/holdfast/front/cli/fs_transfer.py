@@ -1,7 +1,7 @@
 """
 `holdfast fs get`, `put` and `cat`.
 
-A download continues after a lost connection, as long as the original is unchanged: in the same
+A download continues after a lost connection, as long as the file there is unchanged: in the same
 run by itself, in a later one with `--resume`. An upload replaces the file only at its end, so
 there is nothing to continue. A terminal shows the progress of a long transfer.
 """
@@ -155,7 +155,7 @@ class PartialFile:
     """
     A download in progress: a hidden file beside the target.
 
-    Its name has the size and the time of the original, so that a later attempt can tell whether
+    Its name has the size and the time of the source, so that a later attempt can tell whether
     it is the same. Partial files of other originals are removed.
     """
 
@@ -163,7 +163,7 @@ class PartialFile:
         """
         Args:
             target: Its final path.
-            original: Metadata of the original.
+            original: Metadata of the source.
             resume: Continue what an earlier attempt left, if there is any.
 
         Raises:
@@ -175,13 +175,13 @@ class PartialFile:
         for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*-*.part")):
             if left != self._path:
                 os.unlink(left)
-        # The name proves that the original is the same; without `resume` it is truncated anyway.
+        # The name proves that the source is the same; without `resume` it is truncated anyway.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if resume else os.O_TRUNC)
         self.file: BinaryIO = open(os.open(self._path, flags, 0o666), "r+b")  # noqa: SIM115 - `complete` and `give_up` close it
         self.start = min(self.file.seek(0, os.SEEK_END), original.size)
         """Bytes that an earlier attempt has left."""
         self.file.seek(self.start)
-        # An earlier attempt may have left more than the original has.
+        # An earlier attempt may have left more than the source has.
         self.file.truncate()
 
     def complete(self, permissions: int | None) -> None:
@@ -189,7 +189,7 @@ class PartialFile:
         Move it to the target: it is complete.
 
         Args:
-            permissions: The permission bits of the original, if known.
+            permissions: The permission bits of the source, if known.
         """
         if permissions is not None:
             os.fchmod(self.file.fileno(), masked(permissions))
@@ -320,7 +320,7 @@ async def _fetch(
     advance: Callable[[int], None],
 ) -> None:
     """
-    Write a file from `start` on; continue after a lost connection if the original is unchanged.
+    Write a file from `start` on; continue after a lost connection if the source is unchanged.
     """
     offset = start
     attempts = _ATTEMPTS

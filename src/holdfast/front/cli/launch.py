@@ -125,7 +125,7 @@ async def _confinement(
 
 
 async def _knows_sizes(environment: Environment) -> bool:
-    """Return True if a terminal can have a size: a Codex server refuses one."""
+    """Return True if a terminal can have a size: only our extensions give it one."""
     return not environment.is_remote or (await environment.capabilities()).process_resize
 
 

@@ -122,7 +122,7 @@ def _server_options(settings: McpSettings, wide: str | None) -> ServerOptions:
 
 def _check(settings: McpSettings) -> str | None:
     """
-    Check the settings for mistakes before anything heavy is loaded.
+    Check the settings for mistakes before large modules are loaded.
 
     Returns:
         The workspace and what it is, if it is named and more than a project; see

@@ -70,7 +70,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--no-notes",
         action="store_true",
-        help="leave out the notes on what happened and what to do, for texts as in Codex",
+        help="leave out the notes on what happened and what to do",
     )
     _add_http_options(parser)
     parser.set_defaults(run=late("holdfast.front.cli.guarded:mcp"))
@@ -99,7 +99,7 @@ def _add_approval_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules-leave-sandbox",
         action="store_true",
-        help="as in Codex, what rules allow runs without a sandbox: an allowed program that the"
+        help="what rules allow runs without a sandbox: an allowed program that the"
         " agent can replace or configure then gives it everything",
     )
 

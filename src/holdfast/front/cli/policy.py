@@ -110,7 +110,7 @@ def _rules(files: Sequence[str]) -> RuleSet:
 
 
 def _refusal(broken: BrokenFile) -> str:
-    """Return the error of a file in the words and layout of Codex."""
+    """Return the error of a file: what failed, and the cause below it."""
     verb = "read" if broken.unread else "parse"
     cause = "\n".join(f"    {visible(line)}" for line in broken.error.split("\n"))
     return f"Error: failed to {verb} policy at {broken.path}\n\nCaused by:\n{cause}"

@@ -116,7 +116,7 @@ def _add_explain(operations: _Commands) -> None:
     explain.add_argument(
         "--rules-leave-sandbox",
         action="store_true",
-        help="as in Codex, what rules allow runs without a sandbox",
+        help="what rules allow runs without a sandbox",
     )
     explain.add_argument(
         "--shell", metavar="PATH", default="/bin/bash", help="the shell; default /bin/bash"

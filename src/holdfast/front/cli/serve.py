@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidConfig
 from holdfast.base.late_import import load
 from holdfast.base.url_schemes import is_stdio
@@ -50,9 +51,9 @@ def serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def reloads(options: argparse.Namespace) -> bool:
-    """Return True if SIGHUP reloads files; otherwise it ends the server, like Codex's."""
+    """Return True if SIGHUP reloads files; otherwise it ends the server."""
     has_files = options.token_file is not None or options.tls_cert is not None
-    # Codex's server ends at SIGHUP, so one that imitates it reloads only if it has files.
+    # Clients end `exec-server` by SIGHUP, so it reloads only if it has files.
     return (has_files or not options.as_codex) and not is_stdio(options.listen)
 
 
@@ -81,11 +82,10 @@ def _announce(url: str, options: argparse.Namespace) -> None:
     print(url, flush=True)
     if os.environ.get("HOLDFAST_HINT"):
         asks = not (options.no_auth or options.insecure_no_auth or options.as_codex)
-        codex = '  A real Codex needs its token: README.md, "Point a real Codex at it"\n'
         print(
             "\nTry it from another terminal:\n"
             f"  scripts/holdfast run --url {url} -- echo hello\n"
-            + (codex if asks else f"  CODEX_EXEC_SERVER_URL={url} codex\n"),
+            + (texts.TRY_WITH_TOKEN if asks else texts.try_without_token(url)),
             file=sys.stderr,
             flush=True,
         )

@@ -32,7 +32,7 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def add_exec_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `exec-server`, which keeps Codex's defaults and reads no config file of the machine."""
+    """Add `exec-server`, with the defaults of its name; it reads no config file of the machine."""
     _add_server(
         commands,
         "exec-server",
@@ -66,7 +66,7 @@ def _add_server(
         type=positive,
         help="requests of a connection that may wait at once; 1 keeps strict order",
     )
-    # Codex's server ends its commands at once.
+    # Clients of `exec-server` expect its commands to end at once.
     drain = 0.0 if as_codex else _DRAIN
     serve.add_argument(
         "--drain",

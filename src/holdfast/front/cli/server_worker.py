@@ -73,7 +73,7 @@ def run_server(
             make=make,
         )
     except StartFailed as error:
-        # Clients compare the texts of `exec-server` with Codex's; others get a better one.
+        # Clients compare the texts of `exec-server`; others get a better one.
         text = str(error)
         if command != "exec-server":
             text = _advised(error)

@@ -113,7 +113,7 @@ def _columns() -> int:
     if given.isdecimal() and int(given):
         return int(given)
     try:
-        # The original one: `sys.stdout` may be replaced.
+        # The real one: `sys.stdout` may be replaced.
         output = sys.__stdout__
         return 80 if output is None else os.get_terminal_size(output.fileno()).columns or 80
     except (ValueError, OSError):

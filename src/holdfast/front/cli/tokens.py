@@ -21,7 +21,7 @@ from holdfast.base.token_file import (
     parse_tokens,
     read_private,
     words_of,
-    write_beside,
+    write_next_to,
 )
 from holdfast.front.cli.table import aligned
 
@@ -53,7 +53,7 @@ def _add(options: argparse.Namespace) -> int:
             gap = "" if not text or text.endswith("\n") else "\n"
             _overwrite(path, text, f"{text}{gap}{line}")
         else:
-            os.replace(write_beside(path, line), path)
+            os.replace(write_next_to(path, line), path)
     # Without the name, which a client does not need in its own file.
     print(added)
     _say_reload()

@@ -71,7 +71,7 @@ class ServerOptions:
     rules: Sequence[str] = ()
     """Rules files, besides those of the home of Holdfast and of the directory."""
     rules_leave_sandbox: bool = False
-    """True for the meaning of Codex: what rules allow runs without a sandbox."""
+    """True: what rules allow runs without a sandbox."""
     max_wait: float = MAX_WAIT
     """Seconds that a call may last, without the time in which somebody is asked."""
     on_cancel: OnCancel = "stop"

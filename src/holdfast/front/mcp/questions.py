@@ -1,7 +1,7 @@
 """
 Questions as clients show them: the text, the form, and the decision that a form stands for.
 
-Knows neither connections nor calls. The members of `holdfast/approval` are those of Codex's
+Knows neither connections nor calls. The members of `holdfast/approval` are those of
 `item/commandExecution/requestApproval`, for clients that want to show more than a text.
 """
 
@@ -14,7 +14,6 @@ from mcp_types import (
     ElicitResult,
 )
 
-from holdfast.agent.approvals.ask import NO_PERSON
 from holdfast.agent.approvals.question import (
     ONCE_ONLY,
     Decision,
@@ -23,6 +22,7 @@ from holdfast.agent.approvals.question import (
     QuestionKind,
 )
 from holdfast.agent.approvals.question_text import prefix_text, question_text
+from holdfast.base.dialect import texts
 
 __all__ = [
     "APPROVAL_META",
@@ -46,8 +46,8 @@ _CANNOT_ASK: Final = (
 )
 
 _CANNOT_ASK_PERSON: Final = (
-    f"{NO_PERSON}: only a person may allow this command, and this client does not say that it asks"
-    f" one (experimental capability `{HUMAN_APPROVAL}`)"
+    f"{texts.NO_PERSON}: only a person may allow this command, and this client does not say that it"
+    f" asks one (experimental capability `{HUMAN_APPROVAL}`)"
 )
 
 _TITLES: Final = {

@@ -47,13 +47,13 @@ async def _discover_installed(
     # In threads: the user database may be a directory service, the home a network mount.
     home = os.environ.get("HOME") or await client.threads.run(database_home) or None
     try:
-        codex = await client.threads.run(partial(executor_config.codex_home, os.environ, home))
+        settings = await client.threads.run(partial(executor_config.codex_home, os.environ, home))
     except OperationFailed:
         # Without a home there is nothing to discover, which is no error.
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
     return await installed.discover_installed(
         client.filesystem,
-        codex_home=codex,
+        codex_home=settings,
         user_home=home if home and os.path.isabs(home) else None,
         system_folder=executor_config.SYSTEM_FOLDER,
         sandbox=params.sandbox,

@@ -134,7 +134,7 @@ async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> 
 
 def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
     if client.local_files is not None:
-        # First of all: the real server reports a foreign path before a bad id.
+        # First of all: the protocol reports a foreign path before a bad id.
         native_path(params.path)
     check_handle_id(params.handle_id)
     return _opened(client, params, client.files.add(params.handle_id))

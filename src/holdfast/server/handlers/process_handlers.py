@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.backends import Ready
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, StdinClosed
 from holdfast.engine.process.checked_arguments import signal_number
 from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
@@ -163,7 +164,7 @@ def _started(client: ServerConnection, process: LoggedProcess) -> StartResponse:
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
-        # An extension: Codex's answer has no pid.
+        # An extension: the answer of the base protocol has no pid.
         pid=process.pid if client.acknowledges and process.pid is not None else UNSET,
     )
 
@@ -179,7 +180,7 @@ def _complete(
     client: ServerConnection, process: LoggedProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
-    Add the exit event, for which Codex's answer has no field.
+    Add the exit event, for which the base protocol's answer has no field.
 
     If the answer reaches the end of the log, later events are sent as notifications again.
     """
@@ -203,7 +204,7 @@ def _write(
     client: ServerConnection, params: WriteParams
 ) -> WriteResponse | Awaitable[WriteResponse]:
     if not params.write_id:
-        raise InvalidParams("writeId must not be empty")
+        raise InvalidParams(texts.WRITE_ID_EMPTY)
     processes = client.session.processes
     process = processes.find(params.process_id)
     if process is None:

@@ -108,7 +108,7 @@ class AuditFile:
         mode = os.fstat(descriptor).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
             os.close(descriptor)
-            raise OSError(None, "it is no regular file")
+            raise OSError(None, "it is not a regular file")
         return descriptor
 
     def _reopen(self) -> None:

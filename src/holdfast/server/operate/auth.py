@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import HoldfastError
 from holdfast.base.regular_files import read_regular
 from holdfast.base.system_text import system_text
@@ -49,16 +50,11 @@ REVOKED: Final = "its token was revoked"
 """Reason for the end of a connection."""
 
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
-# Bytes of a shared secret: HS256 is no stronger than its key, and RFC 7518 asks for 256 bits.
-_MIN_SECRET = 32
-
 # Bytes of a file with a secret; more is a mistake, such as the path of a log.
 _LARGEST: Final = 64 << 10
 
 # Seconds for a command of the shell to print a secret; it may ask the user for a passphrase.
 _PIPE_TIME: Final = 60.0
-
-_DEFAULT_SKEW = 30
 
 # Characters of a `sub` claim. A longer one is ignored: it ends up in logs and metrics.
 _MAX_SUBJECT = 128
@@ -143,7 +139,7 @@ class Access:
 
 
 class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The `--ws-*` options, which Codex's server has too."""
+    """The `--ws-*` options, which are not ours alone: their errors have fixed texts."""
 
     mode: str | None = None
     token_file: str | None = None
@@ -176,7 +172,7 @@ def make_check(options: AuthOptions, *, at_start: bool = True) -> SecretCheck | 
         at_start: True to read a secret from a pipe, which is possible once.
 
     Raises:
-        BadAuthOptions: The options are unusable; the text is Codex's.
+        BadAuthOptions: The options are unusable.
     """
     if options.mode is None:
         if options.has_token_options or options.has_jwt_options:
@@ -254,10 +250,10 @@ def _signed_check(options: AuthOptions, *, at_start: bool) -> SecretCheck:
             "`--ws-shared-secret-file` is required when `--ws-auth signed-bearer-token` is set"
         )
     secret = _read_secret(options.shared_secret_file, at_start=at_start).encode()
-    if len(secret) < _MIN_SECRET:
+    if len(secret) < limits.SECRET_BYTES:
         raise BadAuthOptions(
             f"signed websocket bearer secret {options.shared_secret_file}"
-            f" must be at least {_MIN_SECRET} bytes"
+            f" must be at least {limits.SECRET_BYTES} bytes"
         )
     return _SignedCheck(secret, options)
 
@@ -272,7 +268,7 @@ class _SignedCheck:
         self._issuer = (options.issuer or "").strip() or None
         self._audience = (options.audience or "").strip() or None
         skew = options.max_clock_skew
-        self._skew = _DEFAULT_SKEW if skew is None else skew
+        self._skew = limits.JWT_SKEW if skew is None else skew
 
     def __call__(self, header: str | None) -> Credential:
         claims = _read_claims(_bearer(header), self._secret)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.base.errors import HoldfastError
-from holdfast.base.local_servers import Listed, Reachable, UnusableRuntimeFolder, list_server
+from holdfast.base.local_servers import Listed, Reachable, UnusableRuntimeDirectory, list_server
 from holdfast.base.token_file import (
     DEFAULT_PRINCIPAL,
     BadTokenFile,
@@ -94,7 +94,7 @@ class Entrance:
         List the server, so that clients of this user find its token and sandboxes hide it.
 
         Raises:
-            UnusableRuntimeFolder: The list cannot be written, and without it no client could
+            UnusableRuntimeDirectory: The list cannot be written, and without it no client could
                 know the token.
         """
         try:
@@ -106,7 +106,7 @@ class Entrance:
                 secrets=self.hidden.secrets,
                 is_open=self.check is None and where.is_network,
             )
-        except UnusableRuntimeFolder as error:
+        except UnusableRuntimeDirectory as error:
             # A token made here is known from the list only. Other servers can do without it.
             if self._token is not None:
                 raise
@@ -147,7 +147,7 @@ def make_entrance(
 
     Args:
         options: Our own options.
-        auth: The options that Codex's server has too.
+        auth: The `--ws-*` options.
         addresses: The addresses; the rules for the most exposed one apply to all.
 
     Raises:
@@ -155,7 +155,7 @@ def make_entrance(
     """
     where = _most_exposed(addresses)
     try:
-        # Checked first, so that errors in these options have Codex's texts.
+        # Checked first, so that errors in these options have the texts that clients know.
         check = make_check(auth)
     except BadAuthOptions as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error

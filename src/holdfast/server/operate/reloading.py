@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.base.errors import HoldfastError
 from holdfast.engine.linux.daemon_threads import DaemonThreads
-from holdfast.engine.supervision.guardian import tell_service_manager
+from holdfast.engine.supervision.guardian import notify_service_manager
 from holdfast.engine.supervision.service_manager import READY, RELOADING
 from holdfast.server.operate.listener_auth import Entrance, Part
 from holdfast.server.operate.logs import set_level
@@ -112,7 +112,7 @@ class Reloading:
             # The files may have changed after they were read, so they are read once more.
             self._again = True
             return
-        tell_service_manager(RELOADING)
+        notify_service_manager(RELOADING)
         reading = self._reading = _Reading(self._loop.call_later(_SLOW, self._give_up))
         for name, read in self._parts():
             problem = self._start(reading, name, read)
@@ -205,7 +205,7 @@ class Reloading:
 
     def _end(self, problems: list[str], found: Reread | None) -> None:
         """Log and record the result of a reload, and apply the settings."""
-        tell_service_manager(READY)
+        notify_service_manager(READY)
         for problem in problems:
             logger.error("SIGHUP: %s; what was read before stays in use", problem)
         if not problems:

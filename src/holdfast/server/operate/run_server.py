@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.late_import import late_module
-from holdfast.base.local_servers import UnusableRuntimeFolder, hide
+from holdfast.base.local_servers import UnusableRuntimeDirectory, hide
 from holdfast.base.own_files import keep_unchanged
 from holdfast.base.system_text import system_text
 from holdfast.engine.linux.child_signals import block_child_signals
@@ -26,7 +26,7 @@ from holdfast.engine.sandbox.bubblewrap.binary import note_launchers
 from holdfast.engine.supervision.guardian import (
     children_of_this_process,
     kill_all_children,
-    tell_service_manager,
+    notify_service_manager,
 )
 from holdfast.engine.supervision.service_manager import READY, STOPPING
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
@@ -101,7 +101,7 @@ class StartFailed(HoldfastError):
 
 
 class ListenFailed(StartFailed):
-    """An address cannot be bound; like Codex's, the text does not name the address."""
+    """An address cannot be bound; the text, which clients compare, does not name it."""
 
     def __init__(self, error: OSError, address: str) -> None:
         super().__init__(system_text(error), errno=error.errno or None)
@@ -359,7 +359,7 @@ async def _serve(
         sys.setswitchinterval(_SWITCH_INTERVAL)
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
         # After the listeners: systemd starts units that need this one at READY.
-        tell_service_manager(READY)
+        notify_service_manager(READY)
         send_signs_of_life(loop)
         if options.idle_exit is not None:
             _end_when_idle(server, options.idle_exit, stopped)
@@ -369,7 +369,7 @@ async def _serve(
         else:
             await stopped.wait()
         logger.info("the server ends")
-        tell_service_manager(STOPPING)
+        notify_service_manager(STOPPING)
         # If the guardian was killed, which nobody planned, processes get time to end, too.
         grace = options.drain if signals.count else _ORPHANED_GRACE if orphaned else 0.0
         if grace:
@@ -416,7 +416,7 @@ async def _open(
 
 
 def _root_warning(options: ServeOptions) -> tuple[str, ...]:
-    # A server with Codex's defaults prints what Codex's server prints.
+    # Clients that start `exec-server` read its output, which has no such line.
     if os.geteuid() != 0 or not options.entrance.makes_token:
         return ()
     return (
@@ -485,7 +485,7 @@ async def _listen(
     if address.kind != "stdio":
         try:
             listed = entrance.write_down(address, url, os.environ)
-        except UnusableRuntimeFolder as error:
+        except UnusableRuntimeDirectory as error:
             raise StartFailed(
                 f"{error}; give --token-file, or --no-auth", errno=error.errno, path=error.path
             ) from error

@@ -6,7 +6,11 @@ import socket
 import stat
 
 from holdfast.base.system_text import system_text
-from holdfast.engine.supervision.guardian import guardian_pid, service_manager, tell_service_manager
+from holdfast.engine.supervision.guardian import (
+    guardian_pid,
+    notify_service_manager,
+    service_manager,
+)
 from holdfast.engine.supervision.service_manager import WATCHDOG
 from holdfast.server.listen import BadListenUrl, ListenUrl
 
@@ -94,7 +98,7 @@ def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:
     interval = manager.watchdog / 2
 
     def send() -> None:
-        tell_service_manager(WATCHDOG)
+        notify_service_manager(WATCHDOG)
         loop.call_later(interval, send)
 
     send()

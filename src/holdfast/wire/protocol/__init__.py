@@ -1,1 +1,1 @@
-"""The wire: frozen types and the method table. No behaviour, no input or output."""
+"""The wire: frozen types and the method table. No behaviour, no I/O."""

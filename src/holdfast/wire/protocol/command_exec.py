@@ -1,14 +1,15 @@
 """
 The app-server's `command/exec` and `process/*`: params, results, notifications.
 
-The order of the members is the protocol's: an old client may send them as a list.
-A class whose texts call it by another name has that name in `wire_name`.
+The order of the members is the protocol's: an old client may send them as a list. A class with
+another name in error texts has that name in `wire_name`.
 """
 
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.wire.protocol.wire_types import (
     I64_MAX,
     I64_MIN,
@@ -80,8 +81,7 @@ def _check_usize(value: int | None) -> None:
 
 def _check_absolute(path: str) -> None:
     if not path.startswith("/"):
-        # The text of Codex's path type.
-        raise ValueError("AbsolutePathBuf deserialized without a base path")
+        raise ValueError(texts.NO_ABSOLUTE_PATH)
 
 
 # -- handshake
@@ -169,7 +169,7 @@ class ExternalSandbox(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="exte
 
 class WorkspaceWrite(_LegacySandboxPolicy, frozen=True, kw_only=True, tag="workspaceWrite"):
     writable_roots: tuple[_PathText, ...] = ()
-    """Native absolute paths, beside the project roots."""
+    """Native absolute paths, in addition to the project roots."""
     read_only_access: FullReadAccess | RestrictedReadAccess | None = None
     """See `ReadOnly.access`."""
     network_access: bool = False
@@ -227,7 +227,7 @@ class CommandWriteParams(Wire, frozen=True, kw_only=True):
 
     process_id: str
     delta_base64: str | None = None
-    """Base64, kept as text: a fault in it is reported after all other params were checked."""
+    """Base64, kept as a string: a fault in it is reported after all other params were checked."""
     close_stdin: bool = False
 
 
@@ -275,7 +275,7 @@ class ProcessSpawnParams(Wire, frozen=True, kw_only=True):
 class ProcessWriteStdinParams(Wire, frozen=True, kw_only=True):
     process_handle: str
     delta_base64: str | None = None
-    """Base64, kept as text; see `CommandWriteParams`."""
+    """Base64, kept as a string; see `CommandWriteParams`."""
     close_stdin: bool = False
 
 

@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message without a response."""
+    """A message that expects no response."""
 
     method: str
     params: object = None
@@ -56,8 +56,8 @@ ErrorData = dict[str, str | int]
 """
 An error as data: `kind`, and `errno`, `path` and `program` if known.
 
-An extension, sent to Holdfast clients. `kind` is the name of a class in `errors.py` in camel
-case, `path` a path URI, `program` a text.
+An extension, sent to Holdfast clients. `kind` is the name of a class in `errors.py` in camel case,
+`path` a path URI, `program` a string.
 """
 
 
@@ -66,7 +66,7 @@ class ErrorObject(Wire, frozen=True, kw_only=True):
 
     code: int
     message: str
-    # Codex sends none; Holdfast sends `ErrorData`.
+    # An extension: Holdfast sends `ErrorData`, others nothing.
     data: Any = None
 
 

@@ -1,4 +1,4 @@
-"""`fs/*`: files on the executor's side (docs/protocol.md#fs)."""
+"""`fs/*`: files on the executor (docs/protocol.md#fs)."""
 
 from typing import Literal
 
@@ -46,7 +46,7 @@ __all__ = [
 # `replace` is atomic: readers see the old or the new file.
 OpenMode = Literal["read", "replace"]
 
-# Without setuid, setgid and sticky, which must not be copied along with a file.
+# Without setuid, setgid and sticky, which must not be copied with a file.
 _ALL_PERMISSIONS = 0o777
 
 
@@ -54,8 +54,8 @@ class FileContent:
     """
     The content of a file in the params of a request, base64 on the wire.
 
-    It holds what it was made of: bytes, or the text of a request. So the thread that writes the
-    file decodes a large text, and one that is only passed on is not decoded.
+    It holds its source: bytes, or the string of a request. So a large string is decoded by the
+    thread that writes the file, and one that is only passed on is not decoded.
     """
 
     __slots__ = ("data",)
@@ -65,7 +65,7 @@ class FileContent:
 
     @property
     def size(self) -> int:
-        """Bytes of the content; of a text, whose padding is not looked at, up to two more."""
+        """Bytes of the content; for a string up to two more, since its padding is ignored."""
         return len(self.data) if isinstance(self.data, bytes) else len(self.data) * 3 // 4
 
 
@@ -92,7 +92,7 @@ class ReadFileParams(PathParams, frozen=True, kw_only=True):
 
 
 class ReadFileResponse(Wire, frozen=True, kw_only=True):
-    # Text: the client decodes it with `pybase64`, which is faster than msgspec.
+    # A string: the client decodes it with `pybase64`, which is faster than msgspec.
     data_base64: str
 
 
@@ -218,9 +218,9 @@ class WalkParams(PathParams, frozen=True, kw_only=True):
 
 
 class WalkEntry(Wire, frozen=True, kw_only=True, rename={"uri": "path"}):
-    # Text, since most of tens of thousands are only passed on.
+    # A string, since most of tens of thousands are only passed on.
     uri: str
-    """The text of its path."""
+    """The path as a string."""
     kind: Literal["file", "directory"]
 
     @property
@@ -229,7 +229,7 @@ class WalkEntry(Wire, frozen=True, kw_only=True, rename={"uri": "path"}):
         Its path.
 
         Raises:
-            RemoteProtocolError: A server sent something else.
+            RemoteProtocolError: The server sent an invalid path.
         """
         try:
             return PathUri.parse(self.uri)

@@ -23,9 +23,9 @@ class InitializeParams(Wire, frozen=True, kw_only=True):
     """
     True from a Holdfast client, which acknowledges output with `process/ack`.
 
-    A Holdfast server then retains unacknowledged output, and pauses a process whose output
-    nobody fetches. It lets the client take over its session from a dead connection, and sends
-    members that Codex does not have. A Codex server ignores it.
+    A Holdfast server then retains unacknowledged output, and pauses a process if the client does
+    not fetch its output. It lets the client take over its session from a dead connection, and sends
+    members that the base protocol does not have. Other servers ignore it.
     """
 
 
@@ -40,7 +40,7 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     """
     Features of a server beyond the base protocol; False unless announced.
 
-    The first block is Codex's own, the second has Holdfast's extensions.
+    The first block is the protocol's, the second has Holdfast's extensions.
     """
 
     network_proxy_launch: bool = False
@@ -74,7 +74,7 @@ class Capabilities(Wire, frozen=True, kw_only=True):
     process_limits: bool = False
     """`limits` in `process/start`."""
     process_hold: bool = False
-    """`process/hold`: pauses one process without the others."""
+    """`process/hold`: pauses a single process."""
     process_ack: bool = False
     """
     `process/ack`, and the effects of `acknowledges` in `initialize`.
@@ -96,7 +96,7 @@ class EnvironmentInfo(Wire, frozen=True, kw_only=True):
 
     shell: ShellInfo
     executor_version: str | None = None
-    """The Codex version whose protocol the server speaks."""
+    """The version whose protocol the server speaks."""
     holdfast_version: str | UnsetType = UNSET
     """The version of a Holdfast server. An extension."""
     provider_id: str | None = None

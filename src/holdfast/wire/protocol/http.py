@@ -1,4 +1,4 @@
-"""`http/request`: HTTP calls from the executor's side (docs/protocol.md#httprequest)."""
+"""`http/request`: HTTP calls made by the executor (docs/protocol.md#httprequest)."""
 
 from typing import Literal
 

@@ -35,7 +35,7 @@ class LimitKind(StrEnum):
 
 
 class LimitUnit(StrEnum):
-    """The unit of a limit on the wire; people write sizes and times with a unit of their own."""
+    """The unit of a limit on the wire; people write sizes and times with other units."""
 
     BYTES = "bytes"
     COUNT = "count"
@@ -47,9 +47,9 @@ class Limit:
     """
     One row of the table.
 
-    What enforces a limit follows from three columns. With a `controller` the cgroup of the
-    command does, and where there is none, its `rlimit` as a substitute. With an `rlimit` alone
-    the kernel does so for each process. Without either, the watchdog of the process does.
+    Three columns decide what enforces a limit. With a `controller` it is the cgroup of the command,
+    and where there is none, its `rlimit` as a substitute. With an `rlimit` alone it is the kernel,
+    for each process. Without either, it is the watchdog of the process.
     """
 
     __slots__ = (
@@ -95,9 +95,9 @@ class Limit:
         self.about = about
         """The limited amount, for people."""
         self.beyond = beyond
-        """Effect of going beyond it, for people."""
+        """Effect of exceeding it, for people."""
         self.verdict = verdict
-        """Text of the verdict of a process that met it; `{}` is the limit."""
+        """Text of the verdict of a process that reached it; `{}` is the limit."""
         self.least = least
         """Smallest value: with less, no command could run."""
         self.rlimit = rlimit
@@ -105,12 +105,11 @@ class Limit:
         self.above = above
         """Distance from the soft to the hard rlimit."""
         self.signal = signal
-        """Signal that the kernel kills a process with, and that tells which limit it met."""
+        """Signal with which the kernel kills a process, and which identifies the limit."""
         self.controller = controller
         """Controller of the cgroup that limits all processes together."""
         self.messages = messages
-        """Usual error messages of programs that met it, in lower case: the kernel tells only
-        the program."""
+        """Usual error messages, in lower case: the kernel reports the limit only to programs."""
 
     @property
     def name(self) -> str:
@@ -130,12 +129,12 @@ class Limit:
 
     @property
     def needs_cgroup(self) -> bool:
-        """True if only a cgroup can enforce it."""
+        """True if it can be enforced only by a cgroup."""
         return self.controller is not None and self.rlimit is None
 
     def exceeded(self, value: float) -> str:
-        """Return the text of the verdict of a process that met this limit, in wire units."""
-        # People read seconds.
+        """Return the text of the verdict of a process that reached this limit, in wire units."""
+        # Seconds are easier to read.
         milliseconds = self.unit is LimitUnit.MILLISECONDS
         return self.verdict.format(f"{value / 1000:g}" if milliseconds else value)
 
@@ -224,7 +223,7 @@ LIMITS = (
 """
 All limits. Beyond the first three, calls of the command fail; the others end it.
 
-Where the output of a command hints at several, the first one is taken.
+If the output of a command hints at several limits, the first one is reported.
 """
 
 _BY_KIND = {limit.kind: limit for limit in LIMITS}

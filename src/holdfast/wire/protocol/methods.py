@@ -1,8 +1,8 @@
 """
 One table that ties each method to its types and its family, for both sides of the wire.
 
-A method is one row here and nowhere else: `METHODS` and `__all__` follow from the rows. Its family
-is the real server's word for it in error texts about the handshake [session.before-initialize].
+Each method is one row, only here: `METHODS` and `__all__` follow from the rows. Error texts about
+the handshake name its family [session.before-initialize].
 """
 
 from typing import Any
@@ -88,7 +88,7 @@ PROCESS_READ = Method("process/read", ReadParams, ReadResponse, "exec")
 PROCESS_WRITE = Method("process/write", WriteParams, WriteResponse, "exec")
 PROCESS_SIGNAL = Method("process/signal", SignalParams, Empty, "exec")
 PROCESS_TERMINATE = Method("process/terminate", TerminateParams, TerminateResponse, "exec")
-# Extensions of Holdfast; a Codex server answers "method not found".
+# Extensions of Holdfast; other servers answer "method not found".
 PROCESS_RESIZE = Method("process/resize", ResizeParams, Empty, "exec")
 PROCESS_CLOSE_STDIN = Method("process/closeStdin", CloseStdinParams, Empty, "exec")
 PROCESS_LIST = Method("process/list", Empty, ListResponse, "exec")
@@ -125,7 +125,7 @@ FS_COPY = Method("fs/copy", CopyParams, Empty, "filesystem")
 FS_RENAME = Method("fs/rename", RenameParams, Empty, "filesystem")
 FS_WATCH_MISSING = Method("fs/watchMissing", WatchMissingParams, WatchMissingResponse, "filesystem")
 
-# Sent once for a watch; the client then looks for itself.
+# Sent once for a watch; the client then checks itself.
 FS_MISSING_CHANGED = NotificationMethod("fs/missingChanged", MissingChangedEvent)
 
 HTTP_REQUEST = Method("http/request", HttpRequestParams, HttpResponse, "http")

@@ -1,15 +1,14 @@
 """
-Paths on the wire: `file:` URIs, read the way the real server reads them.
+Paths on the wire: `file:` URIs, and what each means on this host.
 
-The rules (docs/protocol.md#paths) are the WHATWG ones for the `file` scheme, as the real server's
-URL library applies them. A few checks of its own follow. A URI may be well formed and still
-belong to another system (`file:///C:/x`), so there are two steps with an error each:
-`PathUri.parse` reads a text, `PathUri.native` asks for a path of this host.
+The rules (docs/protocol.md#paths) are the WHATWG ones for the `file` scheme, as clients interpret
+them. A few checks of the protocol follow. A URI may be well formed and still belong to another
+system (`file:///C:/x`), so there are two steps with an error each: `PathUri.parse` reads a string,
+`PathUri.native` returns a path of this host.
 
-Nothing here looks at the file system: `..` is resolved in the text alone. Two
-things are left out on purpose, because they change only the wording of a
-refusal: URIs of other schemes are refused by their scheme without a look at
-their host, and international host names go through the tables Python has.
+This module does not access the file system: `..` is resolved in the text alone. Two things are left
+out on purpose, because they affect only the wording of a refusal: URIs of other schemes are refused
+by their scheme without examining their host, and international host names use Python's own tables.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class InvalidPathUri(ValueError):
 
 
 class ForeignPathUri(ValueError):
-    """A path URI names no path of this host; the message is the one for the wire."""
+    """A path URI does not name a path of this host; the message is the one for the wire."""
 
     def __init__(self, uri: PathUri) -> None:
         super().__init__(_invalid_here(str(uri)))
@@ -41,10 +40,10 @@ class ForeignPathUri(ValueError):
 
 class PathUri:
     """
-    A path as the wire spells it.
+    A path in its wire form.
 
-    Instances never change, compare by their canonical text and can be keys.
-    `str()` gives that text, which is what error messages and replies contain.
+    Instances are immutable, compare by their canonical text and can be keys. `str()` gives that
+    text, which is what error messages and replies contain.
     """
 
     __slots__ = ("_native", "_text")
@@ -59,7 +58,7 @@ class PathUri:
         Read a URI from the wire.
 
         Raises:
-            InvalidPathUri: The text is no path URI, whatever the host.
+            InvalidPathUri: The text is not a path URI on any host.
         """
         # Cached: an agent names the same files again and again.
         return _parse_once(text) if len(text) <= _REMEMBERED else _parse(text)
@@ -67,10 +66,10 @@ class PathUri:
     @classmethod
     def from_path(cls, path: str | bytes | os.PathLike[str]) -> PathUri:
         """
-        Spell an absolute native path, resolving `.` and `..` in the text.
+        Return the URI of an absolute native path, resolving `.` and `..` in the text.
 
-        Bytes that are not UTF-8 survive, as `os.fsdecode` hands them out. A path
-        whose plain spelling would mean something else (`/C:/x`) is wrapped.
+        Bytes that are not UTF-8 survive, as returned by `os.fsdecode`. A path whose plain spelling
+        would mean something else (`/C:/x`) is wrapped.
 
         Raises:
             ValueError: The path is not absolute.
@@ -83,8 +82,8 @@ class PathUri:
         """
         The path on this host, absolute and without `.`, `..` or a last slash.
 
-        It goes to system calls as it is. One made from a wrapped URI may contain
-        a NUL, which those refuse with a `ValueError`.
+        It can be passed to system calls as it is. One made from a wrapped URI may contain a NUL,
+        which those refuse with a `ValueError`.
 
         Raises:
             ForeignPathUri: The URI has a host, a drive letter or a bad wrapping.
@@ -107,10 +106,10 @@ class PathUri:
 
     def child(self, name: str | bytes) -> PathUri:
         """
-        Name an entry of this directory, keeping the spelling of the directory.
+        Return the URI of an entry of this directory, keeping the spelling of the directory.
 
         Args:
-            name: One component, as `os.listdir` gives it.
+            name: One component, as returned by `os.listdir`.
 
         Raises:
             ValueError: It is not the name of an entry.
@@ -174,7 +173,7 @@ def _spell(raw: bytes) -> PathUri:
 
 _spell_once = lru_cache(maxsize=1024)(_spell)
 
-# Characters up to which a URI is cached, so that a thousand entries stay small.
+# Longest URI to cache, so that a thousand entries stay small.
 _REMEMBERED: Final = 512
 
 _EMPTY_HOST: Final = "file://"
@@ -183,7 +182,7 @@ _WRAPPED: Final = "file:///%00/bad/path/"
 
 # Matches most URIs that `_canonical` would return unchanged.
 _PLAIN: Final = re.compile(
-    r"file://(?!/[A-Za-z]:(?:/|\Z))"  # a drive letter is worth a closer look
+    r"file://(?!/[A-Za-z]:(?:/|\Z))"  # a drive letter needs a closer look
     r"(?:/(?!\.{1,2}(?:/|\Z))[\w!$&'()*+,\-.:;=@\[\]^|~]+)+",
     re.ASCII,
 )
@@ -213,7 +212,7 @@ _BAD_IPV6: Final = "invalid URI: invalid IPv6 address"
 
 
 def _invalid_here(uri: str) -> str:
-    # The real server's text; Holdfast runs on Linux only.
+    # The system is a constant: Holdfast runs on Linux only.
     return f"'{uri}' is invalid on 'linux'"
 
 
@@ -241,15 +240,15 @@ def _canonical(text: str) -> str:
         else:
             host = _read_host(authority)
             if not host:
-                # The real server's library counts this slash as a segment. So
-                # `c|` is no drive in `file:///c|/x`, but is one in `file:c|/x`.
+                # This slash counts as a segment. So `c|` is not a drive in `file:///c|/x`, but is
+                # one in `file:c|/x`.
                 path = slash + path
     path, has_drive = _resolve(path)
     if has_drive:
         # A drive is always local.
         host = ""
 
-    # Refused after the path was resolved: the order of the errors is the real server's.
+    # Refused only after the path was resolved: clients rely on the order of the errors.
     if query:
         raise InvalidPathUri("query parameters are not allowed in path URIs")
     if fragment:
@@ -265,7 +264,7 @@ def _canonical(text: str) -> str:
 
 def _resolve(path: str) -> tuple[str, bool]:
     """
-    Encode a path (without its first slash) and take the dot segments out.
+    Encode a path (without its first slash) and remove the dot segments.
 
     Returns the path with one slash at its start, and whether it begins with a
     drive letter.
@@ -277,7 +276,7 @@ def _resolve(path: str) -> tuple[str, bool]:
     for index, segment in enumerate(segments):
         folded = segment.lower() if len(segment) <= len("%2e%2e") else segment
         if folded in _DOT_DOT:
-            # Nothing climbs above a drive letter, even one in the middle.
+            # `..` never climbs above a drive letter, even one in the middle.
             if done and not _DRIVE.fullmatch(done[-1]):
                 done.pop()
         elif folded in _DOT:
@@ -307,7 +306,7 @@ def _escape(raw: bytes) -> str:
 
 
 def _quote(raw: bytes) -> str:
-    """Spell native bytes; a `%` among them stands for itself and is escaped too."""
+    """Spell native bytes; a literal `%` is escaped, too."""
     return _ENCODED.sub(lambda match: _escape(match[0]).encode("ascii"), raw).decode("ascii")
 
 
@@ -315,8 +314,8 @@ def _read_host(authority: str) -> str:
     """
     Return the canonical host, empty for this host.
 
-    Every other host ends as a foreign path, so this decides only between the
-    two errors and what the second one shows.
+    Every other host ends as a foreign path, so this only decides between the two errors and the
+    host that the second one shows.
     """
     if not authority:
         return ""
@@ -382,7 +381,7 @@ def _ipv4_number(text: str) -> int | None:
         return int(text[2:] or "0", 16)
     if re.fullmatch(r"0[0-7]*", text):
         return int(text, 8)
-    # Longer ones do not fit anyway, and `int` has a limit of its own.
+    # Longer ones do not fit anyway, and `int` has a limit itself.
     return int(text) if re.fullmatch(r"[1-9][0-9]{0,10}", text) else None
 
 
@@ -395,14 +394,13 @@ def _is_wrapped(uri: str) -> bool:
 
 
 def _unwrap(uri: str) -> bytes | None:
-    """Return the bytes behind `_WRAPPED`, or `None` if no encoder writes them so."""
+    """Return the bytes after `_WRAPPED`, or `None` if no encoder would write them so."""
     payload = uri[len(_WRAPPED) :]
     try:
         raw = base64.b64decode(payload + "=" * (-len(payload) % 4), b"-_", validate=True)
     except (ValueError, binascii.Error):
         return None
-    # Padding or loose bits would give one path two spellings.
-    # An encoder leaves no padding and no loose bits.
+    # An encoder leaves no padding and no loose bits; they would give one path two spellings.
     return raw if raw and _wrap(raw) == uri else None
 
 
@@ -410,7 +408,7 @@ def _native(uri: PathUri) -> str:
     text = str(uri)
     if text.startswith(_WRAPPED):
         raw = _unwrap(text)
-        # `_canonical` and `from_path` let no other pass.
+        # `_canonical` and `from_path` accept no other.
         assert raw is not None
         if not (raw.startswith(b"/") and raw == _resolve_native(raw) and _needs_wrapping(raw)):
             raise ForeignPathUri(uri)
@@ -422,7 +420,7 @@ def _native(uri: PathUri) -> str:
 
 def _resolve_native(raw: bytes) -> bytes:
     """
-    Take `.`, `..` and surplus slashes out of an absolute path.
+    Remove `.`, `..` and surplus slashes from an absolute path.
 
     Not `os.path.normpath`, which keeps two slashes at the start and, up to
     Python 3.12, ends at a NUL.
@@ -437,5 +435,5 @@ def _resolve_native(raw: bytes) -> bytes:
 
 
 def _needs_wrapping(raw: bytes) -> bool:
-    """Tell whether the plain spelling of a resolved path would be misread."""
+    """Return True if the plain spelling of a resolved path would be misread."""
     return b"\0" in raw or re.match(rb"/[A-Za-z]:(?:/|\Z)", raw) is not None

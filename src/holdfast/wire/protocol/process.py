@@ -57,7 +57,7 @@ EnvInherit = Literal["core", "all", "none"]
 class ThreadId(str):
     """A UUID in its usual form: lower case, with dashes."""
 
-    # Without it every id would get a `__dict__`.
+    # Without this every id would have a `__dict__`.
     __slots__ = ()
 
 
@@ -118,9 +118,8 @@ class ProcessLimits(Wire, frozen=True, kw_only=True):
     """
     Maximum number of processes and threads; starting more fails.
 
-    If the server has a delegated cgroup, those of the command count. Otherwise the kernel
-    counts those of the user: in a sandbox only those inside, else all. Root is not limited
-    then.
+    With a delegated cgroup, the server counts those of the command. Otherwise the kernel counts
+    those of the user: in a sandbox only those inside, else all. Root is then not limited.
     """
     open_files: U64 | None = None
     """Open files of each process; at least 16, which a shell needs."""
@@ -143,7 +142,7 @@ class StartParams(Wire, frozen=True, kw_only=True):
     """One process to start."""
 
     process_id: str
-    """The client's own handle; any text, unique within the session."""
+    """The client's own handle; any string, unique within the session."""
     argv: list[str]
     cwd: PathUri
     env: dict[str, str]
@@ -194,7 +193,7 @@ class StartResponse(Wire, frozen=True, kw_only=True):
     enforcement: Enforcement | UnsetType = UNSET
     """Set only if a layer was applied, and only by a Holdfast server."""
     pid: int | UnsetType = UNSET
-    """The pid on the server's machine. Only from a Holdfast server to a Holdfast client."""
+    """The pid on the server's machine. Only sent by a Holdfast server to a Holdfast client."""
 
 
 class ReadParams(Wire, frozen=True, kw_only=True):
@@ -210,7 +209,7 @@ class ReadParams(Wire, frozen=True, kw_only=True):
 
 
 class OutputChunk(Wire, frozen=True, kw_only=True):
-    """Bytes one process wrote, in the order the server saw them."""
+    """Bytes one process wrote, in the order in which the server read them."""
 
     seq: int
     """Shared by output, exit and close events; starts at 1 and never repeats."""
@@ -232,7 +231,7 @@ class ReadResponse(Wire, frozen=True, kw_only=True):
     """Always null on the wire."""
     sandbox_denied: bool | None = False
     exit: "ExitedEvent | UnsetType" = UNSET
-    """The exit as it was notified, if there was one. Only between Holdfast and Holdfast."""
+    """The exit as it was notified, if any. Only between two Holdfasts."""
 
 
 class WriteParams(Wire, frozen=True, kw_only=True):
@@ -268,7 +267,7 @@ class TerminateParams(Wire, frozen=True, kw_only=True, omit_defaults=True):
     """Also kill what an exited process left in its group. An extension of Holdfast."""
     streams: StreamsAtEnd = "close"
     """
-    `close` ends the output once the pipes are empty, whoever still has them open; `keep`
+    `close` ends the output once the pipes are empty, whatever process still has them open; `keep`
     reads on until their end. An extension of Holdfast.
     """
 
@@ -310,11 +309,11 @@ class ExitedEvent(Wire, frozen=True, kw_only=True):
     limit: str | UnsetType = UNSET
     """The kind of limit that ended it. An extension of Holdfast."""
     detail: str | UnsetType = UNSET
-    """A text for a person beyond the reason. An extension of Holdfast."""
+    """A text for people in addition to the reason. An extension of Holdfast."""
     reason: str | UnsetType = UNSET
-    """The cause of the end, in a word. Only between Holdfast and Holdfast."""
+    """The cause of the end, in one word. Only between two Holdfasts."""
     signal: int | UnsetType = UNSET
-    """The signal that killed it, if one did. Only between Holdfast and Holdfast."""
+    """The signal that killed it, if one did. Only between two Holdfasts."""
     network_attempts: list[NetworkAttempt] | UnsetType = UNSET
     """Network calls that its sandbox refused. An extension of Holdfast."""
 
@@ -323,7 +322,7 @@ class ClosedEvent(Wire, frozen=True, kw_only=True):
     process_id: str
     seq: int
     left: bool | UnsetType = UNSET
-    """False if no process of its group is left. Only between Holdfast and Holdfast."""
+    """False if no process of its group is left. Only between two Holdfasts."""
 
 
 class StreamEndedEvent(Wire, frozen=True, kw_only=True):
@@ -332,20 +331,19 @@ class StreamEndedEvent(Wire, frozen=True, kw_only=True):
     process_id: str
     stream: OutputStream
     seq: int
-    """The number of the last event before it; it has no number of its own."""
+    """The number of the last event before it; it has no number itself."""
 
 
 class EndMarkedParams(Wire, frozen=True, kw_only=True):
     """
-    Params of `process/endMarked`, which kills what commands left behind. An extension of
-    Holdfast.
+    Params of `process/endMarked`, which kills what commands left behind. An extension of Holdfast.
 
     It finds processes whose variable `HOLDFAST_INVOCATION_ID` has the mark that the client set
     at the start.
     """
 
     mark: str
-    """16 hex digits for all commands of a client; with `-N` for one command."""
+    """16 hex digits for all commands of a client; followed by `-N` for one command."""
 
 
 class EndMarkedResponse(Wire, frozen=True, kw_only=True):
@@ -369,7 +367,7 @@ class AckParams(Wire, frozen=True, kw_only=True):
     """
     Params of `process/ack`: the client has all events up to this number.
 
-    An extension of Holdfast. Until then the server retains them, also beyond its usual limits.
+    An extension of Holdfast. Until then the server retains them, even beyond its usual limits.
     """
 
     process_id: str
@@ -384,7 +382,7 @@ class ResizeParams(Wire, frozen=True, kw_only=True):
     cols: U64
 
     def __post_init__(self) -> None:
-        # Checks the bounds; the object is not needed.
+        # Only checks the bounds.
         TerminalSize(rows=self.rows, cols=self.cols)
 
 

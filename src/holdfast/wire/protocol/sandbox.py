@@ -30,7 +30,7 @@ __all__ = [
 
 Network = Literal["restricted", "enabled"]
 Access = Literal["read", "write", "deny", "none"]
-"""`none` is an older word for `deny`."""
+"""`none` is an older name for `deny`."""
 
 SpecialKind = Literal[
     "root",
@@ -41,14 +41,14 @@ SpecialKind = Literal[
     "slash_tmp",
     "unknown",
 ]
-"""`current_working_directory` is an older word for `project_roots`."""
+"""`current_working_directory` is an older name for `project_roots`."""
 
 
-# -- entries: a path and what may be done there
+# -- entries: paths and their access
 
 
 class Tagged(Wire, frozen=True, kw_only=True, rename=None, tag_field="type"):
-    """One shape of a tagged union, told apart by `type`; member names are not converted."""
+    """One shape of a tagged union, distinguished by `type`; member names are not converted."""
 
     # The type's name in error texts about malformed values.
     wire_name: ClassVar[str]
@@ -69,7 +69,7 @@ class GlobPath(Tagged, frozen=True, kw_only=True, tag="glob_pattern"):
 
 
 class SpecialValue(Wire, frozen=True, kw_only=True, rename=None, omit_defaults=True):
-    """A directory known by a name, whatever its path is here."""
+    """A directory given by a symbolic name instead of a path."""
 
     kind: SpecialKind
     subpath: str | None = None
@@ -150,7 +150,7 @@ PermissionProfile: TypeAlias = ManagedProfile | DisabledProfile | ExternalProfil
 
 
 class PolicyContext(Wire, frozen=True, kw_only=True):
-    """Replacement for two members of the context: of both, even if it sets only one."""
+    """Replacement for two members of the context; replaces both, even if it sets only one."""
 
     cwd: PathUri | None = None
     workspace_roots: tuple[PathUri, ...] = ()
@@ -162,8 +162,8 @@ class SandboxContext(Wire, frozen=True, kw_only=True):
     """
     A profile, and the base of its relative and special paths.
 
-    Members without a description have no effect on Linux. A server that cannot enforce the
-    profile must refuse it.
+    Undocumented members have no effect on Linux. A server that cannot enforce the profile must
+    refuse it.
     """
 
     permissions: PermissionProfile
@@ -181,6 +181,6 @@ class SandboxContext(Wire, frozen=True, kw_only=True):
     temporary_directories: tuple[PathUri, ...] | None = None
     windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
     use_legacy_landlock: bool = False
-    """Refused: a restricted profile needs more than Landlock gives [sandbox.legacy-landlock]."""
+    """Refused: a restricted profile needs more than Landlock provides [sandbox.legacy-landlock]."""
 
     wire_name: ClassVar[str] = "struct WireFileSystemSandboxContext"

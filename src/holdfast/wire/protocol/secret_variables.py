@@ -1,8 +1,8 @@
 """
-The one list of environment variables that hold secrets, by who must not get them.
+The one list of environment variables that hold secrets, by the programs that must not get them.
 
-Codex compares their names without regard to case, except for a program that serves an
-environment. Nothing is imported here: the start of every command needs this module.
+Names are compared without regard to case, except for a program that serves an environment.
+This module imports nothing, since the start of every command needs it.
 """
 
 __all__ = [
@@ -15,8 +15,8 @@ __all__ = [
 
 TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - its name, not a token
 """
-Token for a Holdfast server. No command inherits it, and no sandboxed one is given it: a command
-with a network could run anything outside of its sandbox by it.
+Token for a Holdfast server. No command inherits it, and it is never given to a sandboxed one: a
+command with a network could use it to run anything outside its sandbox.
 """
 
 SECRET_PATTERNS = ("*KEY*", "*SECRET*", "*TOKEN*")
@@ -38,7 +38,7 @@ by `command/exec` [command-exec.env.secrets].
 """
 
 COMMAND_SECRETS = PROGRAM_SECRETS | {"CODEX_GUARDIAN_DECISIONS_API_KEY"}
-"""Neither inherited by a process nor given to one [env.reserved]."""
+"""Neither inherited by a process nor set for one [env.reserved]."""
 
 HEADER_SECRETS = _IDENTITY | {
     TOKEN_VARIABLE,

@@ -36,7 +36,7 @@ class Base64:
     """
     Bytes in the params of a request, base64 on the wire.
 
-    It is a type of its own so that a faster library decodes it, and faults are reported in the
+    It is a separate type so that a faster library decodes it, and faults are reported in the
     protocol's words.
     """
 
@@ -67,7 +67,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Empty(Wire, frozen=True, kw_only=True):
-    """`{}`, and as params also `null` or nothing at all."""
+    """`{}`; as params also `null` or omitted."""
 
 
 class Method(Generic[P, R]):
@@ -83,9 +83,7 @@ class Method(Generic[P, R]):
         self.params = params
         self.result = result
         self.family = family
-        """
-        The group of the method in texts about the handshake; None if it is allowed at any time.
-        """
+        """The group of the method in errors about the handshake; None if it is always allowed."""
 
     def __repr__(self) -> str:
         return f"Method({self.name!r})"

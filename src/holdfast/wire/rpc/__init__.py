@@ -1,1 +1,1 @@
-"""JSON-RPC without input or output: bytes in, events out, bytes to send."""
+"""JSON-RPC without I/O: bytes in, events out, bytes to send."""

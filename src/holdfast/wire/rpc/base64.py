@@ -1,10 +1,11 @@
-"""Base64 as the protocol wants it: standard alphabet, padded, no loose bits."""
+"""Base64 as the protocol requires: standard alphabet, padded, no loose bits."""
 
 import re
 from collections.abc import Iterable, Iterator
 
 import pybase64
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidRequest
 from holdfast.wire.protocol.fs import FileContent
 
@@ -12,13 +13,13 @@ __all__ = ["InvalidBase64", "content_bytes", "content_pieces", "decode_base64", 
 
 
 class InvalidBase64(InvalidParams):
-    """Error for a text that is not base64; the message is the one of the real server."""
+    """A text that is not base64; the message names the first fault."""
 
 
-# Characters that are decoded at a time; a multiple of four.
+# Characters decoded at a time; a multiple of four.
 PIECE = 1 << 20
 
-# The padding counts as stray: it is valid only at the end, which `_fault` checks.
+# Padding counts as stray: it is valid only at the end, which `_fault` checks.
 _STRAY = re.compile(rb"[^+/0-9A-Za-z]")
 _PAD = b"="[0]
 
@@ -39,7 +40,7 @@ def decode_base64(text: str) -> bytes:
         data: bytes = pybase64.b64decode(text, validate=True)
     except ValueError:
         raise InvalidBase64(_fault(text.encode("utf-8", "surrogatepass"))) from None
-    # Bits that the padding leaves over must be zero, or two texts would mean one value.
+    # Unused bits before the padding must be zero, or a value would have two spellings.
     if text.endswith("=") and pybase64.b64encode(data[-(len(data) % 3) :]).decode() != text[-4:]:
         offset = len(text.rstrip("=")) - 1
         raise InvalidBase64(f"Invalid last symbol {ord(text[offset])}, offset {offset}.")
@@ -47,9 +48,9 @@ def decode_base64(text: str) -> bytes:
 
 
 def _fault(data: bytes) -> str:
-    """Return the error text of the real server: the first fault that its decoder finds."""
+    """Return the error text for the first fault, in the order of the protocol."""
     size = len(data)
-    # That decoder looks at a single byte beyond whole groups of four before all others.
+    # A single byte beyond whole groups of four comes before all others.
     if size % 4 == 1 and data[-1] != _PAD and _STRAY.match(data, size - 1):
         return f"Invalid symbol {data[-1]}, offset {size - 1}."
     last_group = (size - 1) // 4 * 4
@@ -75,9 +76,9 @@ def content_bytes(content: FileContent) -> bytes:
 
 def content_pieces(content: FileContent) -> Iterable[bytes]:
     """
-    Return the bytes of a file, a large text decoded piece by piece.
+    Return the bytes of a file, a large string decoded piece by piece.
 
-    So a huge one does not need memory twice. A fault in it is raised when its piece is due.
+    So a huge one does not need its memory twice. A fault in it is raised when its piece is due.
 
     Raises:
         InvalidRequest: The content is a text that is not base64.
@@ -85,7 +86,7 @@ def content_pieces(content: FileContent) -> Iterable[bytes]:
     data = content.data
     if isinstance(data, bytes):
         return (data,)
-    # Up to a piece at once: that takes less than a millisecond.
+    # A single piece is decoded here: that takes less than a millisecond.
     return (_decode_content(data),) if len(data) <= PIECE else _decode_pieces(data)
 
 
@@ -93,7 +94,7 @@ def _decode_content(text: str) -> bytes:
     try:
         return decode_base64(text)
     except InvalidBase64 as error:
-        raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {error}") from None
+        raise InvalidRequest(texts.content_not_base64(error)) from None
 
 
 def _decode_pieces(text: str) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import blame, limits
 from holdfast.base.errors import MalformedMessage
 from holdfast.wire.protocol.envelope import (
     ErrorObject,
@@ -25,7 +26,6 @@ from holdfast.wire.protocol.envelope import (
     Trace,
 )
 from holdfast.wire.protocol.wire_types import I64_MAX, I64_MIN
-from holdfast.wire.rpc.blame import blame
 
 __all__ = [
     "MAX_DEPTH",
@@ -38,39 +38,40 @@ __all__ = [
 
 T = TypeVar("T")
 
-MAX_VALUES = 262_144
-"""JSON values in one message: every scalar, array and object counts, keys do not."""
+MAX_VALUES = limits.MESSAGE_VALUES
+"""JSON values in one message: scalars, arrays and objects count, keys do not."""
 
-MAX_DEPTH = 127
+MAX_DEPTH = limits.MESSAGE_DEPTH
 """Levels of nesting, the root object included."""
 
-# Bytes below which brackets, each closed again, cannot nest deeper than `MAX_DEPTH`.
+# Fewer bytes than this cannot hold closed brackets that nest deeper than `MAX_DEPTH`.
 _SURELY_SHALLOW = 2 * MAX_DEPTH
 
-# Opening brackets from which nesting may be too deep: the root and params add to them.
+# From this many opening brackets nesting may be too deep; root and params come on top.
 _SUSPICIOUS = MAX_DEPTH - 2
 
-# Bytes up to which counting colons is cheaper than looking for the ends of keys.
+# Up to this many bytes, counting colons is cheaper than searching for the ends of keys.
 _SMALL = 4096
 
-# Occurrences of a byte from which going from one to the next is slower than a plain count.
+# From this many occurrences, finding one after the other is slower than a plain count.
 _MANY = 1024
 
-# Values of a message that msgspec decodes within a millisecond, apart from the length of its texts.
+# Values of a message that msgspec decodes within a millisecond, whatever the length of its strings.
 _FEW = 4096
 
 _QUOTE = ord('"')
 
-# Bytes of a large message that are looked at together: they take half a millisecond.
+# Bytes of a large message to examine at a time, which takes half a millisecond.
 _SLICE = 256 << 10
 
 # Digits of an integer that `int` reads: the default of `sys.get_int_max_str_digits`.
 _MAX_DIGITS = 4300
 
 _decode_json = msgspec.json.Decoder().decode
-# A quote, then a colon: the end of every key, and now and then of something else.
+_encode_json = msgspec.json.Encoder().encode
+# A quote, then a colon: the end of every key, and occasionally of something else.
 _KEY_END = re.compile(rb'"[ \t\r\n]*:')
-# The same with blanks between, which hardly any program writes.
+# The same with blanks in between, which hardly any program writes.
 _BLANK_KEY_END = re.compile(rb'"[ \t\r\n]+:')
 
 
@@ -80,8 +81,8 @@ def decode_message(data: bytes, *, few_values: bool = False) -> Message:
 
     Args:
         data: The message.
-        few_values: True if the caller knows that it has less than `MAX_VALUES`. To find out
-            takes a tenth of the time of a large message.
+        few_values: True if the caller knows that it has less than `MAX_VALUES`. The check takes a
+            tenth of the time of decoding a large message.
 
     Raises:
         MalformedMessage: With the detail to report; the connection can go on.
@@ -100,14 +101,14 @@ def decode_message(data: bytes, *, few_values: bool = False) -> Message:
         len(data) > _SMALL
         or (keys != data.count(b":") and (keys != data.count(b'":') or _BLANK_KEY_END.search(data)))
         or (len(data) > _SURELY_SHALLOW and data.count(b"[") >= _SUSPICIOUS)
-    ):
+    ) and not _is_plainly_sound(data, message):
         _check_nesting_and_keys(data, message)
     return _classify(message, params)
 
 
 def decode_any_keys(data: bytes, *, few_values: bool = False) -> Message:
     """
-    Decode one message of a peer that may duplicate keys: the last one counts.
+    Decode one message of a peer that may duplicate keys: the last one applies.
 
     Nesting is limited by the decoder, which goes deeper than `MAX_DEPTH`. The limit on the
     number of values holds.
@@ -127,7 +128,7 @@ def decode_any_keys(data: bytes, *, few_values: bool = False) -> Message:
 
 def decode_patiently(data: bytes) -> Message:
     """
-    Decode one message with many values as `decode_message` does, in a thread beside others.
+    Decode one message with many values as `decode_message` does, in a thread among others.
 
     Raises:
         MalformedMessage: With the detail to report; the connection can go on.
@@ -136,12 +137,12 @@ def decode_patiently(data: bytes) -> Message:
     if len(data) > 2 * MAX_VALUES:
         _check_value_count(data)
         if _count_values(data) < _FEW:
-            # Commas and brackets of a large text, which msgspec reads ten times as fast.
+            # The commas and brackets of a large string, which msgspec reads ten times as fast.
             return decode_message(data, few_values=True)
     # msgspec holds the interpreter until it is done, here 20 ms for 100,000 values. The decoder of
-    # the standard library calls Python for each object, where another thread can have its turn.
+    # the standard library calls Python for each object, which lets other threads run.
     try:
-        # It would take half of a surrogate pair for a character.
+        # It would accept half of a surrogate pair as a character.
         if b"\\u" in data:
             return decode_message(data)
         message = json.loads(
@@ -181,6 +182,18 @@ def _decode_object(data: bytes) -> dict[str, object]:
     if type(message) is not dict:
         raise MalformedMessage("expected a JSON-RPC object")
     return message
+
+
+def _is_plainly_sound(data: bytes, message: dict[str, object]) -> bool:
+    """Return True if a small message is shallow and re-encodes to itself: no key was duplicated."""
+    # A fast path for messages with a sandbox: `scripts/bench --without sound-messages`.
+    if len(data) > _SMALL or data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+        return False
+    try:
+        return _encode_json(message) == data
+    except (OverflowError, ValueError, msgspec.MsgspecError):
+        # A number or text that only the standard library reads: the full check decides.
+        return False
 
 
 def _classify(message: dict[str, object], params: object) -> Message:
@@ -234,15 +247,15 @@ def _decode_again(data: bytes, error: Exception) -> object:
     except json.JSONDecodeError as bad:
         detail, column = "expected value", bad.colno
         if bad.pos >= len(text.rstrip()):
-            # The column of the last character there is, 0 if there is none.
+            # The column of the last character; 0 if there is none.
             detail, column = "EOF while parsing a value", bad.colno - 1
         raise MalformedMessage(f"{detail} at line {bad.lineno} column {column}") from None
     except RecursionError:
         raise _too_deep() from None
     if isinstance(error, msgspec.ValidationError) and _is_unicode(message):
-        # Such as 1e999: too large for a float, and no concern of the envelope.
+        # Such as 1e999: too large for a float, which does not concern the envelope.
         return message
-    # The standard library takes a lone surrogate; the protocol's texts are Unicode.
+    # The standard library accepts a lone surrogate; the protocol's strings are Unicode.
     raise MalformedMessage("unexpected end of hex escape at line 1 column 1") from None
 
 
@@ -279,24 +292,24 @@ def _check_value_count(data: bytes) -> None:
 
 
 def _count_values(data: bytes) -> int:
-    """Count the values of a message, or so many of them that there are too many."""
+    """Count the values of a message, or stop once there are too many."""
     values = 1
     in_text = False
-    # The end of a slice that belongs to what follows: an escape, and an opening bracket.
+    # Parts at the end of a slice that belong to the next: an escape, an opening bracket.
     escape = opened = b""
-    # In slices: other threads have their turn between them, and too many values are soon found.
+    # In slices, so that other threads can run, and too many values are found early.
     for start in range(0, len(data), _SLICE):
         part = escape + data[start : start + _SLICE]
         if b"\\" in part:
-            # In this order: the quote after two backslashes ends the text.
+            # In this order: the quote after two backslashes ends the string.
             part = part.replace(b"\\\\", b"").replace(b'\\"', b"")
         escape = b"\\" if part.endswith(b"\\") else b""
         pieces = part.removesuffix(escape).split(b'"')
-        # Every second piece is outside of texts. A `0` stands for each text.
+        # Every second piece is outside strings. A `0` stands for each string.
         bare = opened + b"0" * in_text + b"0".join(pieces[in_text::2])
         bare = bare.translate(None, b" \t\r\n")
         in_text ^= len(pieces) % 2 == 0
-        # Counted with the slice that shows whether it is empty.
+        # Counted with the next slice, which shows whether the container is empty.
         opened = bare[-1:] if bare.endswith((b"[", b"{")) else b""
         bare = bare.removesuffix(opened)
         # Every element but the first one of an array or an object has a comma before it.
@@ -325,14 +338,14 @@ def _check_nesting_and_keys(data: bytes, message: dict[str, object]) -> None:
                 assert type(value) is list
                 below.extend(v for v in value if type(v) is dict or type(v) is list)
         level = below
-    # Every key ends in a quote and a colon. As many of those as there are keys
-    # left after decoding: none was doubled. More: look, since a text may hold them too.
+    # Every key ends in a quote and a colon. If there are as many of those as keys left after
+    # decoding, none was doubled. If there are more, look closer: a string may hold them too.
     if _count_key_ends(data, keys + 1) != keys:
         _check_doubled_keys(data)
 
 
 def _count_key_ends(data: bytes, limit: int) -> int:
-    """Count quotes with a colon behind them, as far as `limit`: a text may hold millions."""
+    """Count quotes followed by a colon, up to `limit`: a string may hold millions."""
     if len(data) <= _SMALL:
         return len(_KEY_END.findall(data))
     found = colons = 0
@@ -353,8 +366,8 @@ def count_rare(data: bytes, byte: bytes, limit: int) -> int:
     For a rare byte this is many times faster than `bytes.count`, and for a frequent one in a
     large message as well.
     """
-    # Base64 has none of the bytes that are counted here: `find` skips it with `memchr`, while
-    # `count` goes through it byte by byte.
+    # Base64 has none of the bytes counted here: `find` skips it with `memchr`, while `count` goes
+    # through it byte by byte.
     found = 0
     at = data.find(byte)
     while at >= 0:
@@ -371,8 +384,8 @@ def count_rare(data: bytes, byte: bytes, limit: int) -> int:
 
 
 def _ends_key(data: bytes, colon: int) -> bool:
-    """Return True if a quote stands before the colon, with nothing but blanks between."""
-    # In pieces: a text may have a megabyte of blanks, and most keys have none.
+    """Return True if a quote stands before the colon, with only blanks in between."""
+    # In pieces: a string may have a megabyte of blanks, and most keys have none.
     size = 1
     while colon > 0:
         before = data[max(colon - size, 0) : colon].rstrip(b" \t\r\n")

@@ -1,4 +1,4 @@
-"""Messages to bytes, in the member order of the real server [envelope.reply-order]."""
+"""Messages to bytes, with the members in a fixed order [envelope.reply-order]."""
 
 from collections.abc import Sequence
 
@@ -54,10 +54,10 @@ def encode_result(request_id: RequestId, result: object) -> bytes:
 
 class Encoded:
     """
-    A result that is JSON already, in parts that need not be joined.
+    A result that is already JSON, in parts that need not be joined.
 
-    For large results: the base64 of a file is then neither walked by the encoder nor copied on
-    its way to the socket.
+    For large results: the base64 of a file is neither walked by the encoder nor copied on its way
+    to the socket.
     """
 
     __slots__ = ("parts",)
@@ -83,10 +83,10 @@ def encode_error(
     Encode the answer to a request that failed.
 
     Args:
-        request_id: Of the request.
+        request_id: The id of the request.
         code: One of `wire/protocol/codes.py`.
         message: The text.
-        data: The error as data. The member is left out if there is none.
+        data: The error as data; None leaves the member out.
     """
     error: dict[str, object] = {"code": code, "message": _unicode(message)}
     if data is not None:
@@ -94,7 +94,7 @@ def encode_error(
             name: _unicode(value) if isinstance(value, str) else value
             for name, value in data.items()
         }
-    # The real server sends `error` before `id`.
+    # `error` comes before `id`, though `id` comes before `result`.
     return _encode({"error": error, "id": request_id})
 
 

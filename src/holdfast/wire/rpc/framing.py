@@ -1,13 +1,15 @@
 """One message per line, for byte streams [stdio.lines]."""
 
+from holdfast.base.dialect import limits
+
 __all__ = ["MAX_LINE", "LineTooLong", "Lines"]
 
-MAX_LINE = 64 << 20
-"""Bytes of one line without its end; one more ends the connection."""
+MAX_LINE = limits.MESSAGE_BYTES
+"""Most bytes of a line without its end; one more ends the connection."""
 
 
 class LineTooLong(Exception):
-    """Error for a line beyond the limit; `lines` has the whole ones before it."""
+    """Error for a line beyond the limit; `lines` has the complete lines before it."""
 
     def __init__(self, lines: list[bytes]) -> None:
         super().__init__()
@@ -24,8 +26,8 @@ class Lines:
 
     def __init__(self, *, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        # A list, because joining at each `feed` would be quadratic for a line of 64 MiB.
-        # The beginning of a line whose end has not come yet, in the pieces it came in.
+        # A list, because joining at each `feed` would be quadratic for a line of 64 MiB. The
+        # beginning of an incomplete line, in the pieces in which it arrived.
         self._begun: list[bytes] = []
         self._size = 0
 
@@ -53,7 +55,7 @@ class Lines:
         if rest:
             self._begun.append(rest)
             self._size += len(rest)
-            # One byte more: a carriage return at the end may belong to the line end.
+            # One more byte: a carriage return at the end may belong to the line end.
             if self._size > self._limit + 1:
                 raise LineTooLong(lines)
         return lines

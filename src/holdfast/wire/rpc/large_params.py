@@ -1,9 +1,9 @@
 """
-Messages with so many values that to decode them takes long.
+Messages with so many values that decoding them takes long.
 
-The protocol allows 262,144 values in one message. To make objects of them takes a tenth of a
-second and more, in which an event loop would serve nobody else. So a server decodes such a
-message in a thread, and goes on with the connection when that is done.
+The protocol allows 262,144 values in one message. Building objects from them takes a tenth of a
+second or more, in which an event loop could serve no other client. So a server decodes such a
+message in a thread, and continues with the connection afterwards.
 """
 
 from typing import Any
@@ -11,18 +11,18 @@ from typing import Any
 from holdfast.base.errors import Refused
 from holdfast.wire.rpc.decode import count_rare
 
-__all__ = ["NEVER_HEAVY", "DecodedParams", "is_heavy"]
+__all__ = ["LARGEST_UNCOUNTED", "DecodedParams", "may_have_many_values"]
 
 # A fast path: `scripts/bench --without light-messages` shows the gain.
-NEVER_HEAVY = 64 << 10
-"""Bytes of a message up to which it is never heavy."""
+LARGEST_UNCOUNTED = 64 << 10
+"""Largest message, in bytes, that is decoded without counting its values."""
 
 _MANY_VALUES = 4096
-"""Values of a message that is: more of them take a millisecond and more."""
+"""Values that count as many: decoding more takes a millisecond or more."""
 
 
 class DecodedParams:
-    """The params of a request in the type of its method, or the error that they are refused by."""
+    """The params of a request in the type of its method, or the error that refuses them."""
 
     __slots__ = ("_error", "_value", "size")
 
@@ -39,8 +39,8 @@ class DecodedParams:
         return self._value
 
 
-def is_heavy(message: bytes) -> bool:
-    """Return True if a message may have many values; one large text has few."""
-    return len(message) > NEVER_HEAVY and any(
+def may_have_many_values(message: bytes) -> bool:
+    """Return True if a message may have many values; a single large string is one value."""
+    return len(message) > LARGEST_UNCOUNTED and any(
         count_rare(message, byte, _MANY_VALUES) > _MANY_VALUES for byte in (b",", b"[", b"{")
     )

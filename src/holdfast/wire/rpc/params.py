@@ -5,13 +5,13 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import blame, wrong_type
 from holdfast.base.errors import InvalidParams
 from holdfast.wire.protocol.fs import FileContent
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import ThreadId
 from holdfast.wire.protocol.wire_types import Base64, Empty
 from holdfast.wire.rpc.base64 import decode_base64
-from holdfast.wire.rpc.blame import blame, wrong_type
 
 __all__ = ["decode_params", "decode_result"]
 
@@ -39,7 +39,7 @@ def decode_params(params: object, kind: type[T]) -> T:
         return msgspec.convert(params, kind, dec_hook=_from_text)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, ValueError):
-            # A text that does not parse, or a rule of the type: its own words.
+            # A string that does not parse, or a rule of the type: it has its own error text.
             raise InvalidParams(str(error.__cause__)) from None
         raise InvalidParams(blame(params, kind)) from None
 
@@ -49,7 +49,7 @@ def decode_result(result: object, kind: type[T]) -> T:
     Turn the result of a call into the type of its method.
 
     Raises:
-        msgspec.ValidationError: The peer answered with something else.
+        msgspec.ValidationError: The peer answered with another type.
     """
     if kind is Empty:
         return kind()
@@ -59,7 +59,7 @@ def decode_result(result: object, kind: type[T]) -> T:
 def _from_text(kind: type, value: object) -> object:
     """Build the wire types that are a string in JSON."""
     if not isinstance(value, str):
-        # `blame` words the error.
+        # `blame` finds the error text.
         raise TypeError
     if kind is Base64:
         return Base64(decode_base64(value))

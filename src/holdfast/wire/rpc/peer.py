@@ -1,15 +1,14 @@
 """
-One side of a JSON-RPC conversation, without input or output.
+One side of a JSON-RPC conversation, without I/O.
 
-Pass what arrives to `receive()` and act on the message it returns; what
-`request()` hands back is to be sent. Sockets, tasks and clocks belong to the
-caller, so a test needs none of them.
+Pass received bytes to `receive()` and act on the message it returns; send the bytes that
+`request()` returns. Sockets, tasks and clocks belong to the caller, so a test needs none of them.
 """
 
 from holdfast.base.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.wire.protocol.envelope import ErrorReply, Message, Reply, Request, RequestId, Trace
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import encode_request
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 
 __all__ = ["Peer"]
 
@@ -17,31 +16,31 @@ __all__ = ["Peer"]
 class Peer:
     """Numbering of our requests, and the check that a reply belongs to one of them."""
 
-    def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
-        self._decode = dialect.decode_message
-        self.decode_patiently = dialect.decode_patiently
-        """Decode a message, and do nothing else: in any thread."""
-        self._ignores_stray_replies = dialect.ignores_stray_replies
+    def __init__(self, server_kind: ServerKind = EXEC_SERVER) -> None:
+        self._decode = server_kind.decode_message
+        self.decode_patiently = server_kind.decode_patiently
+        """Only decode a message; safe in any thread."""
+        self._ignores_stray_replies = server_kind.ignores_stray_replies
         self._next_id = 1
         # Requests we sent that the peer has not answered yet.
         self._pending: set[RequestId] = set()
-        # Those among them whose answer nobody waits for.
+        # Those of them whose answer no caller waits for.
         self._forgotten: set[RequestId] = set()
 
     @property
     def pending(self) -> int:
-        """The number of our requests that are unanswered, also of those that were forgotten."""
+        """The number of our requests that are unanswered, including forgotten ones."""
         return len(self._pending) + len(self._forgotten)
 
     def request(self, method: str, params: object, trace: Trace | None = None) -> tuple[int, bytes]:
-        """Make a request: its id, and the bytes to send."""
+        """Make a request; return its id and the bytes to send."""
         request_id = self._next_id
         self._next_id += 1
         self._pending.add(request_id)
         return request_id, encode_request(request_id, method, params, trace)
 
     def forget(self, request_id: int) -> None:
-        """Stop waiting for an answer, which may still come and is then ignored."""
+        """Stop waiting for an answer; if it still arrives, it is ignored."""
         if request_id not in self._pending:
             raise LocalProtocolError(f"request {request_id} is not waiting for an answer")
         self._pending.discard(request_id)
@@ -52,17 +51,17 @@ class Peer:
         Decode a message of the peer.
 
         Returns:
-            What it says, or `None` for an answer that nobody waits for any more.
+            The message, or `None` for the late answer to a forgotten request.
 
         Raises:
             MalformedMessage: It cannot be read; the conversation can go on.
-            RemoteProtocolError: It answers what was never asked; the connection must end.
+            RemoteProtocolError: It answers a request that was never made; the connection must end.
         """
         message = self._decode(data)
         return message if type(message) is Request else self.receive_decoded(message)
 
-    def receive_light(self, data: bytes) -> Message | None:
-        """As `receive`, for a large message that is known not to be heavy; see `is_heavy`."""
+    def receive_few_values(self, data: bytes) -> Message | None:
+        """As `receive`, for a large message with few values; see `may_have_many_values`."""
         return self.receive_decoded(self._decode(data, few_values=True))
 
     def receive_decoded(self, message: Message) -> Message | None:

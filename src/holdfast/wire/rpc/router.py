@@ -1,8 +1,8 @@
 """
 Routing of methods to handlers, and of exceptions to error codes.
 
-A handler returns its result, or an awaitable if it has to wait. Exceptions become a code, a
-text and data here. An unforeseen one becomes an internal error, whose traceback is only logged.
+A handler returns its result, or an awaitable if it has to wait. Exceptions are converted to a code,
+a text and data here. An unexpected one becomes an internal error; its traceback is only logged.
 """
 
 import logging
@@ -27,9 +27,9 @@ from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.envelope import ErrorData, Request
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.wire_types import Method
-from holdfast.wire.rpc.dialect import EXEC_SERVER, Dialect
 from holdfast.wire.rpc.encode import Encoded
 from holdfast.wire.rpc.large_params import DecodedParams
+from holdfast.wire.rpc.server_kind import EXEC_SERVER, ServerKind
 
 __all__ = ["ErrorAnswer", "Handler", "Route", "Router", "error_of", "kind_of"]
 
@@ -49,13 +49,13 @@ class Route(Generic[C]):
     __slots__ = ("_decode_params", "family", "handler", "name", "params")
 
     def __init__(
-        self, method: Method[Any, Any], handler: Handler[C, Any, Any], dialect: Dialect
+        self, method: Method[Any, Any], handler: Handler[C, Any, Any], server_kind: ServerKind
     ) -> None:
         self.name = method.name
         self.params = method.params
         self.family = method.family
         self.handler = handler
-        self._decode_params = dialect.decode_params
+        self._decode_params = server_kind.decode_params
 
     def decode(self, params: object) -> Any:
         """Return the params in the type the handler takes, or raise `Refused`."""
@@ -67,14 +67,14 @@ class Route(Generic[C]):
 class Router(Generic[C]):
     """The methods of a server."""
 
-    def __init__(self, dialect: Dialect = EXEC_SERVER) -> None:
-        self._dialect = dialect
+    def __init__(self, server_kind: ServerKind = EXEC_SERVER) -> None:
+        self._server_kind = server_kind
         self._routes: dict[str, Route[C]] = {}
 
     def add(self, method: Method[P, R], handler: Handler[C, P, R]) -> None:
         """Serve a method; each only once."""
         assert method.name not in self._routes, method.name
-        self._routes[method.name] = Route(method, handler, self._dialect)
+        self._routes[method.name] = Route(method, handler, self._server_kind)
 
     def __contains__(self, method: object) -> bool:
         return method in self._routes
@@ -88,12 +88,12 @@ class Router(Generic[C]):
         """
         route = self._routes.get(method)
         if route is None:
-            raise self._dialect.unknown_method(method, self._routes)
+            raise self._server_kind.unknown_method(method, self._routes)
         return route
 
     def prepare(self, request: Request, size: int) -> Request:
         """
-        Return a request with its params decoded, or with the error that they are refused by.
+        Return a request with its params decoded, or with the error that refuses them.
 
         Args:
             request: Any request.
@@ -101,12 +101,12 @@ class Router(Generic[C]):
         """
         route = self._routes.get(request.method)
         if route is None:
-            return request  # `find` says so when its turn comes
+            return request  # unknown: `find` raises when its turn comes
         try:
             params = DecodedParams(route.decode(request.params), None, size)
         except Refused as error:
-            # The frames of a traceback hold the values of the message. The error is raised again
-            # where the request is handled, which makes a cycle: they would stay for minutes.
+            # The frames of a traceback hold the values of the message. Raising the error again
+            # where the request is handled makes a cycle, which would keep them for minutes.
             error.__cause__ = error.__context__ = None
             params = DecodedParams(None, error.with_traceback(None), size)
         return Request(request.id, request.method, params, request.trace)
@@ -137,8 +137,8 @@ def error_of(error: Exception, method: str) -> ErrorAnswer:
     """
     Return the error response for an exception of a handler.
 
-    What a handler calls may be another server. Its connection is not that of the client, so an
-    error of that connection is the failure of one request.
+    A handler may call another server. That connection is not the client's, so an error of it is the
+    failure of one request.
     """
     if isinstance(error, Unsupported):
         error = MethodNotFound(error.message)
@@ -166,8 +166,8 @@ def kind_of(error: type[HoldfastError]) -> str:
     """
     Return the name of an error's class on the wire, such as `spawnFailed`.
 
-    A class outside of `errors.py` has the name of its nearest base class there. So a client
-    has to know no others.
+    A class outside `errors.py` has the name of its nearest base class there, so a client need not
+    know any others.
     """
     name = next(kind.__name__ for kind in error.__mro__ if kind.__module__ == errors.__name__)
     return name[0].lower() + name[1:]

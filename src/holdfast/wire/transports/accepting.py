@@ -1,7 +1,7 @@
 """
-Accepts connections of a listening socket, also after the system had no descriptor left.
+Accepts connections of a listening socket, even after the system ran out of descriptors.
 
-asyncio's own loop tries again as often as the backlog is long, and logs a traceback each time.
+asyncio's own loop then retries as often as the backlog is long, and logs a traceback each time.
 """
 
 import asyncio
@@ -18,29 +18,29 @@ __all__ = ["Acceptor", "Newcomers", "PlainListener"]
 
 logger = logging.getLogger(__name__)
 
-# Connections that are taken before others have their turn. Each takes up to 0.3 ms until it is
-# refused, and a call of another client takes some ten turns of the event loop.
+# Connections to accept before other callbacks run. Each takes up to 0.3 ms until it is refused, and
+# a call of another client takes about ten turns of the event loop.
 _ACCEPTED_AT_ONCE = 16
 
-# Seconds until the next attempt when the system has no descriptor left.
+# Seconds until the next attempt when the system is out of descriptors.
 _ACCEPT_PAUSE = 1.0
 
-# Connections of one listener whose clients have not been let in, at most.
+# Most connections of one listener whose clients have not been admitted.
 _MOST_NEWCOMERS = 1_024
 
 
 class Newcomers:
     """
-    Connections of a listener whose clients have not been let in yet.
+    Connections of a listener whose clients have not been admitted yet.
 
-    The oldest is dropped for one too many. So a flood of them takes a bounded number of
+    If there is one too many, the oldest is dropped. So a flood of them takes a bounded number of
     descriptors, and does not lock out a client that sends its request at once.
     """
 
     def __init__(self) -> None:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = min(_MOST_NEWCOMERS, descriptors // 4)
-        # In the order in which they came.
+        # In order of arrival.
         self._waiting: dict[asyncio.Transport, None] = {}
         self.refused = Sampled()
         """Selects those whose refusal is logged."""
@@ -52,7 +52,7 @@ class Newcomers:
             self.drop_oldest()
 
     def discard(self, connection: asyncio.Transport) -> None:
-        """Forget a connection that was let in or has ended; harmless if it is not counted."""
+        """Forget a connection that was admitted or has ended; does nothing if it is not counted."""
         self._waiting.pop(connection, None)
 
     def drop_oldest(self) -> bool:
@@ -66,7 +66,7 @@ class Newcomers:
 
 
 class Acceptor:
-    """Passes on each connection of a listening socket, until it is closed."""
+    """Passes on each connection of a listening socket until closed."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Acceptor:
         newcomers: Newcomers | None = None,
     ) -> None:
         """
-        Begin to accept.
+        Start accepting.
 
         Args:
             listening: A socket that listens; it is closed with this object.
             take: Called with each connection, which it then owns.
-            newcomers: Dropped when the system has no descriptor left.
+            newcomers: Dropped when the system is out of descriptors.
         """
         self._loop = asyncio.get_running_loop()
         self._listening = listening
@@ -90,7 +90,7 @@ class Acceptor:
         self._watch()
 
     def close(self) -> None:
-        """Accept no more; connections that were passed on go on."""
+        """Stop accepting; connections that were passed on stay open."""
         if self._listening.fileno() >= 0:
             self._loop.remove_reader(self._listening)
             self._listening.close()
@@ -107,9 +107,9 @@ class Acceptor:
                 return
             except OSError as error:
                 if self._newcomers.drop_oldest():
-                    # Its descriptor is free in the next turn, which calls this again.
+                    # Its descriptor is free in the next turn of the loop, which calls this again.
                     return
-                # A connection that waits would have this called again and again.
+                # A waiting connection would trigger this again and again.
                 logger.warning("cannot accept a connection: %s", system_text(error))
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(_ACCEPT_PAUSE, self._watch)
@@ -119,7 +119,7 @@ class Acceptor:
 
 
 class PlainListener:
-    """Makes a protocol of each connection, without TLS."""
+    """Creates a protocol for each connection, without TLS."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class PlainListener:
         newcomers: Newcomers | None = None,
     ) -> None:
         """
-        Begin to accept.
+        Start accepting.
 
         Args:
             listening: A socket that listens; it is closed with the listener.
             make_protocol: Called for each connection.
-            newcomers: Counts the connections that have not been let in.
+            newcomers: Counts the connections that have not been admitted.
         """
         self.sockets = (listening,)
         self._make_protocol = make_protocol
@@ -142,7 +142,7 @@ class PlainListener:
         self._acceptor = Acceptor(listening, self._take, newcomers)
 
     def close(self) -> None:
-        """Accept no more; connections that are open go on."""
+        """Stop accepting; open connections stay open."""
         self._acceptor.close()
 
     def _take(self, line: socket.socket) -> None:
@@ -155,6 +155,6 @@ class PlainListener:
             line.close()
             logger.info("a connection was lost at once: %s", system_text(error))
         except BaseException:
-            # The event loop ends before it has taken the socket over, or no protocol was made.
+            # The event loop ended before it took the socket over, or creating the protocol failed.
             line.close()
             raise

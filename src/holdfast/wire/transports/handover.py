@@ -1,12 +1,12 @@
 """
-Standard streams handed from one process to a server that runs already.
+Passes standard streams from one process to a server that is already running.
 
-What ssh starts on a host ends with its connection, so the server must be another process.
-`hand_over` gives that server the three streams of this process as descriptors (SCM_RIGHTS)
-over a unix socket. Bytes then go straight between ssh and the server: nothing is copied.
-The socket stays open as long as the streams are in use, and its end is the end for both.
+A process that ssh starts on a host ends with its connection, so the server must be another process.
+`hand_over` passes that server the three streams of this process as descriptors (SCM_RIGHTS) over a
+unix socket. Bytes then flow directly between ssh and the server: nothing is copied. The socket
+stays open while the streams are in use, and closing it ends the use for both sides.
 
-This module is used by a process that only waits, so it does without asyncio.
+This module is used by a process that only waits, so it avoids asyncio.
 """
 
 import os
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.late_import import late_module
-from holdfast.wire.transports.private_folder import SOCKET, PrivateFolder, listen_privately
+from holdfast.wire.transports.private_directory import SOCKET, PrivateDirectory, listen_privately
 
 if TYPE_CHECKING:
     import hmac
 else:
-    # Loads OpenSSL, which the process that only waits does without.
+    # Loads OpenSSL, which a process that only waits avoids.
     hmac = late_module("hmac")
 
 __all__ = [
@@ -39,32 +39,32 @@ __all__ = [
 ]
 
 MARK = "@holdfast "
-"""Begins a line on stdout that tells a client how things are before the protocol begins."""
+"""Prefix of the lines on stdout that report the state to a client before the protocol begins."""
 
 END = b"@holdfast end"
-"""A line after the last message: the client closes for good, so the server need not wait."""
+"""Line after the last message: the client will not return, so the server need not wait."""
 
 STREAMS = (0, 1, 2)
 
 TOKEN_SIZE = 32
-"""Letters of the secret that lets a client come back."""
+"""Length of the secret with which a client can return."""
 
 # Seconds a server on the same machine may take to accept the streams.
 _ANSWER_LIMIT = 10.0
 
 _ACCEPTED = b"accepted"
 
-# The answer to a peer that knows the token, if the system has no descriptors left.
+# The answer to a peer that knows the token, if the system is out of descriptors.
 _NOT_NOW = b"not now"
 
 
 class HandoverFailed(HoldfastError):
-    """The streams were not taken; the text says why."""
+    """The server did not take the streams; the text says why."""
 
     def __init__(self, message: str, *, final: bool = True) -> None:
         super().__init__(message)
         self.final = final
-        """True if another attempt is of no use."""
+        """True if another attempt is useless."""
 
 
 def new_token() -> str:
@@ -72,14 +72,14 @@ def new_token() -> str:
     return os.urandom(TOKEN_SIZE // 2).hex()
 
 
-def listen_for_handovers(folder: PrivateFolder) -> socket.socket:
+def listen_for_handovers(folder: PrivateDirectory) -> socket.socket:
     """
-    Listen on the socket of a folder that was just made.
+    Listen on the socket of a directory that was just created.
 
-    Each message is a packet, so it comes whole or not at all.
+    Each message is a packet, so it arrives whole or not at all.
 
     Raises:
-        OSError: It cannot be done.
+        OSError: The kernel refused.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listen_privately(listening, folder.entry(SOCKET))
@@ -89,20 +89,20 @@ def listen_for_handovers(folder: PrivateFolder) -> socket.socket:
 
 def hand_over(path: str, token: str, streams: Sequence[int] = STREAMS) -> socket.socket:
     """
-    Give descriptors to the server of a folder, and wait until it has taken them.
+    Pass descriptors to the server of a directory, and wait until it has taken them.
 
     Returns:
-        A socket that comes to its end when the server is done with them. Closing it
-        makes the server let go of them.
+        A socket that reaches its end when the server is done with them. Closing it makes the server
+        release them.
 
     Raises:
-        HandoverFailed: There is no such server, or it refused, or it does not answer.
-        UnusableFolder: The folder is missing, or not only this user's.
+        HandoverFailed: There is no such server, or it refused or did not answer.
+        UnusableDirectory: The directory is missing, or not private to this user.
     """
     folder = None
     control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        folder = PrivateFolder.open(path)
+        folder = PrivateDirectory.open(path)
         control.settimeout(_ANSWER_LIMIT)
         control.connect(folder.entry(SOCKET))
         if not peer_is_own_user(control):
@@ -110,7 +110,7 @@ def hand_over(path: str, token: str, streams: Sequence[int] = STREAMS) -> socket
         socket.send_fds(control, [token.encode()], list(streams))
         answer = control.recv(len(_ACCEPTED))
         if answer == _NOT_NOW:
-            raise HandoverFailed(f"the server in {path} has no descriptor left", final=False)
+            raise HandoverFailed(f"the server in {path} is out of descriptors", final=False)
         if answer != _ACCEPTED:
             raise HandoverFailed(f"the server in {path} refused, or has just ended")
     except (ConnectionRefusedError, FileNotFoundError) as error:
@@ -131,11 +131,11 @@ def hand_over(path: str, token: str, streams: Sequence[int] = STREAMS) -> socket
 
 def take_over(control: socket.socket, token: str) -> list[int]:
     """
-    Receive the descriptors that a peer hands over, if it knows the token; it is told so.
+    Receive and acknowledge the descriptors that a peer passes, if it knows the token.
 
     Returns:
-        As many as there are `STREAMS`, which belong to the caller; none if the peer sent
-        something else, or has gone.
+        As many as there are `STREAMS`, which belong to the caller; none if the peer sent something
+        else, or is gone.
     """
     taken: list[int] = []
     try:
@@ -143,13 +143,13 @@ def take_over(control: socket.socket, token: str) -> list[int]:
             control, TOKEN_SIZE + 1, len(STREAMS), socket.MSG_CMSG_CLOEXEC
         )
         if hmac.compare_digest(said, token.encode()):
-            # The kernel drops descriptors for which this process has no free number.
+            # The kernel drops descriptors if this process has no free number for them.
             taken_all = len(taken) == len(STREAMS)
             control.send(_ACCEPTED if taken_all else _NOT_NOW)
             if taken_all:
                 return taken
     except OSError:
-        # The other process has gone.
+        # The other process is gone.
         pass
     for descriptor in taken:
         os.close(descriptor)

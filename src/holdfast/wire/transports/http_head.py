@@ -10,10 +10,10 @@ import msgspec
 __all__ = ["MAX_HEAD", "MAX_HEADERS", "BadHead", "RequestHead", "Response", "upgrade_fault"]
 
 MAX_HEAD = 16 << 10
-"""Bytes of a request line and its headers."""
+"""Largest size of a request line and its headers in bytes."""
 
 MAX_HEADERS = 128
-"""Headers of a request. Thousands of short ones take milliseconds, before a token is checked."""
+"""Most headers of a request: thousands would take milliseconds before a token is checked."""
 
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -23,7 +23,7 @@ class BadHead(Exception):
 
 
 class RequestHead(msgspec.Struct, frozen=True):
-    """Method, path and headers; names in lower case, in the order they came."""
+    """Method, path and headers; names in lower case, in order of arrival."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class RequestHead(msgspec.Struct, frozen=True):
         Read the bytes before the empty line.
 
         Raises:
-            BadHead: They are no request.
+            BadHead: They are not a request.
         """
         first, *lines = head.decode("latin-1").split("\r\n")
         parts = first.split(" ")
@@ -67,7 +67,7 @@ class RequestHead(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A whole answer; the connection ends with it."""
+    """A complete response; the connection ends with it."""
 
     status: HTTPStatus
     body: bytes = b""

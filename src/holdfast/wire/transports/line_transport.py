@@ -1,7 +1,5 @@
 """
-One message per line on any pair of byte streams: the ground of stdio and unix sockets.
-
-See [stdio.*].
+One message per line on any pair of byte streams: the base of stdio and unix sockets [stdio.*].
 """
 
 import asyncio
@@ -9,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from holdfast.wire.rpc.framing import Lines, LineTooLong
-from holdfast.wire.transports.life import HangUpWatch, LifeWatch
+from holdfast.wire.transports.liveness import HangUpMonitor, HeartbeatMonitor
 from holdfast.wire.transports.transport import (
     HIGH_WATER,
     LOCAL,
@@ -20,7 +18,7 @@ from holdfast.wire.transports.transport import (
 
 __all__ = ["LineTransport", "WriteSide"]
 
-# Bytes of a message that may wait for others, to go out together with them.
+# Largest message, in bytes, that may wait to be sent together with others.
 _SMALL = 8192
 
 
@@ -34,7 +32,7 @@ class LineTransport(asyncio.Protocol):
     """
     Messages as lines, read from one asyncio transport and written to another.
 
-    On a socket both are the same one.
+    On a socket both are the same.
     """
 
     def __init__(
@@ -47,9 +45,9 @@ class LineTransport(asyncio.Protocol):
         """
         Args:
             kind: The transport's name.
-            accept: Called once it is connected, returns who receives its messages.
-            leaves_unread: True if what a peer said before it left need not be read; see
-                `HangUpWatch`.
+            accept: Called once connected; returns the receiver of its messages. leaves_unread: True
+                if the data that a peer sent before it left need not be read;
+                    see `HangUpMonitor`.
         """
         self.kind = kind
         self._leaves_unread = leaves_unread
@@ -66,20 +64,20 @@ class LineTransport(asyncio.Protocol):
         self._lines = Lines()
         self._corked: list[bytes] | None = None
         self._lost = False
-        # Both sides send signs of life; None until they agreed to.
-        self._life: LifeWatch | None = None
+        # Both sides send heartbeats; None until they have agreed to.
+        self._heartbeats: HeartbeatMonitor | None = None
         # Only while receiving is paused.
-        self._hang_up: HangUpWatch | None = None
-        # A socket, or two pipes, of which the event loop still has to report the end.
+        self._hang_up: HangUpMonitor | None = None
+        # Number of sockets or pipes whose end the event loop still has to report.
         self._open_ends = 0
         self._closed = asyncio.Event()
 
     def end_opened(self) -> None:
-        """Note that the event loop has one more end to report."""
+        """Note that the event loop has to report the end of one more stream."""
         self._open_ends += 1
 
     def write_to(self, writer: asyncio.WriteTransport) -> None:
-        """Say where messages go; before anything is received."""
+        """Set the stream for messages to send; call this before anything is received."""
         self._writer = writer
         writer.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
 
@@ -91,7 +89,7 @@ class LineTransport(asyncio.Protocol):
         if self._corked is not None and len(message) <= _SMALL:
             self._corked.append(message)
         elif self._corked is not None:
-            # Not kept back: if the other side does not read such a one, the sender is to know.
+            # Not kept back: the sender has to notice if the other side does not read it.
             self._uncork()
             self.send(message)
             self._corked = []
@@ -108,11 +106,11 @@ class LineTransport(asyncio.Protocol):
         if self._reader is None or self._reader.is_closing():
             return
         self._reader.pause_reading()
-        if self._life is not None:
-            self._life.pause()
+        if self._heartbeats is not None:
+            self._heartbeats.pause()
         descriptor = self._descriptor()
         if self._hang_up is None and descriptor is not None:
-            self._hang_up = HangUpWatch(
+            self._hang_up = HangUpMonitor(
                 asyncio.get_running_loop(),
                 descriptor,
                 reset=self._reset,
@@ -124,23 +122,25 @@ class LineTransport(asyncio.Protocol):
         self._stop_hang_up()
         if self._reader is None or self._reader.is_closing():
             return
-        if self._life is not None:
-            self._life.resume()
+        if self._heartbeats is not None:
+            self._heartbeats.resume()
         self._reader.resume_reading()
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         if self._lost:
             return
-        if self._life is None:
-            self._life = LifeWatch(
-                asyncio.get_running_loop(), send_sign=self._send_sign, end=self._give_up
+        if self._heartbeats is None:
+            self._heartbeats = HeartbeatMonitor(
+                asyncio.get_running_loop(), send_heartbeat=self._send_heartbeat, end=self._give_up
             )
         if self._hang_up is not None:
-            self._life.pause()
-        self._life.start(interval, judge_silence=True, mutual=True, descriptor=self._descriptor())
+            self._heartbeats.pause()
+        self._heartbeats.start(
+            interval, judge_silence=True, mutual=True, descriptor=self._descriptor()
+        )
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:
-        """Do nothing: silence is judged only where signs of life come by themselves."""
+        """Do nothing: silence only counts if both sides send heartbeats."""
 
     def close(self) -> None:
         self._uncork()
@@ -151,8 +151,8 @@ class LineTransport(asyncio.Protocol):
     def abort(self) -> None:
         self._end("closed here")
         writer = self._writer
-        # One that is closing with nothing left to send needs no more; asyncio's
-        # pipes tell of their end twice if they are told twice.
+        # One that is closing with nothing left to send needs no more; asyncio's pipes report their
+        # end twice if aborted twice.
         if writer is not None and (not writer.is_closing() or writer.get_write_buffer_size()):
             writer.abort()
 
@@ -170,15 +170,15 @@ class LineTransport(asyncio.Protocol):
             self.write_to(cast(asyncio.WriteTransport, transport))
         self._receiver = self._accept(self)
         if self._lost:
-            # The pipe to write to had ended before the one to read from was there.
+            # The pipe to write to ended before the one to read was connected.
             self._reader.close()
             self._receiver.lost("end of output")
 
     def data_received(self, data: bytes) -> None:
         if self._lost:
             return
-        if self._life is not None:
-            self._life.received()
+        if self._heartbeats is not None:
+            self._heartbeats.received()
         too_long = False
         try:
             lines = self._lines.feed(data)
@@ -220,10 +220,10 @@ class LineTransport(asyncio.Protocol):
         if self._receiver is not None:
             self._receiver.resume_sending()
 
-    # -- inside
+    # -- internals
 
     def _descriptor(self) -> int | None:
-        """Return what is read from, if it is a socket or a pipe."""
+        """Return the descriptor to read, if it is a socket or a pipe."""
         # Only called on a connected transport.
         assert self._reader is not None
         for name in ("socket", "pipe"):
@@ -232,9 +232,9 @@ class LineTransport(asyncio.Protocol):
                 return found.fileno()
         return None
 
-    def _send_sign(self) -> None:
-        # Every write is whole messages, so this is never inside of one. While something
-        # waits to be written, that is as good a sign.
+    def _send_heartbeat(self) -> None:
+        # Every write has whole messages, so this is never inside one. While data waits to be
+        # written, that will serve as a heartbeat.
         writer = self._writer
         if writer is not None and not writer.is_closing() and not writer.get_write_buffer_size():
             writer.write(b"\n")
@@ -246,9 +246,9 @@ class LineTransport(asyncio.Protocol):
         if not unread:
             # Nothing but the end is left to read.
             self.resume_receiving()
-        elif self._life is not None:
-            # To write now would break the connection, and lose what is unread.
-            self._life.stop_signs()
+        elif self._heartbeats is not None:
+            # Writing now would break the connection and lose the unread data.
+            self._heartbeats.stop_sending()
 
     def _give_up(self, reason: str) -> None:
         self.went_silent = True
@@ -264,7 +264,7 @@ class LineTransport(asyncio.Protocol):
             self._hang_up = None
 
     def _take(self, line: bytes) -> bool:
-        """Hand a line on; `False` when that ended the connection."""
+        """Pass a line on; return False if that ended the connection."""
         # Set before the first data can arrive.
         assert self._receiver is not None
         if self.text_only and not line.isascii():
@@ -288,8 +288,8 @@ class LineTransport(asyncio.Protocol):
         self._uncork()
         self._lost = True
         self._stop_hang_up()
-        if self._life is not None:
-            self._life.stop()
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
         if self._reader is not None:
             self._reader.close()
         if self._receiver is not None:
@@ -297,7 +297,7 @@ class LineTransport(asyncio.Protocol):
 
 
 class WriteSide(asyncio.BaseProtocol):
-    """The protocol of a pipe that is only written to: passes on that it is full or ended."""
+    """The protocol of a pipe that is only written to: reports that it is full or ended."""
 
     def __init__(self, lines: LineTransport) -> None:
         self._lines = lines

@@ -1,4 +1,4 @@
-"""Two transports back to back, without a socket, for a server in the same process."""
+"""Two connected transports without a socket, for a server in the same process."""
 
 import asyncio
 from collections import deque
@@ -34,9 +34,9 @@ class MemoryTransport:
         self._paused = False
         self._scheduled = False
         self._full = False
-        # Closed from here: nothing more is sent, though nobody was told of the end yet.
+        # Closed from this side: nothing more is sent, but the end was not reported yet.
         self._closing = False
-        # The other side has said its last; it ends once that was taken.
+        # The other side sends no more; this one ends once all messages were delivered.
         self._ending = False
         self._ended = False
         self._closed = asyncio.Event()
@@ -62,7 +62,7 @@ class MemoryTransport:
         self._paused = False
         self._schedule()
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         """Do nothing: both ends live in one process, and neither can be lost alone."""
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:
@@ -70,7 +70,7 @@ class MemoryTransport:
 
     def close(self) -> None:
         self._closing = True
-        # Both ends hear of it from the loop, never inside of the call.
+        # The loop reports it to both ends, never inside this call.
         self._loop.call_soon(self._end)
         self._loop.call_soon(self._other._end_after_inbox)
 
@@ -112,7 +112,7 @@ class MemoryTransport:
 def connect_memory(
     ours: Callable[[Transport], Receiver], theirs: Callable[[Transport], Receiver]
 ) -> Transport:
-    """Connect two receivers; returns the end of the first."""
+    """Connect two receivers; return the end of the first."""
     loop = asyncio.get_running_loop()
     near, far = MemoryTransport(loop), MemoryTransport(loop)
     near._other, far._other = far, near

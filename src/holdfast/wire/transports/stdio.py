@@ -1,4 +1,4 @@
-"""Messages on the standard streams: of this process, or of a command that serves on its own."""
+"""Messages on the standard streams of this process, or of a command that is a server."""
 
 import asyncio
 import fcntl
@@ -13,7 +13,7 @@ from holdfast.wire.transports.transport import Receiver, Transport
 
 __all__ = ["connect_pipes", "serve_descriptors", "serve_stdio"]
 
-# Bytes; the most that Linux allows an ordinary user unless it is told otherwise.
+# Bytes; the default maximum of Linux for ordinary users.
 _PIPE_SIZE = 1 << 20
 
 
@@ -21,8 +21,8 @@ async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
     """
     Serve one connection on standard input and output.
 
-    Both are taken over: descriptors 0 and 1 become `/dev/null`, so that nothing
-    else can be read or printed by mistake.
+    Both are taken over: descriptors 0 and 1 become `/dev/null`, so that no other code can read or
+    print there by mistake.
     """
     incoming, outgoing = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -35,7 +35,7 @@ async def serve_stdio(accept: Callable[[Transport], Receiver]) -> Transport:
 async def serve_descriptors(
     incoming: int, outgoing: int, accept: Callable[[Transport], Receiver]
 ) -> Transport:
-    """Serve one connection on two descriptors of any kind, which belong to it from here on."""
+    """Serve one connection on two descriptors of any kind, which it then owns."""
     if not _is_pipe(incoming):
         reader, writer = os.pipe()
         _copy_in_thread(incoming, writer)
@@ -53,7 +53,7 @@ def _is_pipe(fd: int) -> bool:
 
 
 def _copy_in_thread(source: int, target: int) -> None:
-    """Stand in for a file or a terminal, which an event loop cannot wait for."""
+    """Copy a file or a terminal, which an event loop cannot wait for."""
 
     def copy() -> None:
         with suppress(OSError):
@@ -63,13 +63,13 @@ def _copy_in_thread(source: int, target: int) -> None:
         os.close(source)
         os.close(target)
 
-    # The one that copies a terminal's input may wait for ever: it must not hold up the end.
+    # A copy of a terminal's input may wait for ever; it must not delay the exit.
     threading.Thread(target=copy, name="stdio", daemon=os.isatty(source)).start()
 
 
 def _enlarge(pipe: int) -> None:
-    """Let a pipe hold more, so that a stream wakes its reader less often."""
-    # Not a pipe, or the user's quota of pipe memory is used up.
+    """Enlarge a pipe, so that a stream wakes its reader less often."""
+    # Fails if it is not a pipe, or if the user's quota of pipe memory is used up.
     with suppress(OSError):
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
@@ -77,13 +77,13 @@ def _enlarge(pipe: int) -> None:
 async def connect_pipes(
     incoming: int, outgoing: int, accept: Callable[[Transport], Receiver]
 ) -> LineTransport:
-    """Speak lines over two descriptors, which belong to the transport from here on."""
+    """Exchange lines over two descriptors, which the transport then owns."""
     _enlarge(outgoing)
     loop = asyncio.get_running_loop()
     lines = LineTransport("stdio", accept)
-    # asyncio closes the file. uvloop closes the descriptor, and the file only if the pipe
-    # did not end while it was being connected: a file left over would close it again
-    # later, when the number may be somebody else's.
+    # asyncio closes the file. uvloop closes the descriptor, and the file only if the pipe did not
+    # end while it was being connected: a leftover file would close the descriptor again later, when
+    # its number may belong to another file.
     closefd = not type(loop).__module__.startswith("uvloop")
     writer, _ = await loop.connect_write_pipe(
         lambda: WriteSide(lines), os.fdopen(outgoing, "wb", buffering=0, closefd=closefd)

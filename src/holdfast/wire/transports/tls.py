@@ -1,8 +1,8 @@
 """
-TLS of a listener: a certificate that can be replaced, and handshakes of a bounded number.
+TLS of a listener: a certificate that can be replaced, and a bounded number of handshakes.
 
-An event loop's own server begins a handshake with everybody who connects, and each costs
-memory before anything is known of who it is.
+An event loop's own server starts a handshake with every client that connects, and each costs memory
+before the client is known.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ __all__ = ["BadCertificate", "ServerTls", "TlsListener"]
 
 logger = logging.getLogger(__name__)
 
-# Handshakes at a time; then the oldest is given up, since one in earnest takes a moment.
+# Most handshakes at a time; then the oldest is dropped, since a genuine one takes a moment.
 MAX_HANDSHAKES = 256
 
 # Bytes of a file that are searched for a block.
@@ -39,15 +39,15 @@ class BadCertificate(HoldfastError):
 
 
 class ServerTls:
-    """The certificate that a listener shows to clients that come by TLS."""
+    """The certificate that a listener presents to TLS clients."""
 
     def __init__(self, certificate: str, key: str) -> None:
         """
         Read the files.
 
         Args:
-            certificate: A PEM file with the certificate, and those that it was signed by.
-            key: A PEM file with its key, which must not be readable by everybody.
+            certificate: A PEM file with the certificate and the chain that signed it.
+            key: A PEM file with its key, which must not be readable by all users.
 
         Raises:
             BadCertificate: One of them cannot be used.
@@ -56,23 +56,23 @@ class ServerTls:
         self._key = key
         self._current = self._read()
         self.context = self._read()
-        """For the listener. Each connection gets the certificate that was read last."""
+        """For the listener. Each connection gets the most recently read certificate."""
         self.context.sni_callback = self._choose
 
     def read(self) -> Callable[[], None]:
         """
-        Read the files again, in any thread; the function that is returned puts them to use.
+        Read the files again, in any thread; calling the returned function puts them to use.
 
-        Connections that are open stay as they are.
+        Open connections stay as they are.
 
         Raises:
-            BadCertificate: They cannot be used now; what was read before stays in use.
+            BadCertificate: They cannot be used now; the previous ones stay in use.
         """
         return partial(setattr, self, "_current", self._read())
 
     def _choose(self, handshake: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-        # Called for every handshake, also without a name. A whole context is put in place, so
-        # no handshake sees the certificate of one reading and the key of another.
+        # Called for every handshake, even without a name. The whole context is replaced, so that no
+        # handshake combines an old certificate with a new key.
         handshake.context = self._current
 
     def _read(self) -> ssl.SSLContext:
@@ -81,19 +81,19 @@ class ServerTls:
                 mode = os.stat(path).st_mode
                 if not stat.S_ISREG(mode):
                     # A FIFO would hang for ever.
-                    raise OSError(None, "it is no regular file")
+                    raise OSError(None, "it is not a regular file")
             except OSError as error:
                 raise BadCertificate(
                     f"cannot read {path}: {system_text(error)}", errno=error.errno, path=path
                 ) from error
             if path == self._key and mode & 0o007:
                 raise BadCertificate(
-                    f"everybody on this machine can read the key {path}: do `chmod o-rwx` to it",
+                    f"all users of this machine can read the key {path}: run `chmod o-rwx` on it",
                     path=path,
                 )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Connections live long, so no client comes back with a ticket.
+        # Connections are long-lived, so no client would use a ticket.
         context.num_tickets = 0
         try:
             context.load_cert_chain(self._certificate, self._key, self._refuse_password)
@@ -110,10 +110,10 @@ class ServerTls:
 
     def _look_for_blocks(self) -> None:
         """
-        Raise if a file lacks what it is given for. OpenSSL does not say which one.
+        Raise if a file lacks its block; OpenSSL does not report which one.
 
         Raises:
-            BadCertificate: There is no such block in it.
+            BadCertificate: A file has no such block.
         """
         for path, what in ((self._certificate, "CERTIFICATE"), (self._key, "PRIVATE KEY")):
             with suppress(OSError), open(path, "rb") as file:
@@ -121,14 +121,14 @@ class ServerTls:
                     raise BadCertificate(f"{path} has no PEM block `{what}`", path=path)
 
     def _refuse_password(self) -> str:
-        # Unless told, OpenSSL would ask on the terminal and wait.
+        # Without a password callback, OpenSSL would ask on the terminal and wait.
         raise BadCertificate(
             f"the key {self._key} is encrypted: give one without a password", path=self._key
         )
 
 
 class TlsListener(PlainListener):
-    """Makes a protocol of each connection whose handshake succeeds in time."""
+    """Creates a protocol for each connection whose handshake succeeds in time."""
 
     def __init__(
         self,
@@ -140,11 +140,11 @@ class TlsListener(PlainListener):
         timeout: float,
     ) -> None:
         """
-        Begin to accept.
+        Start accepting.
 
         Args:
             listening: See `PlainListener`.
-            tls: What is shown to clients.
+            tls: The certificate to present to clients.
             make_protocol: See `PlainListener`.
             newcomers: See `PlainListener`.
             timeout: Seconds that a handshake may take.
@@ -152,12 +152,12 @@ class TlsListener(PlainListener):
         self._tls = tls
         self._newcomers = newcomers
         self._timeout = timeout
-        # In the order in which they began.
+        # In order of their start.
         self._shaking: dict[asyncio.Task[None], None] = {}
         super().__init__(listening, make_protocol, newcomers)
 
     def close(self) -> None:
-        """Accept no more; connections that have shaken hands go on."""
+        """Stop accepting; connections after their handshake stay open."""
         super().close()
         for task in list(self._shaking):
             task.cancel()
@@ -174,8 +174,7 @@ class TlsListener(PlainListener):
     def _forget(self, line: socket.socket, task: asyncio.Task[None]) -> None:
         self._shaking.pop(task, None)
         if task.cancelled():
-            # The task may be cancelled before its first step, when nobody else would close the
-            # socket.
+            # A task that is cancelled before its first step does not close the socket.
             line.close()
 
     async def _open(self, line: socket.socket) -> None:

@@ -13,7 +13,7 @@ _NOT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 def check_token(url: str, token: str) -> None:
     """
-    Refuse a token that would be read on its way, or that no header can hold.
+    Refuse a token that could be intercepted, or that no header can hold.
 
     Raises:
         InvalidConfig: With the reason.
@@ -32,12 +32,12 @@ def check_token(url: str, token: str) -> None:
 
 
 def may_carry_token(url: str) -> bool:
-    """Return True for `wss://`, and for `ws://` to this very machine."""
+    """Return True for `wss://`, and for `ws://` to this machine."""
     return url.startswith("wss://") or (url.startswith("ws://") and _is_loopback(url))
 
 
 def authority_of(rest: str) -> str:
-    """Return the part with the host of what stands behind the scheme."""
+    """Return the part with the host from the rest of a URL after its scheme."""
     return re.split(r"[/?#]", rest, maxsplit=1)[0]
 
 

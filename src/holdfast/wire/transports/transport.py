@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from holdfast.base.dialect import limits
+
 __all__ = [
     "HIGH_WATER",
     "LOCAL",
@@ -14,17 +16,17 @@ __all__ = [
     "Transport",
 ]
 
-MAX_MESSAGE = 64 << 20
+MAX_MESSAGE = limits.MESSAGE_BYTES
 """Bytes of one message; one more ends the connection [ws.message-limit]."""
 
 HIGH_WATER = 1 << 20
-"""Bytes waiting to be sent at which the sender is asked to pause."""
+"""Bytes queued for sending at which the sender is asked to pause."""
 
 LOW_WATER = 256 << 10
-"""Bytes left at which it may go on."""
+"""Bytes left in the queue at which it may continue."""
 
 SIGN_INTERVAL = 10.0
-"""Seconds between two signs of life of a client, and of either side where both are Holdfast."""
+"""Seconds between two heartbeats of a client, and of both sides if both are Holdfast."""
 
 
 class Credential(NamedTuple):
@@ -44,23 +46,23 @@ class Receiver(Protocol):
     """Receiver of a transport's messages. No method may raise."""
 
     def received(self, message: bytes) -> None:
-        """Take a whole message."""
+        """Handle a complete message."""
 
     def lost(self, reason: str) -> None:
-        """Take the end of the transport; called once, and nothing follows."""
+        """Handle the end of the transport; called once, after all else."""
 
     def pause_sending(self) -> None:
-        """Produce less: the peer does not read, and what is sent now only piles up."""
+        """Reduce output: the peer does not read, and messages pile up."""
 
     def resume_sending(self) -> None:
-        """Produce again: the peer reads."""
+        """Resume output: the peer reads again."""
 
 
 class Transport(Protocol):
     """
     One connection that carries messages, in order, until it ends.
 
-    Messages that are sent while one is being received go out together afterwards.
+    Messages sent while one is being received are sent together afterwards.
     """
 
     text_only: bool
@@ -75,19 +77,19 @@ class Transport(Protocol):
 
     @property
     def label(self) -> str:
-        """The other side, for the text about a message that cannot be read."""
+        """The other side, for errors about unreadable messages."""
 
     @property
     def credential(self) -> Credential:
-        """The credential of the other side, as a server found out."""
+        """The credential of the other side, as determined by the server."""
 
     @property
     def went_silent(self) -> bool:
-        """True if it was ended from here because the other side gave no sign of life."""
+        """True if this side ended it because the other side sent no heartbeat."""
 
     @property
     def was_closed(self) -> bool:
-        """True if the other side said that it closes it, and was not just gone."""
+        """True if the other side announced the close, and did not just disappear."""
 
     def send(self, message: bytes, *, alone: bool = False) -> None:
         """
@@ -95,45 +97,45 @@ class Transport(Protocol):
 
         Args:
             message: The message.
-            alone: True if no other one is expected to follow at once. It is then not kept
-                back to be sent together with others.
+            alone: True if no other message is expected to follow at once; it is then not kept back
+                to be sent with others.
         """
 
     def send_parts(self, parts: Sequence[bytes], *, alone: bool = False) -> None:
         """Send a message in pieces that need not be joined; see `send`."""
 
     def pause_receiving(self) -> None:
-        """Stop taking messages, so that the peer has to wait."""
+        """Stop receiving, so that the peer has to wait."""
 
     def resume_receiving(self) -> None:
-        """Take messages again."""
+        """Resume receiving."""
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         """
-        Send a sign of life every `interval` seconds, and expect the same of the other side.
+        Send a heartbeat every `interval` seconds, and expect the same of the other side.
 
-        Call it once both sides have agreed to it in the handshake. From then on a connection
-        on which nothing came for two intervals is ended, and `lost` is told why. Silence is
-        not judged while receiving is paused.
+        Call this once both sides have agreed to it in the handshake. From then on, a connection on
+        which nothing arrives for two intervals is ended, and `lost` gets the reason. Silence does
+        not count while receiving is paused.
         """
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:
         """
         Set a callback that returns True while the other side may be too busy to answer.
 
-        It is asked before a silent connection is ended. After `expect_life` it is asked no
-        more, since signs of life then come without a question.
+        It is called before a silent connection is ended, but not after `expect_heartbeats`:
+        heartbeats are then sent unprompted.
         """
 
     def close(self) -> None:
-        """Send what is waiting, then end."""
+        """Send queued messages, then end."""
 
     def abort(self) -> None:
         """End at once."""
 
     async def wait_closed(self) -> None:
         """
-        Wait until nothing of it is open any more, after `close` or `abort`.
+        Wait until all of it is closed, after `close` or `abort`.
 
-        After `close` that may take as long as the other side does not read.
+        After `close` that takes as long as the other side does not read.
         """

@@ -1,7 +1,7 @@
 """
 Messages as lines on a unix socket: an extension of Holdfast.
 
-The file's mode is the lock: only its owner can connect.
+The mode of the file protects it: only its owner can connect.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from holdfast.base.system_text import system_text
 from holdfast.base.tasks import was_cancelled
 from holdfast.wire.transports.accepting import PlainListener
 from holdfast.wire.transports.line_transport import LineTransport
-from holdfast.wire.transports.private_folder import listen_privately
+from holdfast.wire.transports.private_directory import listen_privately
 from holdfast.wire.transports.transport import Receiver, Transport
 
 __all__ = ["bind_unix", "connect_unix", "listen_unix"]
@@ -26,10 +26,10 @@ __all__ = ["bind_unix", "connect_unix", "listen_unix"]
 # Connections that may wait to be accepted.
 _BACKLOG = 1024
 
-# Seconds for another server to make its socket file; it takes less than a millisecond.
+# Seconds for another server to create its socket file; that takes less than a millisecond.
 _LOCK_LIMIT = 2.0
 
-# Seconds between two tries. A server waits so only at its start.
+# Seconds between two attempts. A server only waits like this when it starts.
 _LOCK_PAUSE = 0.002
 
 
@@ -44,11 +44,11 @@ async def listen_unix(
 
     Args:
         path: The file.
-        accept: Called with each connection, returns who receives its messages.
-        listening: A socket that is bound already, instead of the file.
+        accept: Called with each connection; returns the receiver of its messages.
+        listening: A socket that is already bound, instead of the file.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address is not available.
     """
     listening = bind_unix(path) if listening is None else listening
     listening.listen(_BACKLOG)
@@ -59,11 +59,11 @@ def bind_unix(path: str) -> socket.socket:
     """
     Return a socket that listens on a file of mode 0600.
 
-    A file left by a server that is gone is replaced; one that answers is not. Of several
-    servers that start at once, one gets the file.
+    An abandoned file is replaced; one whose server answers is not. Of several servers that start at
+    once, one gets the file.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address is not available.
     """
     with _alone(os.path.dirname(path)):
         _remove_stale(path)
@@ -75,18 +75,18 @@ def bind_unix(path: str) -> socket.socket:
 @contextmanager
 def _alone(folder: str) -> Iterator[None]:
     """
-    Keep other servers from making socket files in a folder during the block.
+    Keep other servers from creating socket files in a directory during the block.
 
-    Otherwise two servers could both find and remove the file of one that is gone. The second
-    would remove the file that the first has made by then.
+    Otherwise two servers could both find and remove an abandoned file. The second would remove the
+    file that the first has created by then.
 
     Raises:
-        OSError: There is no such folder.
+        OSError: There is no such directory.
     """
     try:
         lock = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
-        yield  # it can be written but not read, or binding says what is the matter
+        yield  # write-only, or else `bind` reports the fault
         return
     try:
         deadline = time.monotonic() + _LOCK_LIMIT
@@ -95,8 +95,8 @@ def _alone(folder: str) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # In a folder like /tmp any user can hold the lock for ever. That must not keep a
-                # server from starting; two servers at the same moment are the lesser harm.
+                # In a directory like /tmp any user can hold the lock for ever. That must not keep a
+                # server from starting; two servers at the same moment are the lesser evil.
                 if time.monotonic() > deadline:
                     break
                 time.sleep(_LOCK_PAUSE)

@@ -1,8 +1,8 @@
 """
 WebSocket connections by picows [ws.*].
 
-picows carries frames; messages in fragments, the limit of a message and slow
-readers are handled here.
+picows handles frames; fragmented messages, the limit of a message and slow readers are handled
+here.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from picows import (
 )
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 
-from holdfast.wire.transports.life import HangUpWatch, LifeWatch, keep_alive
+from holdfast.base.dialect import limits
+from holdfast.wire.transports.liveness import HangUpMonitor, HeartbeatMonitor, keep_alive
 from holdfast.wire.transports.transport import (
     HIGH_WATER,
     LOCAL,
@@ -45,11 +46,11 @@ logger = logging.getLogger(__name__)
 
 class _FromPicows(logging.Handler):
     """
-    Passes on what picows logs.
+    Passes on picows' log messages.
 
-    It calls it an error when a peer breaks the rules of WebSocket. That ends the
-    connection and is no trouble of ours: an exception in a callback is, and has a traceback.
-    What it calls information, connections for one, is told by the server itself.
+    picows logs it as an error when a peer breaks the rules of WebSocket. That ends the connection
+    and is not a fault of ours; an exception in a callback is, and has a traceback. What picows logs
+    as information, such as connections, the server logs itself.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -61,20 +62,20 @@ class _FromPicows(logging.Handler):
             logger.handle(record)
 
 
-# Not a filter: picows makes a logger of its own below this one for each connection.
+# Not a filter: picows creates a child of this logger for each connection.
 _picows_logger = logging.getLogger(f"{__name__}.picows")
 _picows_logger.addHandler(_FromPicows())
 _picows_logger.propagate = False
 
-MAX_FRAME = 16 << 20
-"""Bytes of one frame; a larger one ends the connection."""
+MAX_FRAME = limits.MESSAGE_FRAME
+"""Largest frame in bytes; a larger one ends the connection."""
 
 _READ_BUFFER = 64 << 10
 
-# Bytes up to which picows copies a message that it sends for a server.
+# Largest message, in bytes, that picows copies when it sends for a server.
 _COPIED = 8192
 
-# Heads of text frames with less than 126 bytes: most answers are such.
+# Heads of text frames with less than 126 bytes: most answers have one.
 _SHORT_HEADS = [bytes((0x81, size)) for size in range(126)]
 
 # Messages of at most `_COPIED` bytes that are kept back to be sent together: 2 MiB in all.
@@ -100,10 +101,11 @@ class WebSocketTransport(WSListener):
     ) -> None:
         """
         Args:
-            loop: That the connection belongs to.
+            loop: The event loop of the connection.
             ping_interval: Seconds between two pings.
-            accept: Returns who receives the messages. A client's is called at once, as it hears
-                of a failed handshake; a server's is called with the open connection.
+            accept: Returns the receiver of the messages. A client's is called at once, so that the
+                receiver is notified of a failed handshake; a server's is called with the open
+                connection.
             is_client: True for the end that connects.
         """
         self._loop = loop
@@ -112,23 +114,23 @@ class WebSocketTransport(WSListener):
         self._is_client = is_client
         self._receiver: Receiver
         self._ws: WSTransport
-        # A message that comes in fragments, until the last one is there.
+        # A fragmented message, until its last fragment arrives.
         self._fragments: io.BytesIO | None = None
         # Small messages of a server that are sent together. It is a list, empty or not, while
-        # frames are received and as long as a call of `_uncork` is due.
+        # frames are received and while a call of `_uncork` is scheduled.
         self._corked: list[bytes] | None = None
-        # True while a server handles a frame that came alone and has sent nothing yet.
+        # True while a server handles a frame that arrived alone, until it sends something.
         self._lone_frame = False
         self._quick_ack: socket.socket | None = None
-        self._life = LifeWatch(loop, send_sign=self._ping, end=self._give_up)
+        self._heartbeats = HeartbeatMonitor(loop, send_heartbeat=self._ping, end=self._give_up)
         # Only while receiving is paused.
-        self._hang_up: HangUpWatch | None = None
-        # Why it ended, as far as that is known here.
+        self._hang_up: HangUpMonitor | None = None
+        # The reason for its end, as far as known.
         self._reason = "connection closed"
         self._open = False
         self._closed = asyncio.Event()
         self._lost = False
-        # Ended from here: what the other side said after that is dropped.
+        # Aborted from this side: later messages of the other side are dropped.
         self._aborted = False
         self.label = "exec-server websocket"
         if is_client:
@@ -140,7 +142,7 @@ class WebSocketTransport(WSListener):
         return self._open
 
     def acknowledge_at_once(self) -> None:
-        """Have the kernel acknowledge each batch of frames without delay; for TCP only."""
+        """Make the kernel acknowledge each batch of frames without delay; for TCP only."""
         self._quick_ack = self._ws.underlying_transport.get_extra_info("socket")
 
     # -- Transport
@@ -163,8 +165,8 @@ class WebSocketTransport(WSListener):
         elif alone:
             self._send_now(message)
         else:
-            # There are often several: the last output of a process and its exit, the exits of
-            # many, the answers to a batch. A system call for each would cost more than the rest.
+            # There are often several: the last output of a process and its exit, the exits of many,
+            # the answers to a batch. A system call for each would cost more than all the rest.
             self._corked = [message]
             self._loop.call_soon(self._uncork)
 
@@ -180,9 +182,9 @@ class WebSocketTransport(WSListener):
         if underlying.is_closing():
             return
         underlying.pause_reading()
-        self._life.pause()
+        self._heartbeats.pause()
         if self._hang_up is None:
-            self._hang_up = HangUpWatch(
+            self._hang_up = HangUpMonitor(
                 self._loop,
                 underlying.get_extra_info("socket").fileno(),
                 reset=self._reset,
@@ -194,23 +196,23 @@ class WebSocketTransport(WSListener):
         self._stop_hang_up()
         underlying = self._ws.underlying_transport
         if not underlying.is_closing():
-            self._life.resume()
+            self._heartbeats.resume()
             underlying.resume_reading()
 
-    def expect_life(self, interval: float) -> None:
+    def expect_heartbeats(self, interval: float) -> None:
         if not self._lost:
-            self._life.start(interval, judge_silence=True, mutual=True)
+            self._heartbeats.start(interval, judge_silence=True, mutual=True)
 
     def excuse_silence(self, excused: Callable[[], bool]) -> None:
-        self._life.excuse(excused)
+        self._heartbeats.excuse(excused)
 
     def close(self) -> None:
         self._uncork()
-        # Nothing is read any more, so silence tells nothing; a lost route still shows.
-        self._life.pause()
+        # Reading has stopped, so silence means nothing; a lost route is still noticed.
+        self._heartbeats.pause()
         self._stop_hang_up()
         if self._is_client and not self._lost and not self._ws.underlying_transport.is_closing():
-            # A server tells by it that the client left, and did not just lose its connection.
+            # It shows a server that the client left, and did not just lose its connection.
             self._ws.send_close(WSCloseCode.OK)
         self._ws.disconnect()
 
@@ -235,8 +237,8 @@ class WebSocketTransport(WSListener):
         sock = underlying.get_extra_info("socket")
         if sock.family != socket.AF_UNIX:
             keep_alive(sock, self._ping_interval)
-        # A client of Codex may be silent for minutes: only its machine has to be there.
-        self._life.start(self._ping_interval, judge_silence=self._is_client, sock=sock)
+        # A client may be silent for minutes: only its machine has to be there.
+        self._heartbeats.start(self._ping_interval, judge_silence=self._is_client, sock=sock)
         if not self._is_client:
             self._receiver = self._accept(self)
 
@@ -251,7 +253,7 @@ class WebSocketTransport(WSListener):
         try:
             whole = frame.fin and frame.msg_type is WSMsgType.TEXT and self._fragments is None
             if whole and frame.payload_size <= MAX_FRAME:
-                # Nearly every frame; all others take the longer way.
+                # Nearly every frame; all others take the longer path.
                 self._receiver.received(frame.get_payload_as_bytes())
             else:
                 self._frame(transport, frame)
@@ -261,8 +263,8 @@ class WebSocketTransport(WSListener):
                 if self._corked is not None:
                     self._uncork()
                 if self._quick_ack is not None:
-                    # Not a lasting option: the kernel falls back by itself. It makes a
-                    # server that waits for acknowledgements answer many times faster.
+                    # Not a lasting option: the kernel resets it. It makes a server that waits for
+                    # acknowledgements answer many times faster.
                     self._quick_ack.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
@@ -270,7 +272,7 @@ class WebSocketTransport(WSListener):
             self._loop.call_soon(_retrieve_end, transport)
         self._closed.set()
         self._lost = True
-        self._life.stop()
+        self._heartbeats.stop()
         self._stop_hang_up()
         self._receiver.lost(self._reason)
 
@@ -280,7 +282,7 @@ class WebSocketTransport(WSListener):
     def resume_writing(self) -> None:
         self._receiver.resume_sending()
 
-    # -- inside
+    # -- internals
 
     def _frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
@@ -288,12 +290,12 @@ class WebSocketTransport(WSListener):
             if self._fragments is not None:
                 self._violated("a new message inside a fragmented one")
             elif frame.payload_size > MAX_FRAME:
-                # picows has seen it as well, but takes a moment to end the connection.
+                # picows has noticed it, too, but takes a moment to end the connection.
                 self._violated(f"a frame of more than {MAX_FRAME} bytes")
             elif frame.fin:
                 self._receiver.received(frame.get_payload_as_bytes())
             else:
-                # Copied once, into what becomes the message.
+                # Copied once, into the buffer that becomes the message.
                 self._fragments = io.BytesIO()
                 self._fragments.write(frame.get_payload_as_memoryview())
         elif kind is WSMsgType.CONTINUATION:
@@ -309,8 +311,8 @@ class WebSocketTransport(WSListener):
                 self._fragments = None
                 self._receiver.received(message)
         elif kind is WSMsgType.PING:
-            # Answered here, and not by picows, which would keep to itself that this
-            # frame was the last one of a batch.
+            # Answered here, since picows would not report that this frame was the last one of a
+            # batch.
             transport.send_pong(frame.get_payload_as_bytes())
         elif kind is WSMsgType.CLOSE:
             self.was_closed = True
@@ -323,36 +325,36 @@ class WebSocketTransport(WSListener):
         self.abort()
 
     def _send_now(self, message: bytes) -> None:
-        # asyncio logs what is written after an end of which nobody was told yet.
+        # asyncio logs writes after an end that it has not reported yet.
         if not self._ws.underlying_transport.is_closing():
             self._ws.send(WSMsgType.TEXT, message)
 
     def _write_frame(self, size: int, parts: Sequence[bytes]) -> None:
-        """Send a large message of a server, not kept back: who sends too much is to know."""
+        """Send a large message of a server at once, so that a sender of too much is notified."""
         self._uncork()
-        # After `close`, as with small messages: the peer must not get some of the last ones only.
-        # asyncio would also watch the socket on, whose number the next one gets.
+        # Dropped after `close`, as small messages are: the peer must not get only some of the last
+        # ones. asyncio would also keep watching the socket, whose number the next one gets.
         if not self._lost and not self._ws.underlying_transport.is_closing():
-            # picows would hand the transport a view of a buffer that it uses
-            # again at once; uvloop keeps what it is given until the socket takes it.
+            # picows would pass the transport a view of a buffer that it reuses at once; uvloop
+            # keeps the view until the socket accepts it.
             self._ws.underlying_transport.writelines((_frame_head(size), *parts))
 
     def _uncork(self) -> None:
         corked, self._corked = self._corked, None
-        # The loop may have ended the connection without telling us yet.
+        # The loop may have ended the connection without having reported it yet.
         if not corked or self._lost or self._ws.underlying_transport.is_closing():
             return
         if len(corked) == 1:
             self._send_now(corked[0])
         else:
-            # A server's frames are not masked, so their heads are easily made here.
+            # A server's frames are not masked, so building their heads here is easy.
             self._ws.underlying_transport.write(
                 b"".join([_frame_head(len(message)) + message for message in corked])
             )
 
     def _ping(self) -> None:
         underlying = self._ws.underlying_transport
-        # While something waits to be sent, that is as good a sign of life.
+        # While data waits to be sent, that will serve as a heartbeat.
         if not underlying.is_closing() and not underlying.get_write_buffer_size():
             self._ws.send_ping(b"")
 
@@ -361,9 +363,9 @@ class WebSocketTransport(WSListener):
 
     def _ended_unread(self, unread: bool) -> None:
         if unread or self._ws.is_secure:
-            # To write now would break the connection, and lose what is unread. TLS has
-            # taken from the socket what is not delivered yet.
-            self._life.stop_signs()
+            # Writing now would break the connection and lose the unread data: TLS has taken
+            # undelivered data from the socket.
+            self._heartbeats.stop_sending()
         else:
             # Nothing but the end is left to read.
             self.resume_receiving()
@@ -394,10 +396,10 @@ def websocket_protocol(
     Return picows' protocol for one connection.
 
     Args:
-        make_listener: Returns the transport; picows gives it the request at a server.
+        make_listener: Returns the transport; on a server, picows passes it the request.
         ping_interval: Seconds; picows itself sends no pings.
-        host: The server to ask; None at the server itself.
-        resource: The path to ask for.
+        host: The server to connect to; None on a server.
+        resource: The path of the request.
         headers: Sent with the request.
     """
     return WSProtocol(
@@ -409,11 +411,11 @@ def websocket_protocol(
         _picows_logger,
         # An exception in a callback ends the connection.
         True,
-        # No limit of the handshake: callers have their own. uvloop does not report the end of a
-        # connection whose caller is cancelled, so the timer would go on and set an exception that
-        # is never retrieved.
+        # No limit for the handshake: callers have their own. uvloop does not report the end of a
+        # connection whose caller is cancelled, so the timer would keep running and set an exception
+        # that is never retrieved.
         None,
-        # `LifeWatch` sends pings, and at a server expects no answer.
+        # `HeartbeatMonitor` sends pings, and on a server expects no answer.
         False,
         ping_interval,
         ping_interval,
@@ -427,16 +429,16 @@ def websocket_protocol(
 
 
 def _retrieve_end(ended: WSTransport) -> None:
-    """Retrieve the error that picows keeps of a client, which asyncio would log otherwise."""
+    """Retrieve the error that picows stores for a client, which asyncio would otherwise log."""
     waiting = ended.wait_disconnected()
-    # It does not wait for a connection that has ended; StopIteration is an exception, too.
+    # For an ended connection it does not wait; StopIteration is an exception, too.
     with suppress(Exception):
         waiting.send(None)
     waiting.close()
 
 
 def _frame_head(size: int) -> bytes:
-    """The head of a whole text frame from a server (RFC 6455, 5.2)."""
+    """Return the head of a complete text frame from a server (RFC 6455, 5.2)."""
     if size < 126:
         return _SHORT_HEADS[size]
     if size < 1 << 16:

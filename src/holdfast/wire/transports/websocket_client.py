@@ -1,4 +1,4 @@
-"""WebSocket at the client: the connection, the handshake, and why one failed."""
+"""WebSocket clients: connection, handshake, and the reasons for failures."""
 
 import asyncio
 import errno
@@ -11,17 +11,17 @@ from picows import WSError, WSHandshakeError, WSTransport
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its stub
 from picows.url import WSParsedURL, parse_url
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import ConnectFailed
 from holdfast.base.system_text import system_text
 from holdfast.base.tasks import was_cancelled
-from holdfast.wire.protocol import codes
 from holdfast.wire.transports.token_urls import without_password
 from holdfast.wire.transports.transport import SIGN_INTERVAL, Receiver, Transport
 from holdfast.wire.transports.websocket import WebSocketTransport, websocket_protocol
 
 __all__ = ["connect_websocket"]
 
-# What another web server answers, and an exec-server at another path.
+# Answers of other web servers, and of an exec-server at another path.
 _FOREIGN = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
 
 _NO_SERVER = " (no exec-server answers there: is the URL right?)"
@@ -40,9 +40,9 @@ async def connect_websocket(
 
     Args:
         url: `ws://` or `wss://`.
-        accept: Called with the connection, returns who receives its messages.
+        accept: Called with the connection; returns the receiver of its messages.
         headers: Sent with the request, such as `Authorization`.
-        timeout: Seconds for all of it.
+        timeout: Seconds for all steps together.
         ping_interval: Seconds between two pings. A server that sends nothing for two
             intervals, not even a pong, is lost.
 
@@ -58,7 +58,7 @@ async def connect_websocket(
         return websocket_protocol(
             lambda: listener,
             ping_interval,
-            # Whoever a URL is for has no part in the name of the host.
+            # The user in a URL is not part of the host name.
             host=parsed.netloc.rpartition("@")[2],
             resource=parsed.resource_name,
             headers=headers or {},
@@ -75,13 +75,13 @@ async def connect_websocket(
         hint = " (a server without TLS has a `ws://` URL)" if url.startswith("wss:") else ""
         raise ConnectFailed(
             f"timed out connecting to exec-server websocket `{without_password(url)}`"
-            f" after {codes.duration(timeout)}{hint}"
+            f" after {texts.duration(timeout)}{hint}"
         ) from None
     except (OSError, ValueError, WSError) as error:
         reason, number = _reason(error, has_token="Authorization" in (headers or {}))
         raise _failed(url, reason, errno=number) from error
     if not listener.was_opened:
-        # picows does not tell when the other side hangs up instead of answering.
+        # picows does not report that the other side hangs up instead of answering.
         raise _hung_up(url)
     if not transport.is_secure:
         listener.acknowledge_at_once()
@@ -92,9 +92,9 @@ async def _shake_hands(url: str, make_protocol: Callable[[WSParsedURL], WSProtoc
     """
     Open a connection, and make it a WebSocket.
 
-    `picows.ws_connect` would do, but for a caller who gives up during the handshake: it leaves
-    the connection open until its own limit. Its other transports (aiofastnet) do not notice
-    on uvloop that a connection was reset.
+    `picows.ws_connect` would do, except for a caller who gives up during the handshake: it leaves
+    the connection open until its own limit. Its other transports (aiofastnet) do not notice on
+    uvloop that a connection was reset.
     """
     parsed = parse_url(url)
     transport, protocol = await asyncio.get_running_loop().create_connection(
@@ -120,18 +120,18 @@ def _failed(url: str, reason: str, *, errno: int | None = None) -> ConnectFailed
 
 
 def _hung_up(url: str) -> ConnectFailed:
-    """Return the error for a server that hung up instead of answering."""
+    """Return the error for a server that closed the connection instead of answering."""
     hint = "" if url.startswith("wss:") else " (a server with TLS has a `wss://` URL)"
     return _failed(url, f"connection closed{hint}")
 
 
 def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
-    """Return why no connection came about, and the number of the system if it has one."""
+    """Return the reason why connecting failed, and the errno if there is one."""
     if isinstance(error, WSHandshakeError):
         return _refusal(error, has_token=has_token), None
     if not isinstance(error, OSError) or not error.errno:
         return str(error), None
-    # Not imported: most connections do without TLS, and without it there is no such error.
+    # Not imported: most connections do not use TLS, and then there is no such error.
     ssl = sys.modules.get("ssl")
     if ssl is not None and isinstance(error, ssl.SSLCertVerificationError):
         return (
@@ -142,7 +142,7 @@ def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
     if ssl is not None and isinstance(error, ssl.SSLError):
         # Its errno is one of OpenSSL.
         return f"TLS error: {error.reason}", None
-    # The event loop's words are its own; a name that is unknown has no number to tell.
+    # The event loop has its own texts; an unknown host name has no errno.
     known = error.errno > 0 and not isinstance(error, socket.gaierror)
     reason = f"IO error: {system_text(error) if known else error.strerror}"
     if error.errno == errno.ECONNREFUSED:
@@ -151,7 +151,7 @@ def _reason(error: Exception, *, has_token: bool) -> tuple[str, int | None]:
 
 
 def _refusal(error: WSHandshakeError, *, has_token: bool) -> str:
-    """Return what a server answered instead of becoming a WebSocket."""
+    """Return the answer of a server that refused the upgrade."""
     if error.response is None:
         return f"{error}{_NO_SERVER}"
     body = (error.raw_body or b"").decode("utf-8", "replace").strip()

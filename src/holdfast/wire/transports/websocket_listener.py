@@ -1,8 +1,8 @@
 """
 WebSocket listeners of a server: HTTP requests in, connections out [http.*].
 
-The way of picows to answer HTTP knows `GET` only. So a listener reads the head of a request
-itself, answers it, or hands a proper upgrade over to picows.
+picows itself only answers `GET`. So a listener reads the head of a request itself, answers it, or
+passes a valid upgrade on to picows.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from holdfast.wire.transports.websocket import (
     websocket_protocol,
 )
 
-# Most listeners do without TLS.
+# Most listeners do not use TLS.
 if TYPE_CHECKING:
     from ssl import SSLContext
 
@@ -47,14 +47,14 @@ Gate = Callable[[RequestHead], Response | Credential]
 """Decides on a request before it becomes a WebSocket: an answer, or the client's credential."""
 
 Refused = Callable[[HTTPStatus, str, str], None]
-"""Function of the status of a refused request, the address of the client, and the reason."""
+"""Called with the status of a refused request, the address of the client, and the reason."""
 
 # Connections that may wait to be accepted.
 _BACKLOG = 1024
 
 
-class _FrontDoor(asyncio.Protocol):
-    """Reads one HTTP request and answers it, or makes a WebSocket of its connection."""
+class _RequestReader(asyncio.Protocol):
+    """Reads one HTTP request and answers it, or turns its connection into a WebSocket."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class _FrontDoor(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._timer = self._loop.call_later(HEAD_TIMEOUT, self._transport.abort)
-        # Also while an answer is sent, and TLS ends: a client need not take part in that.
+        # Counted even while an answer is sent and TLS ends, since a client may not cooperate.
         self._newcomers.add(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -88,7 +88,7 @@ class _FrontDoor(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._timer is None:
-            # The head was answered already; the rest is not needed.
+            # The head has been answered; the rest is not needed.
             return
         self._data += data
         head, end, rest = self._data.partition(b"\r\n\r\n")
@@ -142,7 +142,7 @@ class _FrontDoor(asyncio.Protocol):
         protocol.connection_made(
             _UnixAsTcp(self._transport) if sock.family == socket.AF_UNIX else self._transport
         )
-        # The head is checked; picows gets it in the one spelling it knows.
+        # The head is checked; picows gets it in the only spelling it knows.
         key = request.get("sec-websocket-key") or ""
         data = (
             "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -172,17 +172,17 @@ async def listen_websocket(
 
     Args:
         host: An address of this machine.
-        port: 0 for any that is free.
-        gate: Asked about every request; it calls `upgrade_fault` where that is due.
-        accept: Called with each connection, returns who receives its messages.
+        port: 0 for any free port.
+                gate: Called with every request; it calls `upgrade_fault` where that is due.
+                accept: Called with each connection; returns the receiver of its messages.
         ping_interval: Seconds between two pings, `PING_INTERVAL` unless given. A client need
             not answer; one whose machine acknowledges nothing for two intervals is lost.
-        tls: Makes it `wss`. A handshake has as much time as a request.
-        listening: A socket that is bound already, instead of host and port.
+        tls: Makes it `wss`. A handshake may take as long as a request.
+        listening: A socket that is already bound, instead of host and port.
         refused: Called for each request that is refused.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address is not available.
     """
     loop = asyncio.get_running_loop()
     interval = PING_INTERVAL if ping_interval is None else ping_interval
@@ -197,13 +197,15 @@ async def listen_websocket(
 
         newcomers = Newcomers()
 
-        def make_door() -> _FrontDoor:
-            return _FrontDoor(loop, gate, accept, interval, refused, newcomers)
+        def make_reader() -> _RequestReader:
+            return _RequestReader(loop, gate, accept, interval, refused, newcomers)
 
         listening.listen(_BACKLOG)
         if tls is None:
-            return PlainListener(listening, make_door, newcomers)
-        return tls_listener.TlsListener(listening, tls, make_door, newcomers, timeout=HEAD_TIMEOUT)
+            return PlainListener(listening, make_reader, newcomers)
+        return tls_listener.TlsListener(
+            listening, tls, make_reader, newcomers, timeout=HEAD_TIMEOUT
+        )
     except BaseException:
         listening.close()
         raise
@@ -228,13 +230,13 @@ async def listen_websocket_unix(
     newcomers = Newcomers()
     return PlainListener(
         listening,
-        lambda: _FrontDoor(loop, gate, accept, PING_INTERVAL, None, newcomers),
+        lambda: _RequestReader(loop, gate, accept, PING_INTERVAL, None, newcomers),
         newcomers,
     )
 
 
 class _UnixAsTcp:
-    """A unix socket as picows wants it: that sets and reads options of TCP on every socket."""
+    """A unix socket for picows, which sets and reads TCP options on every socket."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -248,7 +250,7 @@ class _UnixAsTcp:
 
 
 class _UnixSocket:
-    """Passes everything on but plain options of TCP, which it does not have."""
+    """Passes everything on except TCP options, which unix sockets do not have."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

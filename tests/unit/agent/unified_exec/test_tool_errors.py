@@ -11,9 +11,9 @@ from holdfast.agent.unified_exec.tool_errors import (
     WriteToStdin,
     exec_failure_text,
     rejected_text,
-    unknown_environment_text,
     write_failure_text,
 )
+from holdfast.base.dialect import texts
 
 
 @pytest.mark.requirement("unified-exec.errors.texts")
@@ -54,4 +54,4 @@ def test_a_refusal_is_a_debug_text_inside_of_another() -> None:
 
 
 def test_the_text_of_an_unknown_environment() -> None:
-    assert unknown_environment_text("zz") == "unknown turn environment id `zz`"
+    assert texts.unknown_environment("zz") == "unknown turn environment id `zz`"

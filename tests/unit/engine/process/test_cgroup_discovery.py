@@ -179,12 +179,12 @@ def test_only_a_part_of_the_tree_may_be_mounted(tree: FakeTree) -> None:
     tree.mount(root="/box")
     assert found(tree).folder == str(own)
     tree.mount(root="/elsewhere")
-    assert problem(tree) == "its cgroup is outside of what is mounted"
+    assert problem(tree) == "its cgroup is outside the mounted part of the tree"
 
 
 def test_a_cgroup_outside_of_the_namespace_cannot_be_seen(tree: FakeTree) -> None:
     (tree.proc / "self" / "cgroup").write_text("0::/../other\n")
-    assert problem(tree) == "its cgroup is outside of what is mounted"
+    assert problem(tree) == "its cgroup is outside the mounted part of the tree"
 
 
 def test_a_place_may_have_a_space_in_its_name(

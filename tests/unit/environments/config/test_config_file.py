@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         config.load(str(path))
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(InvalidConfig, match=f"config `{path}`: it is no regular file"):
+    with pytest.raises(InvalidConfig, match=f"config `{path}`: it is not a regular file"):
         config.load(path)
 
 

@@ -232,7 +232,11 @@ def test_a_token_comes_from_the_file_before_the_variable(
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [(None, "No such file or directory"), (b"\n", "there is no token"), (b"\xff", "no text")],
+    [
+        (None, "No such file or directory"),
+        (b"\n", "there is no token"),
+        (b"\xff", "not valid UTF-8"),
+    ],
 )
 def test_a_token_file_without_a_token_is_refused(
     tmp_path: Path, content: bytes | None, text: str

@@ -34,7 +34,7 @@ def test_a_runtime_directory_that_others_may_enter_is_not_used(tmp_path: Path) -
 
 
 @pytest.mark.requirement("security.shell.private")
-def test_a_link_is_no_private_folder(tmp_path: Path) -> None:
+def test_a_link_is_no_private_directory(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
     with pytest.raises(UnusableShellFolder, match="link: not a folder of this user"):

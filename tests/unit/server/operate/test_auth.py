@@ -200,7 +200,7 @@ def test_a_secret_is_in_a_regular_file(secret_file: str, mode: str) -> None:
     # A FIFO without a writer would block the start, and take a thread at each reload.
     os.unlink(secret_file)
     os.mkfifo(secret_file)
-    said = f"failed to read websocket auth secret {secret_file}: it is no regular file"
+    said = f"failed to read websocket auth secret {secret_file}: it is not a regular file"
     assert refusal(**options) == said
     with pytest.raises(BadAuthOptions, match=re.escape(said)) as caught:
         access.read()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.base.local_servers import UnusableRuntimeFolder
+from holdfast.base.local_servers import UnusableRuntimeDirectory
 from holdfast.base.token_file import new_token
 from holdfast.server.listen import ListenUrl, parse_listen_url
 from holdfast.server.operate.auth import AuthOptions, BadAuthOptions, Unauthorized
@@ -81,7 +81,7 @@ def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
     assert "it is a symbolic link" in refusal(token_file=str(link))
     made.chmod(0o644)
     assert "others can read it" in refusal(token_file=str(made))
-    assert "it cannot be made" in refusal(token_file=str(tmp_path / "missing" / "token"))
+    assert "it cannot be created" in refusal(token_file=str(tmp_path / "missing" / "token"))
     short = tmp_path / "short"
     short.touch(0o600)
     short.write_text("ci sixteen-letters-at-least\nci not-so-many\n")
@@ -170,7 +170,9 @@ def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     tmp_path.chmod(0o700)
     where = parse_listen_url(LOOPBACK)
-    with pytest.raises(UnusableRuntimeFolder, match=f"cannot use the folder {tmp_path}/holdfast"):
+    with pytest.raises(
+        UnusableRuntimeDirectory, match=f"cannot use the directory {tmp_path}/holdfast"
+    ):
         entrance().write_down(where, "ws://127.0.0.1:1", environ)
     # Others only lose that they are found.
     assert entrance(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
@@ -224,11 +226,11 @@ def test_a_certificate_and_its_key_are_regular_files(tmp_path: Path) -> None:
     shutil.copy(PEM, key)
     key.chmod(0o600)
     os.mkfifo(fifo, 0o600)
-    said = f"cannot read {fifo}: it is no regular file"
+    said = f"cannot read {fifo}: it is not a regular file"
     assert refusal(tls_cert=str(fifo), tls_key=str(key)) == said
     assert refusal(tls_cert=str(key), tls_key=str(fifo)) == said
     made = entrance(tls_cert=str(key), tls_key=str(key), no_auth=True)
     fifo.rename(key)
     ((_, read),) = made.parts()
-    with pytest.raises(BadCertificate, match=f"cannot read {key}: it is no regular file"):
+    with pytest.raises(BadCertificate, match=f"cannot read {key}: it is not a regular file"):
         read()

@@ -16,7 +16,7 @@ from holdfast.wire.transports.handover import (
     new_token,
     take_over,
 )
-from holdfast.wire.transports.private_folder import PrivateFolder
+from holdfast.wire.transports.private_directory import PrivateDirectory
 from tests.e2e.wire import LIMIT
 from tests.unit.wire.transports.scarcity import no_descriptor_left
 
@@ -33,16 +33,16 @@ print("released")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateFolder]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateDirectory]:
     tmp_path.chmod(0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    made = PrivateFolder.make()
+    made = PrivateDirectory.make()
     yield made
     made.remove()
     made.close()
 
 
-def test_a_server_without_descriptors_is_not_called_gone(folder: PrivateFolder) -> None:
+def test_a_server_without_descriptors_is_not_called_gone(folder: PrivateDirectory) -> None:
     token = new_token()
     with listen_for_handovers(folder) as listening, ThreadPoolExecutor(1) as threads:
         listening.setblocking(True)
@@ -60,7 +60,7 @@ def test_a_server_without_descriptors_is_not_called_gone(folder: PrivateFolder) 
                     continue
                 with no_descriptor_left():
                     assert take_over(control, token) == []
-                with pytest.raises(HandoverFailed, match="no descriptor left") as raised:
+                with pytest.raises(HandoverFailed, match="out of descriptors") as raised:
                     handing.result(LIMIT)
                 assert not raised.value.final  # its session lives: the client may try again
 
@@ -77,7 +77,7 @@ def test_a_runtime_directory_that_cannot_be_written_to_is_not_used(
     tmp_path.chmod(0o700)
     # A file system that is read-only, say: to root, no mode is in the way.
     monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path))
-    made = PrivateFolder.make()
+    made = PrivateDirectory.make()
     made.remove()
     made.close()
     assert not made.path.startswith(str(tmp_path))

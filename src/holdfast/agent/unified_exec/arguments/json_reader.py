@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn, TypeAlias, TypeVar
 
-from holdfast.wire.rpc.rust_text import debug_text, float_text
+from holdfast.base.dialect import debug_text, float_text
 
 __all__ = ["Fault", "JsonReader", "Number", "Read", "UnlocatedFault"]
 

@@ -29,7 +29,7 @@ _I32: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class _Extras(msgspec.Struct):
-    """Members that the original does not have."""
+    """Members of the extras."""
 
     wait_for: UnsetType | None = UNSET
     head: _I32 | UnsetType | None = UNSET
@@ -72,7 +72,7 @@ def read_plain(
     Args:
         data: The JSON text.
         kind: All members and their types.
-        extras: True if what the original does not have is a member; else it is ignored.
+        extras: True if the extras are members; else they are ignored.
     """
     try:
         found = msgspec.json.decode(data, type=kind)

@@ -1,7 +1,7 @@
 """
 Decodes `additional_permissions`: what a command asks for beyond its sandbox.
 
-The original takes two forms of `file_system`: lists of directories to read and to write, and
+Models use two forms of `file_system`: lists of directories to read and to write, and
 entries as in a permission profile. A value that is neither gets one text, whatever is wrong.
 """
 

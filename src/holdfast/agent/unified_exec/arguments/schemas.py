@@ -1,7 +1,7 @@
 """
 The descriptions of the tools that a model is given, in the forms of four interfaces.
 
-Names and types of the parameters are those of the original; the words
+Names and types of the parameters are those that models know; the words
 are our own. `extras` adds what only Holdfast has.
 """
 
@@ -49,10 +49,10 @@ def schemas(
             for `bind_tools` (the form of chat completions), `mcp` for `tools/list`.
         environments: Ids of the environments to choose from, the default first. With
             fewer than two there is nothing to choose.
-        extras: Offer what the original does not have: `wait_for`, `head`, `tail`, `grep` and
+        extras: Offer our own additions: `wait_for`, `head`, `tail`, `grep` and
             the tool `read_output`.
         patterns: Let the extras take regular expressions.
-        login: Allow login shells. The original has the parameter in any case.
+        login: Allow login shells. Without them the parameter is left out.
         shell: Let the model choose a shell.
         additional_permissions: Let a command ask for more than its sandbox allows and still
             run inside of it.

@@ -1,7 +1,7 @@
 """
 Decodes the arguments of the tools, as the model wrote them.
 
-The original decodes in steps and acts between them: an unknown environment hides a wrong
+Decoding goes in steps, with actions between them: an unknown environment hides a wrong
 `workdir`, an unknown session hides everything but its number. So each step is a method of
 `Arguments`, called in this order: `environment_id`, `workdir`, `exec_command`, or
 `session_id`, `write_stdin`.
@@ -30,6 +30,7 @@ from holdfast.agent.unified_exec.arguments.requested_permissions import (
     RequestedPermissions,
     read_requested_permissions,
 )
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import HoldfastError, InvalidParams
 
 __all__ = [
@@ -54,17 +55,11 @@ _LINES = (1, 2**31 - 1)
 _QUIET_MS = (1, 86_400_000)
 _QUIET = "milliseconds from 1 to 86400000"
 
-EXEC_YIELD_MS = 10_000
+EXEC_YIELD_MS = limits.TOOL_WAIT_MS
 """Milliseconds that `exec_command` waits by default."""
 
-WRITE_YIELD_MS = 250
+WRITE_YIELD_MS = limits.TOOL_WRITE_WAIT_MS
 """Milliseconds that `write_stdin` waits by default; with `wait_for` as long as `exec_command`."""
-
-_JUSTIFICATION_ALONE = (
-    "`justification` requires an explicit `sandbox_permissions`; use"
-    ' `sandbox_permissions: "require_escalated"` for unsandboxed execution, or omit'
-    " `justification`."
-)
 
 
 class ArgumentError(HoldfastError):
@@ -87,7 +82,7 @@ class WaitForArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputArguments:
-    """The wishes of a call beyond the original: a condition to wait for, some of the lines."""
+    """The extras of a call: a condition to wait for, some of the lines."""
 
     wait_for: WaitForArguments | None = None
     head: int | None = None
@@ -290,7 +285,7 @@ class Arguments:
             fields |= _extra_fields(reader)
         found = _document(reader, "struct ExecCommandArgs", fields, required=1, needs="cmd")
         if found.get("justification") is not None and found.get("sandbox_permissions") is None:
-            raise ArgumentError(_JUSTIFICATION_ALONE)
+            raise ArgumentError(texts.JUSTIFICATION_ALONE)
         return ExecArguments(
             **found,  # type: ignore[arg-type]  # each member was read with its type
             workdir=workdir,
@@ -367,7 +362,7 @@ class Arguments:
     # -- read_output
 
     def read_output(self) -> ReadArguments:
-        """Return the arguments of `read_output`, a tool that the original does not have."""
+        """Return the arguments of `read_output`, a tool of the extras."""
         reader = JsonReader(self._data.decode())
         read: dict[str, Read] = {
             "call_id": reader.string,
@@ -412,7 +407,7 @@ def _encoded(members: object) -> str:
         raise ArgumentError(f"failed to parse function arguments: {error}") from None
 
 
-# -- what the original does not have
+# -- the extras
 
 
 def _extra_fields(reader: JsonReader) -> dict[str, Read]:

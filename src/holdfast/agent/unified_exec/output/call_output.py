@@ -1,5 +1,5 @@
 """
-The output of one call as it comes, for what a call may ask beyond the original.
+The output of one call as it comes, for the extras that a call may ask for.
 
 It selects lines (`head`, `tail`, `grep`) and watches for what ends the wait early (`wait_for`).
 """

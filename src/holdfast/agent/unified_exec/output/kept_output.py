@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from holdfast.base.dialect import limits
 from holdfast.environments.collect.head_tail import BYTES_OMITTED, Captured
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
     "Window",
 ]
 
-KEPT_BYTES = 1 << 20
+KEPT_BYTES = limits.OUTPUT_KEPT
 """Bytes of one output that a view shows, at most."""
 
 ARCHIVE_LOGS = 32

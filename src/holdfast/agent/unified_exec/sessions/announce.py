@@ -15,15 +15,16 @@ from holdfast.agent.unified_exec.sessions.session_events import (
     OutputDelta,
     OutputMissing,
 )
+from holdfast.base.dialect import limits
 from holdfast.environments.collect.head_tail import Captured
 from holdfast.events import Gap, WaitingFor
 
 __all__ = ["DELTA_BYTES", "MOST_DELTAS", "Announcer", "DeltaCutter", "announce_failed_start"]
 
-DELTA_BYTES = 8_192
+DELTA_BYTES = limits.TOOL_DELTA_BYTES
 """Bytes of one piece, at most."""
 
-MOST_DELTAS = 10_000
+MOST_DELTAS = limits.TOOL_DELTAS
 """Pieces of one command, at most; its transcript goes on."""
 
 
@@ -87,8 +88,8 @@ class Announcer(Consumer):
     """
     The news of one session, each told in its order and once.
 
-    It is a consumer of the session's output. What comes before `begin` is not told live,
-    as in the original: the begin carries it, and the end everything.
+    It is a consumer of the session's output. What comes before `begin` is not sent
+    live: the begin carries it, and the end everything.
     """
 
     def __init__(self, listeners: Listeners, session: CommandSession) -> None:

@@ -14,6 +14,7 @@ from typing import Protocol
 from holdfast.agent.unified_exec.output.kept_output import KeptOutput
 from holdfast.agent.unified_exec.waiting.input_watch import InputWatch
 from holdfast.backends import ExecProcess
+from holdfast.base.dialect import limits
 from holdfast.base.errors import HoldfastError
 from holdfast.environments.collect.drain import Drain
 from holdfast.events import Exited, Gap, Verdict, WaitingFor
@@ -21,13 +22,13 @@ from holdfast.wire.protocol.process import OutputChunk
 
 __all__ = ["END_OF_OUTPUT", "UNKNOWN_EXIT", "CommandSession", "Consumer", "SessionInfo"]
 
-END_OF_OUTPUT = 0.05
+END_OF_OUTPUT = limits.TOOL_END_OF_OUTPUT
 """Seconds to wait for the end of the output after an exit: a child may hold it for ever."""
 
 # Calls of one session that are remembered; a model may poll it for days.
 _CALL_IDS = 1_000
 
-UNKNOWN_EXIT = -1
+UNKNOWN_EXIT = limits.TOOL_UNKNOWN_EXIT
 """Exit code of a command that the tools killed, or whose end is unknown."""
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession
 from holdfast.agent.unified_exec.tool_errors import SessionStdinClosed, WriteToStdin
+from holdfast.base.dialect import limits
 from holdfast.base.errors import ConnectionLost, HoldfastError
 from holdfast.base.tasks import OwnedTasks
 from holdfast.wire.protocol.process import WriteStatus
@@ -13,7 +14,7 @@ __all__ = ["INPUT_PAUSE", "INTERRUPT", "SLOW_LINE", "send_input"]
 INTERRUPT = "\x03"
 """The one input that also a command on pipes takes: it becomes a SIGINT."""
 
-INPUT_PAUSE = 0.1
+INPUT_PAUSE = limits.TOOL_INPUT_PAUSE
 """Seconds that a program gets to react to input before the clock of the call runs."""
 
 SLOW_LINE = 5.0

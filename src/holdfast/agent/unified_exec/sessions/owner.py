@@ -87,7 +87,7 @@ class HeldSession:
     attempt: Attempt
     announcer: Announcer
     output: CallOutput | None = None
-    """The output settings of the call that started it, beyond those of Codex."""
+    """The extras about output of the call that started it."""
     followed: bool = False
     """True once a task reads it."""
     ended: bool = False
@@ -296,6 +296,6 @@ async def _terminate(session: CommandSession) -> None:
     # The session is lost, or the process is gone.
     with suppress(HoldfastError):
         await session.process.terminate(tree=True, left=True)
-        # Only the exit is awaited when the tools are closed. The output may never end: on a
-        # Codex server a child that cannot be killed may hold it.
+        # Only the exit is awaited when the tools are closed. The output may never end: on
+        # another server a child that cannot be killed may hold it.
         await session.process.exited()

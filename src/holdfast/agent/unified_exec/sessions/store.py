@@ -9,19 +9,20 @@ from collections.abc import Iterator
 
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession
 from holdfast.agent.unified_exec.tool_errors import CallRefused
+from holdfast.base.dialect import limits
 
 __all__ = ["CAPACITY", "CROWDED", "IdsExhausted", "SessionStore"]
 
-CAPACITY = 64
+CAPACITY = limits.TOOL_SESSIONS
 """Sessions that are held; one more ends another."""
 
-CROWDED = 60
+CROWDED = limits.TOOL_SESSIONS_CROWDED
 """Sessions from which on a result says that there are many."""
 
 # Sessions used last, which are never ended for others.
-PROTECTED = 8
+PROTECTED = limits.TOOL_SESSIONS_PROTECTED
 
-FIRST_ID, LAST_ID = 1_000, 99_999
+FIRST_ID, LAST_ID = limits.TOOL_SESSION_IDS
 
 
 class IdsExhausted(CallRefused):

@@ -89,7 +89,7 @@ def answer_text(
         session_id: Set while the command runs.
         max_output_tokens: What the call asked for.
         model: What the model allows.
-        notes: Lines before the header. The original has none.
+        notes: Lines before the header; none by default.
         original_tokens: Of the whole output, if `output` is only a part of it.
         show_tokens: False to leave out the line about them, as for a patch.
     """

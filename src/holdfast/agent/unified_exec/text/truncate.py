@@ -1,9 +1,9 @@
 """
 Cuts output to what a model may be shown.
 
-The original decodes everything, with U+FFFD for what is no UTF-8, and cuts the text by the
-bytes it has in UTF-8. The result here is the same, but only the shown ends are decoded: the
-rest is measured in blocks. A cut keeps the beginning and the end.
+The result is that of decoding everything, with U+FFFD for what is not UTF-8, and cutting the text
+by the bytes it has in UTF-8. Only the shown ends are decoded: the rest is measured in blocks. A
+cut keeps the beginning and the end.
 """
 
 import codecs
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
+from holdfast.base.dialect import limits
 from holdfast.environments.collect.head_tail import Captured
 
 __all__ = [
@@ -27,12 +28,12 @@ __all__ = [
     "used_policy",
 ]
 
-BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = limits.TOOL_BYTES_PER_TOKEN
 
-DEFAULT_OUTPUT_TOKENS = 10_000
+DEFAULT_OUTPUT_TOKENS = limits.TOOL_OUTPUT_TOKENS
 """The budget of a call that names none."""
 
-DENIAL_TOKENS = 262_144
+DENIAL_TOKENS = limits.TOOL_DENIAL_TOKENS
 """The budget of the output in a denial message: the whole buffer of 1 MiB."""
 
 # Bytes that are decoded at a time while output is measured.
@@ -42,7 +43,7 @@ _BLOCK = 64 << 10
 _LONGEST = 4
 
 # Factor by which a whole answer, header included, may exceed the model's budget.
-_ALLOWANCE = 1.2
+_ALLOWANCE = limits.TOOL_OUTPUT_ALLOWANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class TruncationPolicy:
 
 
 DEFAULT_MODEL_POLICY = TruncationPolicy("tokens", DEFAULT_OUTPUT_TOKENS)
-"""The policy of models that the original knows; unknown ones have 10,000 bytes."""
+"""The policy of most models; a few have 10,000 bytes."""
 
 
 def token_count(size: int) -> int:

@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 
+from holdfast.base.dialect import limits
+
 __all__ = ["GRACE", "LONGEST_POLL", "PausableClock", "exec_wait", "write_wait"]
 
-GRACE = 0.15
+GRACE = limits.TOOL_GRACE
 """Seconds after a start in which an exit is reported at once, before any clock runs."""
 
-LONGEST_POLL = 300.0
+LONGEST_POLL = limits.TOOL_LONGEST_POLL
 """Seconds an empty `write_stdin` may wait, unless told otherwise."""
 
-_SHORTEST = 0.25
-_SHORTEST_POLL = 5.0
-_LONGEST = 30.0
+_SHORTEST = limits.TOOL_SHORTEST_WAIT
+_SHORTEST_POLL = limits.TOOL_SHORTEST_POLL
+_LONGEST = limits.TOOL_LONGEST_WAIT
 
 
 def exec_wait(yield_time_ms: int) -> float:

@@ -1,11 +1,11 @@
 """
 Resolves paths as a sandbox shows them, safe against races.
 
-A path that is checked first and used later can change in between: a process that may write to
-one of its directories puts a link there. So no file is used by its path. In the usual case the
-kernel resolves the path without links (`RESOLVE_NO_SYMLINKS`), and the checked path is the one
-that was opened. Otherwise each component is opened relative to its parent, links are read and
-followed here, and each step is checked. The result is open, and used by its descriptors.
+A path that is checked first and used later can change in between: a process with write access to
+one of its directories can insert a link. So no file is used by its path. In the usual case the
+kernel resolves the path without links (`RESOLVE_NO_SYMLINKS`), and the checked path is the one that
+was opened. Otherwise each component is opened relative to its parent, links are read and followed
+here, and each step is checked. The result is open, and is used by its descriptors.
 """
 
 import errno
@@ -51,7 +51,7 @@ def failure(number: int) -> OSError:
 
 
 def reopen(descriptor: int, flags: int) -> int:
-    """Open the file of an O_PATH descriptor, whatever its path is by now."""
+    """Open the file of an O_PATH descriptor, whatever its path is now."""
     return os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
 
 
@@ -108,7 +108,7 @@ def _open_without_links(view: View, path: str, flags: int) -> int:
     # Only paths that the sandbox shows unchanged; all others need the walk.
     if view.sight(path, patterns=not flags & os.O_DIRECTORY) not in _READABLE:
         return -1
-    # Fails as well where the kernel or a container lacks the call; the walk then does the work.
+    # Also fails where the kernel or a container lacks the call; the walk is the fallback.
     return openat2(os.fsencode(path), _without_links(flags))
 
 
@@ -136,7 +136,7 @@ class Resolver:
         Args:
             path: Absolute path without dots and surplus slashes.
             follow: Follow a link at the end.
-            links_on_the_way: Follow links before the end; otherwise they fail with ENOTDIR.
+            links_on_the_way: Follow links before the last component; otherwise ENOTDIR.
 
         Raises:
             OSError: The error of the kernel in the sandbox.
@@ -181,7 +181,7 @@ class _Search:
         self._found = -1
         self._links = 0
         self._is_link = False
-        # The rest of the path is that of a link which a pattern matches.
+        # The rest of the path comes from a link that a pattern matches.
         self._by_match = False
         self._from_root = False
 
@@ -202,7 +202,7 @@ class _Search:
         try:
             resolved = self._step(name, [])
         except _LinkAhead:
-            # The link may lead upwards, which needs the directories above.
+            # The link may lead upwards; that needs the directories above.
             self.close()
             return self._walk(path)
         return resolved or self._innermost()
@@ -296,7 +296,7 @@ class _Search:
             raise failure(errno.ELOOP)
         if not follows(os.fstat(self._found), os.fstat(self._folders[-1][0])):
             raise failure(errno.EACCES)
-        # By descriptor, since its name may stand for another file by now.
+        # By descriptor, since its name may stand for another file now.
         target = os.readlink("", dir_fd=self._found)
         os.close(self._found)
         self._found = -1

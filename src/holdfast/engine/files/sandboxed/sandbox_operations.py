@@ -1,10 +1,10 @@
 """
 Chooses the file operations for a sandbox context [fs.sandbox.*].
 
-Questions about the profile alone are answered in the event loop. Building its policy looks at
-the disk, and runs in a thread. Each operation needs a policy for the disk as it is now; an
-earlier one is reused if the disk gives the same answers. A profile that allows reading
-everything needs no policy for reading, since the disk only decides about writing then.
+Questions about the profile alone are answered in the event loop. Building its policy examines the
+disk, and runs in a thread. Each operation needs a policy for the current state of the disk; an
+earlier one is reused if the disk gives the same answers. A profile that allows reading everything
+needs no policy for reading, since the disk then only affects writing.
 """
 
 import os
@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import (
     CannotEnforce,
     InvalidParams,
@@ -29,9 +30,8 @@ from holdfast.engine.linux.mounts import MountTable, mount_changes, mount_table
 from holdfast.engine.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.engine.sandbox.policy.disk import HostDisk, Seen
 from holdfast.engine.sandbox.policy.own_paths import OwnPath, own_paths
-from holdfast.engine.sandbox.policy.policy import NO_LANDLOCK, Policy, Rule
+from holdfast.engine.sandbox.policy.policy import Policy, Rule
 from holdfast.engine.sandbox.profile import entries
-from holdfast.wire.protocol.codes import NO_MXC
 from holdfast.wire.protocol.sandbox import (
     DisabledProfile,
     ManagedProfile,
@@ -90,7 +90,7 @@ def as_a_command(sandbox: SandboxContext) -> AbstractContextManager[None]:
     try:
         free = not restricts_files(sandbox) or entries.writes_everything(sandbox)
     except InvalidParams:
-        # The operation itself reports that.
+        # The operation itself reports the error.
         free = False
     return nullcontext() if free else WITHOUT_CAPABILITIES
 
@@ -138,16 +138,16 @@ def _reading_all(secrets: tuple[str, ...]) -> Operations:
 
 
 class _Hidden(NamedTuple):
-    """Paths that every sandbox hides or keeps read-only, valid until a time."""
+    """Paths that every sandbox hides or keeps read-only, with the time until which they hold."""
 
     until: float
     changes: int | None
-    """Number of changes of the mounts; another one ends the validity, too."""
+    """Number of changes of the mounts; invalid as soon as it differs."""
     reachable: Reachable
     secrets: tuple[str, ...]
     """All paths of its secrets: they may be mounted several times."""
     below: tuple[str, ...]
-    """The secrets with a slash behind them, as the paths below them begin."""
+    """The secrets with a trailing slash: prefixes of the paths below them."""
     own: tuple[OwnPath, ...]
     """Code and settings of Holdfast."""
     mounts: MountTable
@@ -155,10 +155,10 @@ class _Hidden(NamedTuple):
 
 _known: _Hidden | None = None
 
-# Seconds that it is valid. The directory with the tokens is always in it, so only other files of
-# a server that has just started may be missing. As long, a search for links that match a pattern
-# is valid: a file that one leads to since then could be read a moment ago, as by a command that
-# was started then.
+# Seconds that it is valid. The directory with the tokens is always in it, so only other files of a
+# server that has just started may be missing. A search for links that match a pattern is valid as
+# long: a file that such a link has led to since then was readable a moment ago anyway, as by a
+# command that was started then.
 _FRESH = 0.05
 
 
@@ -181,13 +181,13 @@ def _hidden() -> _Hidden:
     return known
 
 
-# Directories of which a sandbox has its own.
+# Directories that a sandbox has itself.
 _OF_A_SANDBOX = ("/dev", "/proc", "/sys")
 
 
 def shows_as_is(sandbox: SandboxContext, path: str) -> bool:
     """
-    Return True if a context surely allows reading what is at a path of the host.
+    Return True if a context certainly allows reading what is at a path of the host.
 
     Args:
         sandbox: A context; for an invalid one the result is False.
@@ -200,12 +200,12 @@ def shows_as_is(sandbox: SandboxContext, path: str) -> bool:
     return (
         reads
         and not path.startswith(_OF_A_SANDBOX)
-        # With a slash, so that it is compared with the secrets and with what is below them.
+        # With a slash, so that the secrets themselves match as well as what is below them.
         and not f"{path}/".startswith(_hidden().below)
     )
 
 
-# The same as for policies, which these belong to.
+# The same number as for policies, to which these belong.
 _KEPT_AT_MOST = 128
 
 
@@ -215,28 +215,26 @@ def _policy(sandbox: SandboxContext) -> Policy:
     except InvalidPermissionPath as error:
         raise InvalidRequest(str(error)) from None
     except CannotEnforce as error:
-        # In the real server, the helper process fails to start.
+        # Not a refusal: clients take it for a helper process that failed to start.
         raise OperationFailed(str(error)) from None
     if policy.full_write:
         return policy
     if sandbox.windows_sandbox_level == "mxc":
-        raise InvalidRequest(
-            f"failed to prepare fs sandbox: failed to prepare MXC sandbox: {NO_MXC}"
-        )
+        raise InvalidRequest(texts.mxc_not_prepared())
     if policy.legacy_landlock:
-        raise OperationFailed(NO_LANDLOCK)
+        raise OperationFailed(texts.NO_LANDLOCK)
     return policy
 
 
 @lru_cache(maxsize=_KEPT_AT_MOST)
 def _within(policy: Policy) -> Operations:
-    # `resolve` returns the same object as long as the disk gives the same answers. As in the
-    # real server, a profile without restrictions protects nothing.
+    # `resolve` returns the same object as long as the disk gives the same answers. A
+    # profile without restrictions protects nothing.
     return DIRECT if policy.full_write else SandboxedFiles(policy)
 
 
 def _facts() -> PolicyInputs:
-    # Variables of the server: those of a client would decide what the client may write.
+    # Variables of the server, so that a client cannot decide what it may write.
     tmpdir = os.environ.get("TMPDIR")
     hidden = _hidden()
     return PolicyInputs(

@@ -1,9 +1,9 @@
 """
 File operations with the permissions of a sandbox, in the server's own process [fs.sandbox.*].
 
-The real server starts a sandboxed helper process for most of them. Here `resolve` resolves each
-path as the sandbox would show it, and the operation uses the descriptors of the result. The
-responses are those of the helper, with two exceptions. A write to a directory that exists only
+No helper process is started. `resolve` resolves each path as the sandbox would show it, and the
+operation uses the descriptors of the result. The responses are those that a process inside of the
+sandbox would give, with two exceptions. A write to a directory that exists only
 in the helper's sandbox, and would be lost, is refused. A recursive removal that cannot finish
 does not begin.
 """
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.atomic_write import OLD, WriteTarget, write_pieces
 from holdfast.engine.files.directories import listed
@@ -49,7 +50,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _LIST = os.O_RDONLY | os.O_DIRECTORY
 _LINK = "path contains a symbolic link"
 _NO_ENTRY = "path must name an entry"
-# Attempts to make a directory with its parents, beside two for each component.
+# Attempts to make a directory with its parents, in addition to two for each component.
 _ROUNDS = 64
 
 
@@ -57,7 +58,7 @@ class Confined:
     """
     File operations that a policy allows; see `Operations`.
 
-    Paths are absolute and without dots; each operation resolves them anew. The methods block.
+    Paths are absolute and without dots; each operation resolves them again. The methods block.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -84,7 +85,7 @@ class Confined:
         if params.mode == "read":
             return reading(self._open_to_read(path, follow_symlinks=True))
         target = self._target(path, follow_symlinks=True)
-        # Blocks at offsets make no sense for a device or a FIFO.
+        # Blocks at offsets are meaningless for a device or a FIFO.
         if target.old >= 0 and not stat.S_ISREG(os.fstat(target.old).st_mode):
             target.close()
             raise not_a_file(path)
@@ -108,11 +109,7 @@ class Confined:
             if resolved.sight is Sight.DENIED or resolved.sight is Sight.TRAVERSABLE_DENIED:
                 raise failure(errno.EACCES)
             if not stat.S_ISREG(resolved.mode):
-                raise (
-                    not_a_file(path)
-                    if follow_symlinks
-                    else InvalidRequest("path is not a regular file")
-                )
+                raise (not_a_file(path) if follow_symlinks else InvalidRequest(texts.NOT_REGULAR))
             return reopen(resolved.descriptor, _READ)
 
     def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
@@ -125,7 +122,7 @@ class Confined:
             if resolved.is_symlink:
                 raise InvalidRequest(_LINK)
             found = metadata_of(resolved.descriptor, "")
-            # A sandbox masks a denied file by an empty one, or a directory by an empty tmpfs.
+            # A sandbox masks a denied file with an empty one, or a directory by an empty tmpfs.
             if resolved.sight is Sight.DENIED:
                 return FileMetadata(
                     is_directory=found.is_directory,
@@ -162,7 +159,7 @@ class Confined:
         if resolved.sight is Sight.DENIED or resolved.sight is Sight.TRAVERSABLE_DENIED:
             raise failure(errno.EACCES)
         descriptor = reopen(resolved.descriptor, _LIST)
-        # Most directories hide nothing, and need no look at each name.
+        # Most directories hide nothing, and need no check of each name.
         view = self._resolver.view
         in_part = view.shows_part_of(resolved.path)
         try:
@@ -215,19 +212,19 @@ class Confined:
             if resolved.is_folder:
                 raise failure(errno.EISDIR)
             if resolved.sight is Sight.DENIED:
-                # The helper of the real server gets different errors in the two cases.
+                # A process inside gets different errors in the two cases.
                 raise failure(errno.EROFS if follow_symlinks else errno.EACCES)
             if resolved.sight is not Sight.WRITE:
                 raise failure(errno.EROFS)
             if not follow_symlinks and not stat.S_ISREG(resolved.mode):
-                raise InvalidRequest("path is not a regular file")
+                raise InvalidRequest(texts.NOT_REGULAR)
             is_device = stat.S_ISCHR(resolved.mode) or stat.S_ISBLK(resolved.mode)
             if is_device and not self._resolver.view.has_device(resolved.path):
                 raise failure(errno.EACCES)
             if not creates_over(os.fstat(resolved.descriptor), os.fstat(resolved.folder)):
                 raise failure(errno.EACCES)
             old = reopen(resolved.descriptor, OLD)
-            # It can be replaced only if a new file may be created in its directory.
+            # Replacing it requires that a new file may be created in its directory.
             inside = resolved.folder_sight is Sight.WRITE and stat.S_ISREG(resolved.mode)
             return WriteTarget(os.dup(resolved.folder) if inside else -1, resolved.name, old)
 
@@ -238,7 +235,7 @@ class Confined:
             self.make_folders(path, follow_symlinks=follow_symlinks)
             return
         if not follow_symlinks and path == "/":
-            raise OperationFailed("directory already exists")
+            raise OperationFailed(texts.DIRECTORY_EXISTS)
         with self.find_to_write(path, follow=False, links_on_the_way=follow_symlinks) as resolved:
             if resolved.exists:
                 raise failure(errno.EEXIST)
@@ -246,7 +243,7 @@ class Confined:
             os.mkdir(resolved.name, dir_fd=resolved.folder)
 
     def make_folders(self, path: str, *, follow_symlinks: bool) -> None:
-        """Make a directory and its parents; those that exist are no error."""
+        """Make a directory and its parents; existing ones are fine."""
         missing = [path]
         # Bounded: another process may keep removing the directories that are made here.
         for _ in range(_ROUNDS + 2 * path.count("/")):

@@ -1,8 +1,8 @@
 """
 Walks, copies and removes directory trees with the permissions of a sandbox.
 
-Each path is resolved anew, so a file that is replaced meanwhile cannot lead out of the sandbox.
-A removal works by descriptors of directories that have been checked.
+Each path is resolved again, so a file that is replaced meanwhile cannot lead out of the sandbox. A
+removal works by descriptors of directories that have been checked.
 """
 
 import errno
@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterable
 from functools import partial
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.engine.files.copy import INTO_ITSELF, NEEDS_RECURSIVE, OTHER_KIND, copy_content
 from holdfast.engine.files.directories import remove_tree
@@ -45,7 +46,7 @@ class SandboxedFiles(Confined):
         recursive = params.recursive is not False
         if not follow_symlinks:
             if recursive:
-                raise OperationFailed("recursive no-follow removal is unsupported")
+                raise OperationFailed(texts.NO_RECURSIVE_REMOVAL)
             if path == "/":
                 raise InvalidRequest(_NO_ENTRY)
         try:
@@ -63,7 +64,7 @@ class SandboxedFiles(Confined):
     def copy(self, params: CopyParams) -> None:
         """Copy a file, a link or a directory within the sandbox; see `copy.copy`."""
         source, destination = params.source_path.native, params.destination_path.native
-        # Errors of the destination get its path in the inner blocks, and keep it.
+        # Errors about the destination get its path from the inner blocks.
         with about(source):
             with self.resolver.find(source, follow=False) as resolved:
                 resolved.present()
@@ -72,7 +73,7 @@ class SandboxedFiles(Confined):
                     return
                 if not params.recursive:
                     raise InvalidRequest(NEEDS_RECURSIVE)
-                # By real paths: the destination may lead into the source by a link.
+                # Compare real paths: the destination may lead into the source by a link.
                 if _is_within(_real(self, destination), resolved.path):
                     raise InvalidRequest(INTO_ITSELF, path=destination)
             _copy_tree(self, source, destination)
@@ -109,7 +110,7 @@ def _remove(files: Confined, resolved: ResolvedPath, recursive: bool) -> None:
         raise failure(errno.EROFS)
     if whole and resolved.sight is Sight.READ:
         raise failure(errno.EROFS)
-    # In a sandbox the path would be a mount point.
+    # In a sandbox the path would be a mount point, which is busy.
     if resolved.folder_sight is not Sight.WRITE:
         raise failure(errno.EBUSY)
     _check_goes(files, resolved.path, resolved.is_folder or resolved.is_symlink)
@@ -141,7 +142,7 @@ def _check_tree(files: Confined, path: str) -> None:
         with files.resolver.find(path, follow=False) as resolved:
             if not resolved.is_folder:
                 continue
-            # Only what can be listed: hidden entries make the removal fail later.
+            # Only checks what can be listed: hidden entries make the removal fail later.
             for name, kind, is_link in files.list_folder(resolved):
                 inner = f"{path}/{name}"
                 is_folder = kind == "directory"

@@ -2,8 +2,8 @@
 Decides what a sandbox shows at a path [fs.sandbox.hidden].
 
 A sandboxed command sees a tree of mounts: some paths are read-only, some are masked, and those
-without a rule do not exist. File operations run in the server, but have to respond as if they
-ran in that tree. This module decides by the policy alone; it does no I/O.
+without a rule do not exist. File operations run in the server, but have to respond as if they ran
+in that tree. This module only consults the policy; it does no I/O.
 """
 
 import enum
@@ -19,7 +19,7 @@ _PROCESS = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|\Z)")
 # Devices that every sandbox has and that may be written to [sandbox.devices].
 _DEVICES = frozenset(f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero"))
 
-# File systems whose files change the machine itself: never written, whatever a rule says.
+# File systems whose files change the machine itself: never writable, whatever a rule says.
 _KERNEL = re.compile(r"/(?:proc|sys|dev(?!/shm(?:/|\Z)))(?:/|\Z)")
 
 
@@ -29,7 +29,7 @@ class Sight(enum.Enum):
     WRITE = enum.auto()
     READ = enum.auto()
     TRAVERSABLE = enum.auto()
-    """A directory or link that exists only because it leads to a visible path."""
+    """A directory or link that exists only since it leads to a visible path."""
 
     TRAVERSABLE_DENIED = enum.auto()
     """The same, but denied by a rule: it can be traversed, not listed."""
@@ -89,13 +89,13 @@ class View:
         return Sight.DENIED if standing == "deny" else Sight.HIDDEN
 
     def sight_by_match(self, path: str) -> Sight:
-        """Return the visibility of a file to which a link leads that a pattern matches."""
+        """Return the visibility of the target of a link that a pattern matches."""
         sight = self.sight(path)
         shown = sight is Sight.READ or sight is Sight.WRITE
         return Sight.DENIED if shown and not is_private(path) else sight
 
     def matches(self, link: str) -> bool:
-        """Return True if a pattern matches a link, and so denies the file that it leads to."""
+        """Return True if a pattern matches a link, and so denies its target."""
         return self._policy.matches(link)
 
     def own_reason(self, path: str) -> str | None:

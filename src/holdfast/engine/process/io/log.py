@@ -9,13 +9,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.base.dialect import limits
 from holdfast.events import Closed, Exited, Gap, LogEntry, ProcessEvent, StreamEnded, Verdict
 from holdfast.wire.protocol.process import OutputChunk, OutputStream, ReadResponse
 
 __all__ = ["MAX_RETAINED_BYTES", "MAX_RETAINED_CHUNKS", "LogListener", "OutputLog", "Retention"]
 
 # Bytes of output kept for readers; the oldest whole chunks are dropped first.
-MAX_RETAINED_BYTES = 1 << 20
+MAX_RETAINED_BYTES = limits.OUTPUT_KEPT
 
 # Chunks kept: a process that writes single bytes would need a hundred times the memory.
 MAX_RETAINED_CHUNKS = 50_000

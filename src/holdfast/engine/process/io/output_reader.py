@@ -22,8 +22,7 @@ logger = logging.getLogger(__name__)
 
 # Bytes read at once, and so the largest chunk.
 #
-# The real server reads 8 KiB. Larger chunks are the main reason for our higher throughput, and
-# every client accepts them.
+# Large chunks are the main reason for our throughput, and every client accepts them.
 CHUNK = 64 << 10
 
 # Bytes that one `read` of a terminal returns at most, whatever is asked for (N_TTY_BUF_SIZE).

@@ -8,7 +8,7 @@ state that the profile leaves behind. Later commands run by `SHELL -c` with that
 This module only writes and reads the scripts. Its caller runs the capture, with the cwd,
 environment and sandbox of the command, stdin and stderr on `/dev/null`, and the limits below.
 
-Behaviour of the real server, which is ours too:
+Behaviour that clients rely on:
 
 - A bad scope is refused whatever the command is; a shell it cannot handle only
   if `argv` is `[shell.path, "-lc", SCRIPT, ...]`. Both after the check of the cwd.
@@ -26,7 +26,7 @@ Behaviour of the real server, which is ours too:
   With our extension `unset`, those names too: a profile may depend on them.
   16 entries per session; the one that was not used for longest goes first.
 
-Differences from the real server, on purpose:
+Behaviour of our own, where no client can tell the difference or the result is better:
 
 - Variables that the first command was given do not reach the next ones.
 - `SHLVL` counts as without a snapshot, and aliases work in zsh.
@@ -44,6 +44,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import InvalidParams
 from holdfast.wire.protocol.process import ShellSnapshotParams, ShellSnapshotShell, StartParams
 
@@ -71,9 +72,6 @@ CAPTURE_LIMIT: Final = 512 * 1024
 # Snapshots per session.
 MAX_SNAPSHOTS: Final = 16
 
-# Bytes of a scope id, as in the real server.
-_MAX_SCOPE: Final = 256
-
 V = TypeVar("V")
 
 
@@ -87,8 +85,8 @@ def check_scope(request: ShellSnapshotParams) -> None:
     Raises:
         InvalidParams: The scope is empty or too long.
     """
-    if not 0 < len(request.scope_id.encode("utf-8", "surrogatepass")) <= _MAX_SCOPE:
-        raise InvalidParams("shell snapshot scope must be non-empty and at most 256 bytes")
+    if not 0 < len(request.scope_id.encode("utf-8", "surrogatepass")) <= limits.SNAPSHOT_SCOPE:
+        raise InvalidParams(texts.snapshot_scope(limits.SNAPSHOT_SCOPE))
 
 
 def applies(argv: Sequence[str], request: ShellSnapshotParams) -> bool:
@@ -102,7 +100,7 @@ def applies(argv: Sequence[str], request: ShellSnapshotParams) -> bool:
     if len(argv) < 3 or argv[0] != shell.path or argv[1] != "-lc":
         return False
     if shell.name not in _CAPTURES:
-        raise InvalidParams(f"shell snapshots are unsupported for shell `{shell.name}`")
+        raise InvalidParams(texts.snapshot_shell(shell.name))
     return True
 
 

@@ -1,11 +1,10 @@
 """
 Builds the command line of bubblewrap for a policy [sandbox.bwrap.*].
 
-Nothing is started here. Later mounts lie on top of earlier ones, so the order is that of Codex
-where it matters. Some arguments are stricter than those of Codex (section 13): kernel tunables
-are read-only (rule 1), no further namespaces can be made (6), and the host name and the cgroups
-are private (17). A command that may write everything gets namespaces too if it has no network
-(7).
+Nothing is started here. Later mounts lie on top of earlier ones, so their order matters.
+Some arguments are stricter than clients need: kernel tunables are read-only, no further
+namespaces can be made, and the host name and the cgroups are private. A command that may write
+everything gets namespaces too if it has no network.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import CannotEnforce
 from holdfast.engine.linux.device_nodes import DEVICES
 from holdfast.engine.sandbox.bubblewrap.mount_check import Planned
 from holdfast.engine.sandbox.bubblewrap.mounts import EmptyFd, MountTarget, mounts
-from holdfast.engine.sandbox.policy.policy import NO_LANDLOCK, Policy
+from holdfast.engine.sandbox.policy.policy import Policy
 
 __all__ = ["Plan", "plan"]
 
@@ -108,7 +108,7 @@ def plan(
     # Callers start the command without bubblewrap otherwise.
     assert policy.isolates
     if policy.legacy_landlock:
-        raise CannotEnforce(NO_LANDLOCK)
+        raise CannotEnforce(texts.NO_LANDLOCK)
     made: list[str | EmptyFd] = list(_ALWAYS)
     # Only without network: otherwise the command shares the host's network namespace.
     if policy.network == "restricted":

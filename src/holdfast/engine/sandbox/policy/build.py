@@ -18,6 +18,7 @@ from math import inf
 from time import monotonic
 from typing import Final, Literal, NamedTuple
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import CannotEnforce, InvalidParams
 from holdfast.base.local_servers import Reachable
 from holdfast.engine.linux.mounts import NO_MOUNTS, MountTable
@@ -54,7 +55,7 @@ from holdfast.wire.protocol.sandbox import (
     RestrictedFiles,
     SandboxContext,
 )
-from holdfast.wire.protocol.sandbox_folders import check_folders
+from holdfast.wire.protocol.sandbox_directories import check_directories
 
 __all__ = ["PolicyInputs", "resolve"]
 
@@ -116,7 +117,7 @@ def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
         isinstance(profile, ManagedProfile) and isinstance(profile.file_system, RestrictedFiles)
     ):
         if facts.cwd is not None:
-            check_folders(context)
+            check_directories(context)
         return _all_writing(context, profile.network, facts)
     key = (context, facts)
     known = _known(key)
@@ -364,7 +365,7 @@ class _PolicyBuilder:
         for request, found in self._linked:
             self._refuse_links(request.path, request.access, found)
             if request.access == "deny" and (found.itself or "").startswith("/"):
-                # The real server fails on these links too, so no client relies on them.
+                # No server can take these links, so no client relies on them.
                 # Hiding the file but not the link would be worse than a refusal.
                 raise CannotEnforce(
                     f"cannot enforce sandbox deny-read path {request.path} because it is an "
@@ -389,10 +390,7 @@ class _PolicyBuilder:
                 end = self._above(found.path)
                 if end is not None and end.access == "write":
                     continue
-            raise CannotEnforce(
-                f"cannot enforce sandbox {_WORDS[access]} path {path} "
-                f"because it crosses writable symlink {link}"
-            )
+            raise CannotEnforce(texts.writable_link(_WORDS[access], path, link))
 
     # -- rules that no entry asks for
 
@@ -468,7 +466,7 @@ class _PolicyBuilder:
         self.rules[found.path] = Rule(found.path, "deny", found.kind, "server")
 
     def _drop_reading_below_denied(self) -> None:
-        """Drop readable rules below a denied one: only writing reopens it, as in Codex."""
+        """Drop readable rules below a denied one: only writing reopens it."""
         for path in sorted(self.rules):
             if self.rules[path].access == "read":
                 over = self._above(path)

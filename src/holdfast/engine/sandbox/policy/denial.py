@@ -1,8 +1,8 @@
 """
 Guesses from a command's output whether the sandbox made it fail.
 
-The rule is the real server's, word for word [sandbox.denied], so that both come to the same
-answer for the same output. The path and the network flag of a denial are our own addition.
+The rule is the protocol's, word for word [sandbox.denied], so that clients come to the same answer
+for the same output. The path and the network flag of a denial are our own addition.
 """
 
 import os

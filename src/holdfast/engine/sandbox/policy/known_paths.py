@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from holdfast.base.dialect import names
+
 __all__ = ["ENGINE_SOCKETS", "PLATFORM_DIRECTORIES", "ROOT_SOCKETS"]
 
 PLATFORM_DIRECTORIES: Final = (
@@ -32,7 +34,7 @@ ENGINE_SOCKETS: Final = (
     "/run/user/{uid}/systemd/io.systemd.Manager",
     "/run/systemd/private",
     "/run/systemd/io.systemd.Manager",
-    "/tmp/codex-daemon-{uid}",  # noqa: S108 (not ours)
+    names.DAEMON_FOLDER,
     # Terminals of this user: a client opens a window and types a command.
     "/tmp/tmux-{uid}",  # noqa: S108
     "/run/tmux/{uid}",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from holdfast.base.dialect import names
 from holdfast.engine.linux.mounts import NO_MOUNTS, MountTable
 from holdfast.engine.sandbox.profile.globs import Glob
 from holdfast.wire.protocol.sandbox import Network
@@ -20,7 +21,6 @@ from holdfast.wire.protocol.sandbox import Network
 __all__ = [
     "GIT_NAMES",
     "KEPT_NAMES",
-    "NO_LANDLOCK",
     "OWN_REASONS",
     "PATH_MAX",
     "PROTECTED_NAMES",
@@ -39,11 +39,8 @@ __all__ = [
 PATH_MAX = 4096
 """Bytes of a path that system calls take, with the NUL at its end."""
 
-PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
+PROTECTED_NAMES = names.PROTECTED_NAMES
 """Names directly below a writable root that stay read-only: they steer what runs later."""
-
-NO_LANDLOCK = "filesystem-restricted execution requires bubblewrap to isolate app-server sockets"
-"""Error text for a client that asks for Landlock instead of mounts [sandbox.legacy-landlock]."""
 
 KEPT_NAMES = (".holdfast",)
 """

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
+from holdfast.base.dialect import names
 from holdfast.base.errors import InvalidParams
 from holdfast.base.suggestions import did_you_mean
 from holdfast.wire.protocol.paths import PathUri
@@ -36,8 +37,8 @@ __all__ = [
 
 ProfileName = Literal["read-only", "workspace-write", "disabled"]
 
-SKIPPED_NAMES: Final = (".git", ".agents", ".codex")
-"""Names that clients list in a profile. Servers protect these and `.aws` without being told."""
+SKIPPED_NAMES: Final = names.LISTED_NAMES
+"""Names that clients list in a profile. Servers protect these and `.aws` by themselves."""
 
 
 def special_entry(kind: SpecialKind, access: Access, *, subpath: str | None = None) -> FileEntry:
@@ -58,7 +59,7 @@ def project_entries() -> tuple[FileEntry, ...]:
         FileEntry(
             path=SpecialPath(value=SpecialValue(kind="project_roots", subpath=name)),
             access="read",
-            # For Codex servers; a Holdfast server protects missing names in any case.
+            # For other servers; Holdfast protects missing names in any case.
             missing_path_behavior="skip",
         )
         for name in SKIPPED_NAMES

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from holdfast.base.dialect import names, texts
 from holdfast.base.errors import CannotEnforce, InvalidParams, InvalidPermissionPath
 from holdfast.engine.sandbox.profile.globs import Glob, compile_glob
 from holdfast.wire.protocol.paths import ForeignPathUri
@@ -24,7 +25,7 @@ from holdfast.wire.protocol.sandbox import (
     SpecialPath,
     SpecialValue,
 )
-from holdfast.wire.protocol.sandbox_folders import policy_folders, sandbox_folders
+from holdfast.wire.protocol.sandbox_directories import policy_directories, sandbox_directories
 
 __all__ = [
     "MAX_PATHS",
@@ -50,7 +51,7 @@ MAX_WILDCARDS: Final = 1024
 Allowed: TypeAlias = Literal["read", "write", "deny"]
 
 # Prefix of a pattern that applies to each project root.
-_PROJECT_ROOTS: Final = "codex-project-roots://"
+_PROJECT_ROOTS: Final = names.PROJECT_ROOTS
 
 
 class PathRequest(NamedTuple):
@@ -89,8 +90,8 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
     """
     files = _files(context)
     paths = _plain_paths(context, files, cwd)
-    # After the plain paths: the real server reports their errors first.
-    base, roots = sandbox_folders(context, cwd)
+    # After the plain paths: the protocol reports their errors first.
+    base, roots = sandbox_directories(context, cwd)
     _refuse_more(len(roots), MAX_PATHS, "workspace roots")
     requests: list[PathRequest] = []
     globs: list[Glob] = []
@@ -100,7 +101,7 @@ def read_entries(context: SandboxContext, cwd: str | None) -> ProfileRequest:
         # The wire has two names for the same access.
         access: Allowed = "deny" if entry.access == "none" else entry.access
         if isinstance(entry.path, GlobPath):
-            # The real server ignores patterns that do not deny.
+            # Patterns that do not deny are ignored.
             if access == "deny":
                 depth = files.glob_scan_max_depth
                 patterns = _absolute(entry.path.pattern, base, roots)
@@ -132,7 +133,7 @@ def reads_everything(context: SandboxContext) -> bool:
     Return True if a restricted profile lets a file operation read everything.
 
     An operation that only reads then needs no policy. Not even the working directory and the
-    roots have to be paths of this operating system, as in the real server [fs.sandbox.errors].
+    roots have to be paths of this operating system [fs.sandbox.errors].
 
     Raises:
         InvalidPermissionPath: An entry names a path of another operating system.
@@ -184,13 +185,17 @@ def _plain_paths(
     context: SandboxContext, files: RestrictedFiles, cwd: str | None
 ) -> dict[PlainPath, str]:
     """Return the paths of plain entries; called first, so that its errors come first."""
-    if cwd is None and policy_folders(context)[0] is None and any(map(_is_dynamic, files.entries)):
-        raise InvalidParams("file system sandbox context with dynamic permissions requires cwd")
+    if (
+        cwd is None
+        and policy_directories(context)[0] is None
+        and any(map(_is_dynamic, files.entries))
+    ):
+        raise InvalidParams(texts.NO_FOLDER)
     plain = [entry.path for entry in files.entries if isinstance(entry.path, PlainPath)]
     try:
         return {path: path.path.native for path in plain}
     except ForeignPathUri as error:
-        raise InvalidPermissionPath(f"invalid sandbox permission path URI: {error}") from None
+        raise InvalidPermissionPath(texts.permission_path(error)) from None
 
 
 def _is_dynamic(entry: FileEntry) -> bool:
@@ -214,7 +219,7 @@ def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> It
         parts = below.split("/")
         leads_out = below.startswith("/") or ".." in parts
         if access == "write" and (leads_out or "." in parts):
-            # The real server grants nothing for such a subpath, without an error.
+            # Such a subpath grants nothing, and is not an error.
             return
         # Without roots the entry stands for no path, so it is not an error.
         if leads_out and roots:

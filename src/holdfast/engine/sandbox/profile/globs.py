@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import CannotEnforce
 from holdfast.engine.sandbox.policy.disk import Disk
 from holdfast.engine.sandbox.profile.automaton import Automaton
@@ -103,10 +104,7 @@ def _glob(pattern: str, folder: str, found: tuple[Part, ...], depth: int | None)
 
 
 def _unsafe(pattern: str) -> CannotEnforce:
-    return CannotEnforce(
-        f"unreadable glob `{pattern}` cannot be safely expanded; "
-        "use a pattern with a non-root directory prefix"
-    )
+    return CannotEnforce(texts.unsafe_glob(pattern))
 
 
 def expand(
@@ -141,7 +139,7 @@ def expand(
         if glob.automaton.matches(path) and (not is_link or disk.leads_to_file(path)):
             found.append(path)
             if len(found) > limit:
-                raise CannotEnforce(f"unreadable glob `{glob.pattern}` matches too many files")
+                raise CannotEnforce(texts.glob_matches(glob.pattern))
     return found
 
 

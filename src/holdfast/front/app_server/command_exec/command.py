@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.backends import ExecProcess
+from holdfast.base.dialect import limits
 from holdfast.base.errors import ConnectionLost, HoldfastError, Refused, RemoteError, Unsupported
 from holdfast.base.tasks import OwnedTasks
 from holdfast.environments.collect.drain import StreamDrain
@@ -44,7 +45,7 @@ __all__ = [
     "Done",
 ]
 
-TIMED_OUT = 124
+TIMED_OUT = limits.EXEC_TIMED_OUT
 """Exit code of a command that took too long."""
 
 UNKNOWN_EXIT = -1
@@ -535,7 +536,7 @@ class Command:
         Tasks that wait for it get the error, unless it has ended before.
         """
         drained = self._has_ended()
-        # First, because on a Codex server a slow reader holds up the answers of all calls.
+        # First, because on another server a slow reader holds up the answers of all calls.
         self._fail(error)
         with suppress(HoldfastError):
             if self._process.verdict is None:
@@ -555,6 +556,6 @@ class Command:
         """
         Wait until its id is free.
 
-        For a server that answers a control during the drain after the result, like Codex.
+        For a server that answers a control during the drain after the result.
         """
         await self._released.wait()

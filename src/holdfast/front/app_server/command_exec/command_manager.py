@@ -5,11 +5,12 @@ import math
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal, Self, Unpack, get_args
+from typing import Self, Unpack, get_args
 
 from msgspec import UNSET
 
 from holdfast.backends import ExecProcess
+from holdfast.base.dialect import Compat
 from holdfast.base.errors import HoldfastError, SpawnFailed
 from holdfast.base.tasks import OwnedTasks
 from holdfast.environments.commands.run import END_LIMIT
@@ -48,9 +49,6 @@ __all__ = ["CommandExec", "Compat"]
 # Seconds after the timeout at which a server kills a command by itself.
 SERVER_GRACE = 1.0
 
-Compat = Literal["codex-0.166.0"]
-"""A server version to imitate instead of the better default."""
-
 
 class CommandExec:
     """The commands of one client; closing it ends those that run."""
@@ -66,18 +64,18 @@ class CommandExec:
         Args:
             env: The environment of the commands.
             drain: Time limits after an exit.
-            compat: `codex-0.166.0`: no quiet window after the exit (unless `drain` is given); a
-                kill reaches the process group only, and leaves the output open.
+            compat: Imitate a server to the letter: no quiet window after the exit (unless
+                `drain` is given); a kill reaches the process group only, and leaves the output
+                open.
 
         Raises:
             ValueError: There is no such `compat`.
         """
         if compat is not None and compat not in get_args(Compat):
             raise ValueError(f"compat is {compat!r}: it must be {get_args(Compat)[0]!r} or None")
-        codex = compat is not None
         self._environment = env
-        self._drain = drain or (CODEX_0_166_0 if codex else DrainPolicy())
-        self._kill = Kill(tree=False, streams="keep") if codex else Kill()
+        self._drain = drain or (DrainPolicy() if compat is None else CODEX_0_166_0)
+        self._kill = Kill() if compat is None else Kill(tree=False, streams="keep")
         # Random, so that two users of one session do not choose the same process id.
         self._prefix = secrets.token_hex(4)
         self._count = 0
@@ -202,7 +200,7 @@ class CommandExec:
         environment, size, tty = self._environment, wanted["size"], setup.tty
         context = await environment.sandbox_context(wanted["sandbox"])
         terminal_size = None if size is None else as_size(size)
-        variables = command_variables(given, context, codex=wanted["codex_variables"])
+        variables = command_variables(given, context, forced=wanted["codex_variables"])
         capabilities = await environment.capabilities()
         check_extensions(
             capabilities,

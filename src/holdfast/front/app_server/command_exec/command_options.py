@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from holdfast.base.dialect import limits
 from holdfast.base.errors import InvalidParams
 from holdfast.environments.commands.arguments import seconds
 from holdfast.environments.path_uris import AnyPath
@@ -22,14 +23,14 @@ __all__ = [
     "with_defaults",
 ]
 
-TIMEOUT = 10.0
+TIMEOUT = limits.EXEC_TIMEOUT
 """Seconds a command may take unless told otherwise."""
 
-CAP = 1 << 20
+CAP = limits.EXEC_OUTPUT
 """Bytes of each stream that are kept or sent unless told otherwise."""
 
 Extension = Literal["closeStdin", "resize", "size", "unset"]
-"""A feature that a command may need and a Codex server lacks."""
+"""A feature that a command may need and that only Holdfast has."""
 
 
 class CommandOptions(TypedDict, total=False):
@@ -44,7 +45,7 @@ class CommandOptions(TypedDict, total=False):
     env_policy: EnvPolicy | None
     """Rules of inheritance from the environment; everything is inherited unless given."""
     codex_variables: bool
-    """Also set what Codex sets, as by default: [command-exec.env.network]."""
+    """Also set the variables of the protocol, as by default: [command-exec.env.network]."""
     tty: bool
     """Give it a terminal; its input can be written and its output is streamed."""
     size: tuple[int, int] | None
@@ -108,7 +109,7 @@ class DrainPolicy:
 
     quiet: float | None = 0.05
     """Seconds of silence of a stream; each late byte starts them again. None for no window."""
-    limit: float = 2.0
+    limit: float = limits.STREAM_DRAIN
     """Seconds after the exit."""
     last_pass: int = 256
     """Pieces that are taken after the limit, if they are ready."""
@@ -128,7 +129,7 @@ def _check_pieces(value: object) -> None:
 
 
 CODEX_0_166_0 = DrainPolicy(quiet=None)
-"""The policy of Codex: a silent holder of the output costs the full limit."""
+"""The policy of that server: a silent holder of the output costs the full limit."""
 
 
 @dataclass(frozen=True, slots=True)

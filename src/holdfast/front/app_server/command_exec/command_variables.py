@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from holdfast.base.dialect import names
 from holdfast.wire.protocol.process import EnvPolicy
 from holdfast.wire.protocol.sandbox import ExternalProfile, ManagedProfile, SandboxContext
 from holdfast.wire.protocol.secret_variables import PROGRAM_SECRETS
@@ -13,9 +14,6 @@ EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
 """Policy by which a command inherits all variables of its environment."""
-
-_LINE_ENDINGS = "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS"
-_NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
 
 
 class Variables(NamedTuple):
@@ -28,7 +26,7 @@ class Variables(NamedTuple):
 
 
 def command_variables(
-    given: Mapping[str, str | None], sandbox: SandboxContext | None, *, codex: bool = True
+    given: Mapping[str, str | None], sandbox: SandboxContext | None, *, forced: bool = True
 ) -> Variables:
     """
     Return the variables that a command gets or loses.
@@ -38,7 +36,7 @@ def command_variables(
     Args:
         given: Values to set, and None for names to remove.
         sandbox: The sandbox of the command.
-        codex: Also set Codex's variables, which the client cannot change.
+        forced: Also set the variables of the protocol, which the client cannot change.
     """
     env = {
         name: value
@@ -51,13 +49,13 @@ def command_variables(
         for name, value in given.items()
         if value is None and name and "=" not in name and "\0" not in name
     ]
-    if codex:
-        forced = {_LINE_ENDINGS: "1"}
+    if forced:
+        always = {names.LINE_ENDINGS: "1"}
         if sandbox is not None and _without_network(sandbox):
-            forced[_NO_NETWORK] = "1"
-        env |= forced
-        # A client cannot remove what Codex always sets.
-        unset = [name for name in unset if name not in forced]
+            always[names.NO_NETWORK] = "1"
+        env |= always
+        # A client cannot remove what is always set.
+        unset = [name for name in unset if name not in always]
     return Variables(env, unset)
 
 

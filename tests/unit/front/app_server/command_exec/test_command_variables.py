@@ -40,7 +40,7 @@ def test_what_is_no_name_cannot_be_there_to_be_removed(name: str) -> None:
 @pytest.mark.requirement("command-exec.env.secrets")
 @pytest.mark.parametrize("name", ["NODE_REPL_AUTH_TOKEN", "openai_Identity_token_FILE"])
 def test_secrets_of_a_server_cannot_be_set(name: str) -> None:
-    assert command_variables({name: "x"}, None, codex=False).env == {}
+    assert command_variables({name: "x"}, None, forced=False).env == {}
 
 
 @pytest.mark.requirement("command-exec.env.network")
@@ -68,7 +68,7 @@ def test_what_codex_sets_cannot_be_changed() -> None:
         [],
     )
     assert command_variables({ENDINGS: "0"}, None).env == {ENDINGS: "1"}
-    assert command_variables(given, managed("restricted"), codex=False) == (
+    assert command_variables(given, managed("restricted"), forced=False) == (
         {},
         [ENDINGS, NO_NETWORK],
     )

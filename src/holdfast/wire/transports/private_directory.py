@@ -1,12 +1,12 @@
 """
-A folder that only its user can enter, for the socket of a server that outlives its connection.
+A private directory for the socket of a server that outlives its connection.
 
-Its name is random, so nobody can make it first. Whoever gets the name later opens the folder,
-and checks owner and mode of the descriptor. All else goes by that descriptor. So neither a
-symbolic link nor an exchange at the wrong moment leads elsewhere.
+Its name is random, so no other user can create it first. A client that gets the name later opens
+the directory, and checks the owner and mode of the descriptor. All else uses that descriptor, so
+neither a symbolic link nor a well-timed exchange leads elsewhere.
 
-A server holds a lock on its folder as long as it or its guardian lives. A folder that
-can be locked belongs to nobody any more, and is removed by the next server that ends.
+A server holds a lock on its directory as long as it or its guardian lives. A directory that can be
+locked is abandoned, and the next server that ends removes it.
 """
 
 import fcntl
@@ -17,43 +17,49 @@ from contextlib import suppress
 
 from holdfast.base.errors import HoldfastError
 
-__all__ = ["SOCKET", "PrivateFolder", "UnusableFolder", "listen_privately", "remove_abandoned"]
+__all__ = [
+    "SOCKET",
+    "PrivateDirectory",
+    "UnusableDirectory",
+    "listen_privately",
+    "remove_abandoned",
+]
 
 SOCKET = "socket"
-"""The name of the socket in its folder."""
+"""The name of the socket in its directory."""
 
-# The parent of the folder for a user without a runtime directory.
-_SHARED = "/tmp"  # noqa: S108 - the folder made in it has a random name and the mode 0700
+# The parent directory for a user without a runtime directory.
+_SHARED = "/tmp"  # noqa: S108 - the directory made in it has a random name and the mode 0700
 
 _ATTEMPTS = 10
 
 # Connections that may wait to be accepted.
 _BACKLOG = 128
 
-# Letters of a path that mean the same to every shell: the path travels in command lines.
+# Characters that mean the same to every shell: the path travels in command lines.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
 
 
-class UnusableFolder(HoldfastError):
-    """A folder is missing, or not only its user's; the text names it."""
+class UnusableDirectory(HoldfastError):
+    """A directory is missing, or not private to its user; the text names it."""
 
 
-class PrivateFolder:
-    """An open folder of this user with the mode 0700."""
+class PrivateDirectory:
+    """An open directory of this user with the mode 0700."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
 
     @classmethod
-    def make(cls) -> "PrivateFolder":
+    def make(cls) -> "PrivateDirectory":
         """
-        Make one and lock it.
+        Create a directory and lock it.
 
         The lock is inherited by `os.fork` and is held until every copy is closed.
 
         Raises:
-            UnusableFolder: It cannot be made.
+            UnusableDirectory: It cannot be created.
         """
         base = _base()
         for _ in range(_ATTEMPTS):
@@ -61,37 +67,41 @@ class PrivateFolder:
             try:
                 os.mkdir(path, 0o700)
             except OSError as error:
-                raise UnusableFolder(f"cannot make a folder in {base}: {error.strerror}") from error
+                raise UnusableDirectory(
+                    f"cannot create a directory in {base}: {error.strerror}"
+                ) from error
             folder = cls.open(path)
-            # In the moment before the lock the folder looks like one that was left over.
+            # Just before the lock, the directory looks like an abandoned one.
             if folder.try_lock() and folder.is_in_place():
                 return folder
             folder.close()
-        raise UnusableFolder(f"cannot make a folder in {base}: somebody removes it each time")
+        raise UnusableDirectory(
+            f"cannot create a directory in {base}: another process removes it each time"
+        )
 
     @classmethod
-    def open(cls, path: str) -> "PrivateFolder":
+    def open(cls, path: str) -> "PrivateDirectory":
         """
-        Open one that exists.
+        Open an existing directory.
 
         Raises:
-            UnusableFolder: It is not there, or not only this user's.
+            UnusableDirectory: It is missing, or not private to this user.
         """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except NotADirectoryError:
             # O_NOFOLLOW reports a symbolic link like this, too.
-            raise UnusableFolder(f"{path} is no folder, or a symbolic link") from None
+            raise UnusableDirectory(f"{path} is not a directory, or is a symbolic link") from None
         except OSError as error:
-            raise UnusableFolder(f"cannot open {path}: {error.strerror}") from error
+            raise UnusableDirectory(f"cannot open {path}: {error.strerror}") from error
         about = os.fstat(descriptor)
         if about.st_uid != os.geteuid():
             os.close(descriptor)
-            raise UnusableFolder(f"{path} belongs to another user (uid {about.st_uid})")
+            raise UnusableDirectory(f"{path} belongs to another user (uid {about.st_uid})")
         if about.st_mode & 0o077:
             os.close(descriptor)
             mode = stat.S_IMODE(about.st_mode)
-            raise UnusableFolder(f"{path} is open to other users (mode {mode:04o})")
+            raise UnusableDirectory(f"{path} is open to other users (mode {mode:04o})")
         return cls(path, descriptor)
 
     def fileno(self) -> int:
@@ -100,14 +110,14 @@ class PrivateFolder:
 
     def entry(self, name: str) -> str:
         """
-        Return a path to something in this very folder, whatever is at its path by now.
+        Return a path to an entry of this very directory, whatever is at its path now.
 
-        It is short enough for the address of a socket, however long the folder's own is.
+        It is short enough for the address of a socket, however long the directory's own path is.
         """
         return f"/proc/self/fd/{self._descriptor}/{name}"
 
     def remove(self) -> None:
-        """Remove the folder and the socket in it; harmless when it is gone."""
+        """Remove the directory and the socket in it, unless it is gone."""
         with suppress(OSError):
             os.unlink(SOCKET, dir_fd=self._descriptor)
         if self.is_in_place():
@@ -115,11 +125,11 @@ class PrivateFolder:
                 os.rmdir(self.path)
 
     def close(self) -> None:
-        """Let go of it; what is on the disk stays."""
+        """Close the descriptor; files on the disk stay."""
         os.close(self._descriptor)
 
     def try_lock(self) -> bool:
-        """Lock it, unless the server that it belongs to lives."""
+        """Lock the directory; return False if its server is alive."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -127,7 +137,7 @@ class PrivateFolder:
         return True
 
     def is_in_place(self) -> bool:
-        """Return True if it is still what its path leads to."""
+        """Return True if its path still leads to it."""
         try:
             return os.path.samestat(os.lstat(self.path), os.fstat(self._descriptor))
         except FileNotFoundError:
@@ -135,16 +145,16 @@ class PrivateFolder:
 
 
 def remove_abandoned() -> None:
-    """Remove folders whose servers were killed before they could do so."""
+    """Remove directories whose servers were killed before they could do so."""
     base = _base()
     with suppress(OSError), os.scandir(base) as entries:
         for entry in entries:
             if not entry.name.startswith(_prefix()):
                 continue
             try:
-                folder = PrivateFolder.open(entry.path)
-            except UnusableFolder:
-                # Not ours, whatever its name is.
+                folder = PrivateDirectory.open(entry.path)
+            except UnusableDirectory:
+                # Not ours, despite its name.
                 continue
             if folder.try_lock():
                 folder.remove()
@@ -156,12 +166,12 @@ def _prefix() -> str:
 
 
 def _base() -> str:
-    """Return the user's runtime directory if it is one, else the folder for all users."""
+    """Return the user's runtime directory if it is one, else the directory for all users."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and _PLAIN.issuperset(runtime):
         with suppress(OSError):
             about = os.stat(runtime)
-            # One of another user is left over in the variables of whoever used `su`.
+            # After `su`, the variable still names the directory of the previous user.
             if (
                 stat.S_ISDIR(about.st_mode)
                 and about.st_uid == os.geteuid()
@@ -177,14 +187,14 @@ def listen_privately(listening: socket.socket, path: str) -> None:
     Bind a socket to a file of mode 0600 and listen; the socket is closed if that fails.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address is not available.
     """
-    # The mode must be right from the first moment, so it is set by the mask and not by a change
-    # afterwards. Nothing else runs between the two calls.
+    # The mode must be right from the start, so the umask sets it. Nothing else runs between the two
+    # calls.
     before = os.umask(0o177)
     try:
         listening.bind(path)
-        # Until it listens, another server would take it for one that is gone.
+        # Until it listens, another server would take it for an abandoned one.
         listening.listen(_BACKLOG)
     except BaseException:
         listening.close()

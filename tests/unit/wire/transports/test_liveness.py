@@ -11,7 +11,7 @@ import pytest
 from holdfast.wire.connection import MANY_CALLS, Connection
 from holdfast.wire.protocol.methods import ENVIRONMENT_STATUS
 from holdfast.wire.protocol.wire_types import Empty
-from holdfast.wire.transports.life import HangUpWatch, LifeWatch, TcpState, keep_alive
+from holdfast.wire.transports.liveness import HangUpMonitor, HeartbeatMonitor, TcpState, keep_alive
 from tests.unit.fakes import FakeTransport
 from tests.unit.wire.transports.scarcity import no_descriptor_left
 
@@ -68,8 +68,8 @@ class Watched:
         self.signs: list[float] = []
         self.ends: list[str] = []
         loop: Any = self.clock
-        self.watch = LifeWatch(
-            loop, send_sign=lambda: self.signs.append(loop.now - 100), end=self.ends.append
+        self.watch = HeartbeatMonitor(
+            loop, send_heartbeat=lambda: self.signs.append(loop.now - 100), end=self.ends.append
         )
         self.watch.start(INTERVAL, **how)
 
@@ -117,7 +117,7 @@ def test_one_whose_signs_are_expected_sends_them_while_paused_too() -> None:
     watched.watch.pause()
     watched.clock.advance(3 * INTERVAL)
     assert len(watched.signs) == 3
-    watched.watch.stop_signs()
+    watched.watch.stop_sending()
     watched.clock.advance(3 * INTERVAL)
     assert len(watched.signs) == 3
 
@@ -264,7 +264,7 @@ async def test_a_connection_is_paused_also_without_a_free_descriptor() -> None:
     left, right = socket.socketpair()
     with left, right:
         with no_descriptor_left():
-            watch = HangUpWatch(
+            watch = HangUpMonitor(
                 asyncio.get_running_loop(),
                 left.fileno(),
                 reset=lambda: None,

@@ -1,15 +1,15 @@
 """
 Differences between two protocols that share envelope, framing and dispatch.
 
-Connection, peer, router and dispatcher ask their dialect wherever the exec-server and the
+Connection, peer, router and dispatcher ask their `ServerKind` wherever the exec-server and the
 app-server differ. It decides how a message is read, how an unreadable one is answered, how a
 notification is written, and what a full server does.
 """
 
 from collections.abc import Iterable
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError, MalformedMessage, MethodNotFound, Refused
-from holdfast.wire.protocol import codes
 from holdfast.wire.protocol.methods import (
     ENVIRONMENT_INFO,
     ENVIRONMENT_STATUS,
@@ -22,14 +22,14 @@ from holdfast.wire.rpc.decode import decode_message, decode_patiently
 from holdfast.wire.rpc.encode import encode_notification
 from holdfast.wire.rpc.params import decode_params
 
-__all__ = ["EXEC_SERVER", "Dialect"]
+__all__ = ["EXEC_SERVER", "ServerKind"]
 
 
-class Dialect:
+class ServerKind:
     """
-    The dialect of the exec-server; subclasses override the differences.
+    The exec-server; subclasses override what another server does differently.
 
-    A dialect has no state: all connections of a server share one.
+    It has no state: all connections of a server share one.
     """
 
     control: frozenset[str] = frozenset(
@@ -45,12 +45,12 @@ class Dialect:
     )
     """Methods that never wait for a free slot, because they end what occupies the slots."""
 
-    # Plain functions, so that the path of every message has no call more than it needs.
+    # Plain functions, so that no message pays for an unneeded call.
     decode_message = staticmethod(decode_message)
     """Turn bytes into a message, or raise `MalformedMessage`."""
 
     decode_patiently = staticmethod(decode_patiently)
-    """Do the same in a thread, without keeping others from running."""
+    """Do the same in a thread, letting other threads run."""
 
     decode_params = staticmethod(decode_params)
     """
@@ -66,8 +66,8 @@ class Dialect:
     """True if a reply to no request is ignored instead of closing the connection."""
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
-        """Return the error for a method that is none of those that are known."""
-        return MethodNotFound(codes.server_lacks_method(method))
+        """Return the error for a method that is not one of the known ones."""
+        return MethodNotFound(texts.server_lacks_method(method))
 
     def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
         """
@@ -76,7 +76,7 @@ class Dialect:
         Args:
             error: The fault.
             kind: The kind of the transport.
-            label: The peer, as the transport calls it.
+            label: The transport's name for the peer.
         """
         family = "websocket JSON-RPC" if kind == "websocket" else "JSON-RPC"
         return f"failed to parse {family} message from {label}: {error}"
@@ -85,10 +85,10 @@ class Dialect:
         """
         Return the error for a request that finds no free slot, or None to let it wait.
 
-        If requests wait, the connection is not read once many do.
+        Once many requests wait, the connection is no longer read.
         """
         return None
 
 
-EXEC_SERVER = Dialect()
-"""The dialect of the exec-server and its clients."""
+EXEC_SERVER = ServerKind()
+"""The exec-server, and its clients."""

@@ -1,31 +1,32 @@
 """The working directory and the project roots of a sandbox context, as paths of this machine."""
 
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, InvalidPermissionPath
 from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
 from holdfast.wire.protocol.sandbox import SandboxContext
 
-__all__ = ["check_folders", "policy_folders", "sandbox_folders"]
+__all__ = ["check_directories", "policy_directories", "sandbox_directories"]
 
 
-def check_folders(context: SandboxContext) -> None:
+def check_directories(context: SandboxContext) -> None:
     """
-    Check the working directory and the roots of a context whose profile restricts no files.
+    Check the working directory and the roots of a context whose profile does not restrict files.
 
     Raises:
         InvalidParams: One of them is a path of another operating system.
     """
-    # Any working directory will do: only the conversion of the URIs matters.
-    sandbox_folders(context, "/")
+    # Any working directory works: only the conversion of the URIs matters.
+    sandbox_directories(context, "/")
 
 
-def sandbox_folders(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
+def sandbox_directories(context: SandboxContext, cwd: str | None) -> tuple[str, tuple[str, ...]]:
     """
     Return the directory that relative patterns start from, and the project roots.
 
-    The real server has different error texts for commands and for file operations.
+    The error texts for commands differ from those for file operations.
     """
-    # Without a working directory, patterns are absolute or refused before.
-    base, roots = policy_folders(context)
+    # Without a working directory, patterns are absolute or were refused earlier.
+    base, roots = policy_directories(context)
     try:
         start = base.native if base is not None else cwd or "/"
     except ForeignPathUri as error:
@@ -38,21 +39,16 @@ def sandbox_folders(context: SandboxContext, cwd: str | None) -> tuple[str, tupl
             found.append(root.native)
         except ForeignPathUri as error:
             if cwd is None:
-                raise InvalidPermissionPath(
-                    "file system sandbox workspace root is not native to this exec-server "
-                    f"host: {error}"
-                ) from None
+                raise InvalidPermissionPath(texts.foreign_root(error)) from None
             raise _foreign(root, "workspace root", error) from None
     return start, tuple(found)
 
 
 def _foreign(uri: PathUri | None, what: str, error: ForeignPathUri) -> InvalidParams:
-    return InvalidParams(
-        f"sandbox {what} URI `{uri}` is not valid on this exec-server host: {error}"
-    )
+    return InvalidParams(texts.foreign_folder(what, uri, error))
 
 
-def policy_folders(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
+def policy_directories(context: SandboxContext) -> tuple[PathUri | None, tuple[PathUri, ...]]:
     """Return the working directory and the project roots that the entries are relative to."""
     if context.policy_context is None:
         return context.cwd, context.workspace_roots

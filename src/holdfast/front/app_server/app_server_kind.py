@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.base.dialect import blame, texts
 from holdfast.base.errors import InvalidRequest, MalformedMessage, Overloaded, Refused
 from holdfast.wire.protocol.command_exec import (
     COMMAND_EXEC_RESIZE,
@@ -21,29 +22,17 @@ from holdfast.wire.protocol.command_exec import (
     PROCESS_WRITE_STDIN,
 )
 from holdfast.wire.rpc.base64 import encode_base64
-from holdfast.wire.rpc.blame import blame
 from holdfast.wire.rpc.decode import decode_any_keys
-from holdfast.wire.rpc.dialect import Dialect
 from holdfast.wire.rpc.encode import encode_value
+from holdfast.wire.rpc.server_kind import ServerKind
 
 __all__ = [
-    "ALREADY_INITIALIZED",
     "APP_SERVER",
-    "NOT_INITIALIZED",
-    "AppServerDialect",
+    "AppServerKind",
     "DeltaEncoder",
-    "needs_experimental_api",
 ]
 
 T = TypeVar("T")
-
-NOT_INITIALIZED = "Not initialized"
-ALREADY_INITIALIZED = "Already initialized"
-
-
-def needs_experimental_api(what: str) -> str:
-    """Return the error text for a method or member that needs `experimentalApi`."""
-    return f"{what} requires experimentalApi capability"
 
 
 def _now_ms() -> int:
@@ -56,7 +45,7 @@ def _encode_notification(method: str, params: object) -> bytes:
 
 def _decode_params(params: object, kind: type[T]) -> T:
     if params is None:
-        raise InvalidRequest("Invalid request: missing field `params`")
+        raise InvalidRequest(texts.bad_params("missing field `params`"))
     try:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
@@ -67,11 +56,11 @@ def _decode_params(params: object, kind: type[T]) -> T:
         # A rule of the type has its own text.
         rule = isinstance(error.__cause__, ValueError)
         text = str(error.__cause__) if rule else blame(params, kind, exact=True)
-        raise InvalidRequest(f"Invalid request: {text}") from None
+        raise InvalidRequest(texts.bad_params(text)) from None
 
 
-class AppServerDialect(Dialect):
-    """The dialect of the Codex app-server."""
+class AppServerKind(ServerKind):
+    """The app-server, where it differs from the exec-server."""
 
     control = frozenset(
         method.name
@@ -87,23 +76,23 @@ class AppServerDialect(Dialect):
     decode_message = staticmethod(decode_any_keys)
     decode_params = staticmethod(_decode_params)
     encode_notification = staticmethod(_encode_notification)
-    # Codex's app-server ignores them, unlike its exec-server.
+    # Unlike the exec-server, which closes the connection.
     ignores_stray_replies = True
 
     def unknown_method(self, method: str, known: Iterable[str]) -> Refused:
         choices = ", ".join(f"`{name}`" for name in known)
         return InvalidRequest(
-            f"Invalid request: unknown variant `{method}`, expected one of {choices}"
+            texts.bad_params(f"unknown variant `{method}`, expected one of {choices}")
         )
 
     def parse_failure(self, error: MalformedMessage, kind: str, label: str) -> str | None:
         return None
 
     def overload(self) -> Overloaded:
-        return Overloaded("Server overloaded; retry later.")
+        return Overloaded(texts.SERVER_OVERLOADED)
 
 
-APP_SERVER = AppServerDialect()
+APP_SERVER = AppServerKind()
 
 
 def _by_name(value: object, kind: object) -> object:

@@ -1,8 +1,8 @@
 """
-Error texts for values that do not fit a type, in the words of the real server [envelope.params.*].
+Error texts for values that do not fit a type, in the words of serde [envelope.params.*].
 
-msgspec decodes, but words its errors differently. Only a value that msgspec has refused is
-walked again here, to name its first fault.
+msgspec decodes, but words its errors differently. Only a value that msgspec has refused is walked
+again here, to find its first fault.
 """
 
 import json
@@ -12,10 +12,12 @@ from typing import Literal, get_args, get_origin
 
 from msgspec import inspect, structs
 
-from holdfast.wire.protocol.wire_types import I64_MIN, U64_MAX
-from holdfast.wire.rpc.rust_text import debug_text, float_text
+from holdfast.codex.rust_text import debug_text, float_text
 
 __all__ = ["blame", "oversized", "wrong_type"]
+
+_I64_MIN = -(1 << 63)
+_U64_MAX = (1 << 64) - 1
 
 
 def blame(value: object, kind: object, *, exact: bool = False) -> str:
@@ -24,7 +26,7 @@ def blame(value: object, kind: object, *, exact: bool = False) -> str:
 
     Args:
         value: Decoded JSON.
-        kind: The type that was wanted.
+        kind: The expected type.
         exact: True where the peer's decoder names every number it refuses; see `_blame`.
     """
     return _blame(value, _type_info(kind), exact=exact) or "invalid value"
@@ -40,8 +42,8 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
     Return the first fault in the order of the text, or None.
 
     Args:
-        exact: True if numbers are quoted. The real server quotes them inside of a tagged union,
-            which it reads in two steps.
+        exact: True if numbers are quoted. serde quotes them inside a tagged union, which it reads
+            in two steps.
     """
     match kind:
         case inspect.StructType():
@@ -73,12 +75,12 @@ def _blame(value: object, kind: inspect.Type, *, exact: bool = False) -> str | N
         case inspect.AnyType():
             return None
         case _:
-            # Texts, and the types that are made from a text.
+            # Strings, and the types that are made from one.
             return None if isinstance(value, str) else wrong_type(value, "a string", exact=exact)
 
 
 def _blame_named(value: object, kind: inspect.Metadata, *, exact: bool) -> str | None:
-    """Find the fault of a value whose type has a name of its own: `u16`, `path string`."""
+    """Find the fault of a value whose type has its own name: `u16`, `path string`."""
     named = kind.extra or {}
     wanted = str(named["wire"])
     if not isinstance(kind.type, inspect.IntType):
@@ -92,8 +94,8 @@ def _blame_named(value: object, kind: inspect.Metadata, *, exact: bool) -> str |
 
 
 def oversized(value: int) -> str | None:
-    """Return the text for a whole number that fits into no 64 bits, None for any other."""
-    if I64_MIN <= value <= U64_MAX:
+    """Return the text for an integer that does not fit into 64 bits, None for any other."""
+    if _I64_MIN <= value <= _U64_MAX:
         return None
     width = "u128" if value > 0 else "i128"
     return f"invalid type: integer `{value}` as {width}, expected any value"
@@ -136,7 +138,7 @@ def _blame_shape(value: object, shapes: list[inspect.StructType], *, exact: bool
 
 def _blame_struct(value: object, kind: inspect.StructType, *, exact: bool) -> str | None:
     if exact and isinstance(value, list):
-        # A decoder that takes a list for a structure wants all of its members.
+        # A decoder that accepts a list as a structure expects all of its members.
         count = len(kind.fields)
         return f"invalid length {len(value)}, expected {_name(kind.cls)} with {count} elements"
     if not isinstance(value, dict):
@@ -165,7 +167,7 @@ def _name(struct: type) -> str:
 
 
 def _fits(value: object, kind: inspect.Type) -> bool:
-    """Return True if a number or null fits; other values are checked by the walk itself."""
+    """Return True if a number or null fits; the walk itself checks other values."""
     if isinstance(kind, inspect.UnionType):
         return any(_fits(value, some) for some in kind.types)
     if isinstance(kind, inspect.IntType):

@@ -1,14 +1,14 @@
 """
-Signs of life: how a connection finds out that its other side is gone.
+Heartbeats: how one side of a connection finds out that the other side is gone.
 
-A peer that ends, or whose machine resets the connection, is told of by the kernel.
-Three cases are not, and each has its part here:
+The kernel reports a peer that exits, or whose machine resets the connection. It does not report
+these three cases, each of which is handled here:
 
-- Nothing comes any more, and nothing says why: a lost route, or a proxy whose far side
-  is lost. `LifeWatch` sends signs of life and judges the silence of the other side.
-- The kernel of the other machine acknowledges nothing. `LifeWatch` reads that from
-  `TCP_INFO`, for peers that may be silent by right.
-- The connection ends while nobody reads from it. `HangUpWatch` sees to that.
+- Nothing arrives for no visible reason: a lost route, or a proxy whose far side is lost.
+  `HeartbeatMonitor` sends heartbeats and watches for silence of the other side.
+- The kernel of the other machine acknowledges nothing. `HeartbeatMonitor` reads that from
+  `TCP_INFO`, for peers that are allowed to be silent.
+- The connection ends while this side does not read it. `HangUpMonitor` notices that.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from contextlib import suppress
 
 import msgspec
 
-__all__ = ["LEFT_UNREAD", "HangUpWatch", "LifeWatch", "TcpState", "keep_alive"]
+__all__ = ["LEFT_UNREAD", "HangUpMonitor", "HeartbeatMonitor", "TcpState", "keep_alive"]
 
 logger = logging.getLogger(__name__)
 
 LEFT_UNREAD = 2.0
-"""Seconds that a server waits to read on, once its client has ended the connection."""
+"""Seconds that a server may leave data unread once its client has ended the connection."""
 
-# Looks per interval. A lost peer is noticed after 2 intervals less one look, at the earliest.
+# Checks per interval. A lost peer is noticed after 2 intervals minus one check at the earliest.
 _TICKS = 4
 
-# Seconds an acknowledgement may take in any case: it may be delayed, or have to be repeated.
+# Seconds that an acknowledgement may always take: it may be delayed or retransmitted.
 _LATEST_ACK = 1.0
 
-# Probes of a closed window that have to be unanswered: Linux answers two a second, no more.
+# Unanswered probes of a closed window before it counts: Linux answers only two a second.
 _PROBES = 2
 
 # Socket option of Linux 6.15: longest time between two attempts to send (`linux/tcp.h`).
@@ -47,18 +47,18 @@ _TCP_INFO = struct.Struct("=3xB20xI24xII")
 
 
 class TcpState(msgspec.Struct, frozen=True):
-    """The part of the kernel's `TCP_INFO` that tells whether the other machine is there."""
+    """The part of the kernel's `TCP_INFO` that shows whether the other machine is alive."""
 
     owed: bool
-    """Something was sent that is not acknowledged: data, or probes of a closed window."""
+    """True if data, or probes of a closed window, were sent and not acknowledged."""
     last_data: float
-    """Seconds since data came."""
+    """Seconds since data arrived."""
     last_ack: float
     """Seconds since the other kernel acknowledged anything."""
 
     @classmethod
     def of(cls, sock: socket.socket) -> "TcpState | None":
-        """Return the state of a socket; None if it is no TCP socket, or closed."""
+        """Return the state of a socket; None if it is not a TCP socket, or closed."""
         try:
             info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
             probes, unacked, last_data, last_ack = _TCP_INFO.unpack(info)
@@ -70,69 +70,69 @@ class TcpState(msgspec.Struct, frozen=True):
 
 def keep_alive(sock: socket.socket, interval: float) -> None:
     """
-    Let the kernel probe an idle TCP connection and end it within two intervals.
+    Make the kernel probe an idle TCP connection and end it within two intervals.
 
-    `TCP_USER_TIMEOUT` is left alone: it also ends a connection whose other side is
-    alive and merely does not read.
+    `TCP_USER_TIMEOUT` is not set: it also ends a connection whose other side is alive and merely
+    does not read.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Seconds, and at least one: idle for one interval, then up to four probes in the next.
+    # At least one second: idle for one interval, then up to four probes in the next.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(interval)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(interval / 4)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
     # An older kernel does not know the option.
     with suppress(OSError):
-        # A peer that does not read is probed at growing distances, up to 120 s. Only probes
-        # without an answer show that it is lost, so there have to be some in each interval.
+        # A peer that does not read is probed at growing intervals, up to 120 s. Only probes without
+        # an answer show that it is lost, so each of our intervals needs some.
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, max(1000, int(interval * 1000 / 3)))
 
 
-class LifeWatch:
+class HeartbeatMonitor:
     """
-    Sends a sign of life in each interval, and ends a connection that gives none for two.
+    Sends a heartbeat in each interval, and ends a connection that sends none for two intervals.
 
-    Silence is not held against the other side while this side does not read, nor
-    when this side's own event loop was late to look.
+    Silence does not count while this side does not read, or when this side's own event loop was
+    late to check.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         *,
-        send_sign: Callable[[], None],
+        send_heartbeat: Callable[[], None],
         end: Callable[[str], None],
     ) -> None:
         """
-        Prepare to watch; nothing happens before `start`.
+        Prepare; nothing happens before `start`.
 
         Args:
-            loop: Where the timer runs.
-            send_sign: Sends something the other side's reader takes no notice of.
+            loop: Runs the timer.
+            send_heartbeat: Sends a message that the other side's reader ignores.
             end: Called once, with the reason, when the other side is lost.
         """
         self._loop = loop
-        self._send_sign = send_sign
+        self._send_heartbeat = send_heartbeat
         self._end = end
         self._interval = 0.0
         # True if silence ends the connection; otherwise only TCP keep-alive does.
         self._judging = False
-        # True if the peer sends signs of life by itself, so that nothing excuses its silence.
+        # True if the peer sends heartbeats unprompted, so that nothing excuses its silence.
         self._mutual = False
         self._excused: Callable[[], bool] = lambda: False
         self._paused = False
         self._paused_at = 0.0
-        # The other side said that nothing more comes; a sign would only provoke a reset.
-        self._no_signs = False
-        # TCP only: what the kernel knows.
+        # The other side ended its half; a heartbeat would only provoke a reset.
+        self._stopped_sending = False
+        # TCP only: the source of the kernel's state.
         self._socket: socket.socket | None = None
-        # Since when the other kernel owes an acknowledgement, as far as the looks show.
+        # Since when the other kernel owes an acknowledgement, as observed by our checks.
         self._owed_since: float | None = None
-        # Not TCP: the descriptor that is read from, to see if bytes wait to be read.
+        # Not TCP: the descriptor to read, to check whether bytes wait to be read.
         self._descriptor: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._next_sign = 0.0
-        # When something came last; on TCP the kernel knows better.
+        # Time of the last arrival; on TCP the kernel has a better one.
         self._last_received = 0.0
 
     def start(
@@ -145,14 +145,14 @@ class LifeWatch:
         descriptor: int | None = None,
     ) -> None:
         """
-        Begin, or go on in another way.
+        Start, or continue with other settings.
 
         Args:
-            interval: Seconds between two signs of life.
-            judge_silence: End the connection when nothing came for two intervals.
-            mutual: The other side sends signs by itself, and needs no excuse.
-            sock: The TCP socket, if it is one; once given, it stays.
-            descriptor: What is read from, if it is no TCP socket.
+            interval: Seconds between two heartbeats.
+            judge_silence: End the connection when nothing has arrived for two intervals.
+            mutual: The other side sends heartbeats unprompted, and needs no excuse.
+            sock: The TCP socket, if it is one; once given, it is kept.
+            descriptor: The descriptor to read, if it is not a TCP socket.
         """
         self._interval = interval
         self._judging = judge_silence
@@ -167,27 +167,27 @@ class LifeWatch:
         self._schedule(now)
 
     def excuse(self, excused: Callable[[], bool]) -> None:
-        """Set who is asked whether silence means nothing at the moment."""
+        """Set a callback that returns True while silence has to be ignored."""
         self._excused = excused
 
     def received(self) -> None:
-        """Take note that something came; not needed on TCP, where the kernel does."""
+        """Note that something arrived; not needed on TCP, where the kernel does that."""
         self._last_received = self._loop.time()
 
     def pause(self) -> None:
-        """Judge no silence from here on: this side does not read."""
+        """Ignore silence from now on: this side does not read."""
         if not self._paused:
             self._paused_at = self._loop.time()
         self._paused = True
 
     def resume(self) -> None:
-        """Judge silence again, from now on."""
+        """Count silence again from now on."""
         self._paused = False
         self._last_received = self._loop.time()
 
-    def stop_signs(self) -> None:
-        """Send no more: the other side has ended its half, and what it said is still unread."""
-        self._no_signs = True
+    def stop_sending(self) -> None:
+        """Stop heartbeats: the other side has ended its half, and its data is still unread."""
+        self._stopped_sending = True
 
     def stop(self) -> None:
         """Stop for good."""
@@ -206,8 +206,8 @@ class LifeWatch:
     def _look(self) -> None:
         now = self._loop.time()
         if now - self._due > self._interval / 2:
-            # A debugger, a suspended machine, a long computation: what came meanwhile may
-            # not have been read yet, and the other side may have had nothing to answer.
+            # A debugger, a suspended machine, a long computation: data that arrived meanwhile may
+            # still be unread, and the other side may have had nothing to answer.
             self._last_received = max(self._last_received, now - self._interval)
         lost = self._find_loss(now)
         if lost is not None:
@@ -216,27 +216,27 @@ class LifeWatch:
             return
         if now >= self._next_sign:
             self._next_sign = now + self._interval
-            if not self._no_signs and self._may_send_sign(now):
-                self._send_sign()
+            if not self._stopped_sending and self._may_send_heartbeat(now):
+                self._send_heartbeat()
         self._schedule(now)
 
-    def _may_send_sign(self, now: float) -> bool:
+    def _may_send_heartbeat(self, now: float) -> bool:
         """
-        Return True unless a sign could lose what the other side has said.
+        Return True unless a heartbeat could lose data that the other side has sent.
 
-        While this side does not read, a sign breaks a connection that the other side has closed
-        with much unread. It is sent where its absence would be judged. And a server, which does
-        not judge, sends it after a while: the kernel tells of no end that is behind what it has
-        no room for, so the server would keep the connection for ever.
+        While this side does not read, a heartbeat breaks a connection that the other side has
+        closed with much unread. It is sent where its absence would count as silence. A server,
+        which ignores silence, sends one after a while: the kernel does not report an end behind
+        data that does not fit its buffer, so the server would keep the connection for ever.
         """
         if not self._paused or self._mutual:
             return True
         return not self._judging and now - self._paused_at >= self._interval
 
     def _find_loss(self, now: float) -> str | None:
-        """Return why the other side is lost, or None."""
+        """Return the reason why the other side is lost, or None."""
         state = None if self._socket is None else TcpState.of(self._socket)
-        # One look less, so that it is not noticed later than after two intervals.
+        # Minus one check, so that the loss is noticed within two intervals.
         limit = self._interval * (2 - 1 / _TICKS)
         if (
             state is not None
@@ -251,7 +251,7 @@ class LifeWatch:
             return None
         silence = now - self._last_received
         if state is not None:
-            # Exact even for a frame that takes minutes to come, of which only the end is told.
+            # Exact even for a frame that takes minutes to arrive: only its end is reported to us.
             silence = min(silence, state.last_data)
         if silence < limit:
             return None
@@ -261,22 +261,22 @@ class LifeWatch:
         return f"no answer for {silence:.3g} s"
 
     def _is_owed_long(self, state: TcpState, now: float) -> bool:
-        """Return True if an acknowledgement is owed since most of an interval."""
+        """Return True if an acknowledgement has been owed for most of an interval."""
         if not state.owed:
             self._owed_since = None
             return False
         if self._owed_since is None or now - state.last_ack > self._owed_since:
-            # It may just have been sent: the last acknowledgement can be old by right.
+            # The data may just have been sent: the last acknowledgement may rightly be old.
             self._owed_since = now
         return now - self._owed_since >= self._interval * (1 - 1 / _TICKS)
 
 
-class HangUpWatch:
+class HangUpMonitor:
     """
-    Tells of the end of a connection that nobody reads from at the moment.
+    Reports the end of a connection that is not being read.
 
-    Event loops notice an end by reading. A paused connection would be taken for a living
-    one, on asyncio and on uvloop, until something is written to it.
+    Event loops notice an end by reading. Both asyncio and uvloop would consider a paused connection
+    alive until something is written to it.
     """
 
     def __init__(
@@ -292,13 +292,13 @@ class HangUpWatch:
         Watch a descriptor until `stop`.
 
         Args:
-            loop: Where the callbacks are called.
-            descriptor: A socket, or a pipe that is read from.
+            loop: Runs the callbacks.
+            descriptor: A socket, or a pipe to read.
             reset: Called when the connection broke: it was reset, or the kernel gave it up.
             ended: Called when the other side has ended it, with True if bytes are left to read.
-            left: Called with the reason when those bytes are not read for `LEFT_UNREAD` seconds
-                either. A server gives: its client waits for nothing any more, but what it has
-                asked for may keep the server from reading on for ever.
+            left: Called with the reason if those bytes are not read for `LEFT_UNREAD` seconds. For
+                a server: its client no longer waits for anything, but its requests may keep the
+                server from reading for ever.
         """
         self._loop = loop
         self._descriptor = descriptor
@@ -306,20 +306,20 @@ class HangUpWatch:
         self._ended = ended
         self._left = left
         self._timer: asyncio.TimerHandle | None = None
-        # A loop cannot wait for a hang-up alone, but it can wait for an epoll that does. Edges,
-        # since an end whose bytes are left to read stays true for as long as they are.
+        # A loop cannot wait for a hang-up alone, but it can wait for an epoll that does.
+        # Edge-triggered, since an end stays signalled while bytes are left to read.
         self._epoll: select.epoll | None = None
         try:
             self._epoll = select.epoll()
         except OSError as error:
-            # Without a free descriptor an end is noticed when somebody reads again.
+            # Without a free descriptor an end is noticed only when reading resumes.
             logger.warning("cannot watch a connection that is not read: %s", error)
             return
         self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLET)
         loop.add_reader(self._epoll.fileno(), self._look)
 
     def stop(self) -> None:
-        """Let go of the descriptor; harmless the second time."""
+        """Release the descriptor; a second call does nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -328,7 +328,7 @@ class HangUpWatch:
             self._epoll.close()
 
     def _look(self) -> None:
-        # It is what became readable.
+        # The epoll is what became readable.
         assert self._epoll is not None
         for _, events in self._epoll.poll(0):
             if events & select.EPOLLERR:
@@ -342,7 +342,7 @@ class HangUpWatch:
 
 
 def _unread(descriptor: int) -> int:
-    """Return how many bytes wait to be read."""
+    """Return the number of bytes that wait to be read."""
     count = bytearray(4)
     try:
         fcntl.ioctl(descriptor, termios.FIONREAD, count)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.wire.rpc.rust_text import debug_text, float_text
+from holdfast.codex.rust_text import debug_text, float_text
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 import pytest
 
+from holdfast.codex.serde_text import blame, wrong_type
 from holdfast.wire.protocol.process import EnvPolicy, ReadParams, StartParams
 from holdfast.wire.protocol.wire_types import U64, Wire
-from holdfast.wire.rpc.blame import blame, wrong_type
 
 
 class Inner(Wire, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import InvalidRequest, MalformedMessage, Overloaded
-from holdfast.front.app_server.dialect import APP_SERVER, DeltaEncoder
+from holdfast.front.app_server.app_server_kind import APP_SERVER, DeltaEncoder
 from holdfast.wire.protocol.command_exec import (
     AppInitializeParams,
     CommandExecParams,

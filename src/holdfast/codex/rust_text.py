@@ -24,7 +24,7 @@ _SHORT = {
 
 
 def debug_text(text: str) -> str:
-    """Return the text in double quotes, escaped as Rust's `{:?}` does it."""
+    """Return the text in double quotes, escaped as Rust's `{:?}` does."""
     return f'"{_UNUSUAL.sub(_escape, text)}"'
 
 
@@ -33,7 +33,7 @@ def _escape(match: "re.Match[str]") -> str:
     short = _SHORT.get(letter)
     if short is not None:
         return short
-    # A letter that combines with the one before it would change that one.
+    # A letter that combines with the one before it would change its look.
     shown = letter.isprintable() and unicodedata.category(letter) not in ("Mn", "Me")
     return letter if shown else f"\\u{{{ord(letter):x}}}"
 
