@@ -300,6 +300,10 @@ _NOTICED = {
     "start file of a shell, expanded": "BASH_ENV='$(rm -f x)' bash -c :",
     "value as arithmetic": "X='a[$(rm -f x)]'; : $((X))",
     "value as arithmetic from input": "read -r X <<'E'\na[$(rm -f x)]\nE\n((X))",
+    "index with a quoted bracket": """X='a["]"$(rm -f x)]'; ((X))""",
+    "index in an index": "X='a[b[c[1]]+$(rm -f x)]'; ((X))",
+    "values of an array as a text": "declare -A X='([$(rm -f x)]=1)'",
+    "argument for eval, expanded there": """sh -c 'eval "\\$1"' a 'rm -f x'""",
     "value of a variable that is a number": "RANDOM='a[$(rm -f x)]'",
     "value of an option": "OPTIND='a[`rm -f x`]'",
     "variable of a loop that is a number": "for RANDOM in 'a[$(rm -f x)]'; do :; done",
@@ -439,7 +443,6 @@ _UNNOTICED = {
     "start file of a shell": "echo 'rm -f x' > s; BASH_ENV=./s bash -c :",
     "link under another name": "ln -s @BIN@/rm other; ./other -f x",
     "name in the table of the shell": "hash -p @BIN@/rm other; other -f x",
-    "value as a prompt": "X='$(rm -f x)'; : \"${X@P}\"",
     "arguments of a function, added": 'f() { rm "$@"; }; f -f x',
     "variable of a loop": "for X in rm; do $X -f x; done",
     "option of another program": (

@@ -377,6 +377,14 @@ class Lexer(Cursor):
             known = signs.KNOWN_PARAMETER.match(self._text, named)
             value = "" if known is None else signs.known_value(known[1], quoted=quoted)
             word = [WordPart(self._argument(named) or value, unknown=True)]
+        expanded = signs.EXPANDED_VALUE.search(self._text, named, self._at) is not None
+        if expanded or "e" in flags:
+            value = self._argument(named) or "".join([piece.text for piece in word])
+            self.expand_again(value, depth)
+            if not value and expanded:
+                raise AmbiguousError("the value of a variable is expanded once more")
+            if not value:
+                self.note_for_zsh("the value of a variable is expanded once more")
         if flags:
             # One of the flags of zsh expands the value, whatever quotes it is in.
             self.expand_again(self._text[start : self._at - 1], depth)

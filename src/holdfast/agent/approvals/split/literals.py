@@ -37,6 +37,7 @@ from holdfast.agent.approvals.split.wrappers import (
 __all__ = ["Literals"]
 
 # Values of one alias: those of several commands, and of one with and without unset variables.
+# Also the most argument lists that are tried.
 _MAX_VALUES = 4
 
 
@@ -68,7 +69,7 @@ class Literals:
         self._prints_unknown = False
         self._use = _TextUse.NONE
         self._aliases: dict[str, list[str]] = {}
-        # Arguments of commands that run what they read.
+        # Arguments of shells.
         self._arguments: dict[tuple[str, ...], None] = {}
         # Pairs of signs, of which the first may stand for the second in a text that is read. A
         # substitution outside quotes makes blanks of its lines. A shell that takes its input for a
@@ -136,9 +137,7 @@ class Literals:
             self._unseen(AmbiguousError("only zsh knows a text that is printed and run"))
         for texts, guess in ((self._inputs, self._use is _TextUse.POSSIBLE), (self._printed, True)):
             for text, depth in texts.items():
-                for given in ((), *self._arguments):
-                    inner = Inner(script=text, posix=True, guess=guess, arguments=given)
-                    self._pending.append((inner, depth + 1))
+                self._pending.append((Inner(script=text, posix=True, guess=guess), depth + 1))
                 for end, kept in self._signs:
                     if end in text.rstrip("\n"):
                         other = text.replace(end, kept)
@@ -153,6 +152,10 @@ class Literals:
     def _read_inner(self, inner: Inner, depth: int) -> None:
         """Read a script that was found in another one."""
         assert inner.script is not None
+        if not inner.arguments and "$" in inner.script:
+            # It may be run by a shell that has arguments, as by `eval`.
+            for given in self._arguments:
+                self._pending.append((replace(inner, arguments=given), depth))
         try:
             self._read_script(
                 *(inner.script, depth),
@@ -240,10 +243,12 @@ class Literals:
         self._use = max(self._use, _text_use(words))
         if delimiter := input_delimiter(words):
             self._signs[delimiter, " "] = None
-        if len(given := input_arguments(words)) > 1:
+        if (given := input_arguments(words)) and len(self._arguments) < _MAX_VALUES:
             self._arguments[given] = None
         self._zsh = self._zsh or base_name(words[0]) in ZSH
-        if any(one == "-A" and other in ZSH_TABLES for one, other in pairwise(words)):
+        if any(one == "-A" and other in ZSH_TABLES for one, other in pairwise(words)) or any(
+            word[:2] == "-A" and word[2:] in ZSH_TABLES for word in words
+        ):
             self._for_zsh = self._for_zsh or "an option of zsh sets one of its tables"
         for text in printed_texts(words):
             if text is None:

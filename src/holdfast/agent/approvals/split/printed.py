@@ -25,6 +25,7 @@ _NUL = re.compile(r"\\(?:0{1,4}(?![0-7])|(?:x0{1,2}|u0{1,4}|U0{1,8})(?![0-9A-Fa-
 # What `find -printf`, `stat -c`, `date` and `seq -f` replace.
 _ANY_DIRECTIVE = re.compile(r"%(?:%|[-+ #0_^':.\d]*(?:[ABCTDSHL]?[A-Za-z@+]))")
 _FORMATS = {
+    "strftime": re.compile(r"^-[a-z]*"),
     "stat": re.compile(r"^(?:-[A-Za-z]*c|--[a-z]+=)"),
     "date": re.compile(r"^\+"),
     "seq": re.compile(r"^(?:-[A-Za-z]*[fs]|--[a-z]+=)"),

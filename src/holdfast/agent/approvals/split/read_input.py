@@ -55,13 +55,15 @@ def reads_input(words: Sequence[str]) -> bool:
 
 
 def input_arguments(words: Sequence[str]) -> tuple[str, ...]:
-    """Return what `$0`, `$1` and so on are in what a command reads and runs."""
+    """Return what `$0`, `$1` and so on are in what a command runs."""
     if base_name(words[0]) in (".", "source"):
         return ("sh", *words[2:])
     if base_name(words[0]) not in SHELLS:
         return ()
     called = read_shell_arguments(words)
-    if called.script is not None or not (reads_input(words) or may_run_text(words)):
+    if called.script is not None:
+        return called.operands
+    if not (reads_input(words) or may_run_text(words)):
         return ()
     return ("sh", *called.operands[0 if called.from_input else 1 :])
 

@@ -13,6 +13,7 @@ __all__ = [
     "DEFAULT_OF_MEMBER",
     "DOLLAR_QUOTE",
     "DOUBTFUL_ARITHMETIC",
+    "EXPANDED_VALUE",
     "FLAGS",
     "INDEXED",
     "IN_ARITHMETIC",
@@ -103,6 +104,8 @@ NAMED = re.compile(rf"(?!{_EMPTY_PATTERN}){_PARAMETER}" + r"(?=[}:#%/^,@*\[?]|\Z
 # ${name:1}: what follows the colon is arithmetic.
 PART_OF_VALUE = re.compile(r":(?![-=+?])")
 PARAMETER_PART = re.compile(_PARAMETER + PART_OF_VALUE.pattern)
+# ${name@P}: the value as a prompt.
+EXPANDED_VALUE = re.compile(r"@[A-Za-z]*P[A-Za-z]*\}$")
 ARGUMENT = re.compile(r"[0-9]+|[@*]")
 # Characters that end the word in $[…] for a shell without that arithmetic.
 IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")

@@ -22,6 +22,7 @@ from holdfast.agent.approvals.split.shell_arguments import (
     read_shell_arguments,
 )
 from holdfast.agent.approvals.split.subscripts import MEMBER
+from holdfast.agent.approvals.split.words import UNKNOWN
 
 __all__ = [
     "Inner",
@@ -483,7 +484,9 @@ def _zargs(words: Sequence[str]) -> Iterator[Inner]:
     # An option can name another mark than `--`, and each word may be it.
     before: dict[str, int] = {}
     for number, word in enumerate(words[1:_MAX_OPTIONS], 1):
-        command, start = words[number + 1 :], before.get(word, 0) + 1
+        if word.startswith(("-i", "-I", "--replace")):
+            raise AmbiguousError("zargs replaces a word of its command")
+        command, start = words[number + 1 :], max(before.get(word, 0), before.get("--", 0)) + 1
         yield Inner(tuple(command))
         yield Inner((*command, *words[start:number]))
         before[word] = number
@@ -492,7 +495,7 @@ def _zargs(words: Sequence[str]) -> Iterator[Inner]:
 def _zstyle(words: Sequence[str]) -> Iterator[Inner]:
     """Yield the value of `zstyle -e PATTERN STYLE VALUE`, which is evaluated at each look-up."""
     for number, word in enumerate(words[1:4], 1):
-        if word.startswith("-") and "e" in word:
+        if (word.startswith("-") and "e" in word) or UNKNOWN in word:
             for start in (number + 2, number + 3):
                 yield Inner(script=" ".join(words[start:]), posix=True, guess=start == number + 2)
             return
