@@ -26,7 +26,6 @@ __all__ = [
     "NO_PROXY_STATUS",
     "OUTPUT_KEPT",
     "PROCESS_KEPT",
-    "PROTECTED_NAMES",
     "QUEUED_REQUESTS",
     "RECOVERY",
     "RECOVERY_INTERVAL",
@@ -169,9 +168,6 @@ SECRET_BYTES = 32
 
 JWT_SKEW = 30
 """Seconds by which the clocks of a server and of whoever signs its tokens may differ."""
-
-PROTECTED_NAMES = (".git", ".agents", ".codex", ".aws")
-"""Names below a writable directory that stay read-only, whether they exist or not."""
 
 # -- command/exec of the app-server
 

@@ -6,7 +6,13 @@ have the wording of faults in JSON.
 """
 
 __all__ = [
+    "ABORTED",
     "ALREADY_INITIALIZED",
+    "ANSWER_CHUNK",
+    "ANSWER_EXITED",
+    "ANSWER_OUTPUT",
+    "ANSWER_RUNNING",
+    "ANSWER_TOKENS",
     "ARGV_EMPTY",
     "ASK_NEVER",
     "ASK_NO_RULES",
@@ -14,6 +20,7 @@ __all__ = [
     "COMMAND_EMPTY",
     "DANGEROUS",
     "DIRECTORY_EXISTS",
+    "EXEC_FAILED",
     "FOUND_DIRECTORY",
     "FOUND_NOT_EXECUTABLE",
     "HANDLE_EMPTY",
@@ -39,6 +46,7 @@ __all__ = [
     "NO_ABSOLUTE_PATH",
     "NO_ENVIRONMENT",
     "NO_FOLDER",
+    "NO_IMAGE",
     "NO_LANDLOCK",
     "NO_MANAGED_NETWORK",
     "NO_MXC",
@@ -50,6 +58,7 @@ __all__ = [
     "NO_RECURSIVE_REMOVAL",
     "NUL_IN_NAME",
     "ONLY_REVIEWED",
+    "PATCH_REJECTED",
     "PERMISSIONS_MISSING",
     "PERMISSIONS_OFF",
     "PERMISSIONS_REFUSED",
@@ -67,8 +76,14 @@ __all__ = [
     "TWO_SANDBOXES",
     "TWO_TIMEOUTS",
     "WALK_ZERO",
+    "WRITE_FAILED",
     "WRITE_ID_EMPTY",
     "WRITE_RANGE",
+    "WRITE_REJECTED",
+    "aborted_input",
+    "aborted_start",
+    "answer_time",
+    "bad_arguments",
     "bad_params",
     "block_length",
     "client_lacks_method",
@@ -93,6 +108,10 @@ __all__ = [
     "http_secret_variable",
     "http_stream_active",
     "http_url",
+    "image_not_a_file",
+    "image_not_found",
+    "image_not_read",
+    "image_not_resolved",
     "initialize_first",
     "initialized_first",
     "mxc_not_prepared",
@@ -112,6 +131,7 @@ __all__ = [
     "too_large_to_read",
     "too_many_entries",
     "too_many_handles",
+    "truncated",
     "try_without_token",
     "unknown_environment",
     "unknown_handle",
@@ -120,6 +140,7 @@ __all__ = [
     "unknown_session",
     "unknown_signal",
     "unsafe_glob",
+    "unsupported_call",
     "walk_exceeds",
     "writable_link",
 ]
@@ -473,6 +494,61 @@ def unknown_process(process_id: int) -> str:
 
 def unknown_environment(environment_id: str) -> str:
     return f"unknown turn environment id `{environment_id}`"
+
+
+# The lines of an answer, before the output.
+ANSWER_CHUNK = "Chunk ID: "
+ANSWER_EXITED = "Process exited with code "
+ANSWER_RUNNING = "Process running with session ID "
+ANSWER_TOKENS = "Original token count: "
+ANSWER_OUTPUT = "Output:"
+
+ABORTED = "aborted by user"
+PATCH_REJECTED = "patch rejected: "
+EXEC_FAILED = "exec_command failed: "
+WRITE_FAILED = "write_stdin failed: "
+WRITE_REJECTED = "write_stdin rejected: "
+NO_IMAGE = "unable to process image: invalid or unsupported image data"
+
+
+def answer_time(seconds: float) -> str:
+    return f"Wall time: {seconds:.4f} seconds"
+
+
+def aborted_start(seconds: float) -> str:
+    return f"Wall time: {seconds:.1f} seconds\n{ABORTED}"
+
+
+def aborted_input(seconds: float) -> str:
+    return f"{ABORTED} after {seconds:.1f}s"
+
+
+def truncated(tokens: int) -> str:
+    return f"Warning: truncated output (original token count: {tokens})\n"
+
+
+def bad_arguments(why: object) -> str:
+    return f"failed to parse function arguments: {why}"
+
+
+def unsupported_call(name: str) -> str:
+    return f"unsupported call: {name}"
+
+
+def image_not_found(path: str, why: object) -> str:
+    return f"unable to locate image at `{path}`: {why}"
+
+
+def image_not_a_file(path: str) -> str:
+    return f"image path `{path}` is not a file"
+
+
+def image_not_read(path: str, why: object) -> str:
+    return f"unable to read image at `{path}`: {why}"
+
+
+def image_not_resolved(path: str, folder: object, why: object) -> str:
+    return f"unable to resolve image path `{path}` against environment cwd `{folder}`: {why}"
 
 
 # -- approvals

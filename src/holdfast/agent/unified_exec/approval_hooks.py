@@ -50,6 +50,7 @@ from holdfast.agent.unified_exec.tool_errors import (
 )
 from holdfast.agent.unified_exec.tool_variables import POLICY
 from holdfast.agent.unified_exec.waiting.clock import GRACE
+from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, Refused
 from holdfast.engine.process.variables import child_environment
 from holdfast.wire.protocol.fs import CanonicalizeParams
@@ -147,7 +148,7 @@ class ApprovalHooks(Hooks):
         except CommandDeclined as error:
             raise CallRefused(PATCH_DECLINED) from error
         except CommandRefused as error:
-            raise CallRefused(f"patch rejected: {error}") from error
+            raise CallRefused(f"{texts.PATCH_REJECTED}{error}") from error
         except (EscalationRefused, InvalidParams) as error:
             raise CallRefused(str(error)) from error
         except CallCancelled as error:
@@ -193,7 +194,7 @@ class ApprovalHooks(Hooks):
         try:
             await self.flow.admit_input(given)
         except InputRefused as error:
-            raise CallRefused(f"write_stdin rejected: {error}") from error
+            raise CallRefused(f"{texts.WRITE_REJECTED}{error}") from error
         except CallCancelled as error:
             text = aborted_write_text(time.monotonic() - began)
             raise CallInterrupted(text) from error

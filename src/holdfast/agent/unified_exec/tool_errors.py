@@ -111,9 +111,9 @@ def rejected_text(reason: str) -> str:
 
 def exec_failure_text(error: UnifiedExecError) -> str:
     """Return what the model reads if `exec_command` failed."""
-    return f"exec_command failed: {error.debug}"
+    return f"{texts.EXEC_FAILED}{error.debug}"
 
 
 def write_failure_text(error: UnifiedExecError) -> str:
     """Return what the model reads if `write_stdin` failed."""
-    return f"write_stdin failed: {error}"
+    return f"{texts.WRITE_FAILED}{error}"

@@ -25,6 +25,7 @@ from holdfast.agent.unified_exec.tool_errors import (
     exec_failure_text,
     write_failure_text,
 )
+from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError
 from holdfast.base.late_import import late_module
 
@@ -104,7 +105,7 @@ class UnifiedExec(SessionManager):
             approvals = self.options.approvals
             if name == REQUEST_PERMISSIONS and approvals and approvals.permission_requests:
                 return await self.request_permissions(given.request_permissions(), call_id=call_id)
-            raise CallRefused(f"unsupported call: {name}")
+            raise CallRefused(texts.unsupported_call(name))
         except UnifiedExecError as error:
             shown = exec_failure_text if name == EXEC_COMMAND else write_failure_text
             return self._failed(call_id, shown(error), error)

@@ -8,6 +8,7 @@ from holdfast.agent.unified_exec.planner import folder_of, refuse_half_character
 from holdfast.agent.unified_exec.result import ImageResult
 from holdfast.agent.unified_exec.tool_errors import CallRefused
 from holdfast.backends import FileSystem
+from holdfast.base.dialect import texts
 from holdfast.base.errors import Refused, RemoteError
 from holdfast.environments.environment import Environment
 from holdfast.wire.protocol.fs import GetMetadataParams, OpenParams
@@ -44,16 +45,13 @@ async def view_image(
     try:
         uri = await folder_of(environment, path)
     except CallRefused as error:
-        raise CallRefused(
-            f"unable to resolve image path `{path}` against environment cwd"
-            f" `{await environment.uri()}`: {error}"
-        ) from error
+        raise CallRefused(texts.image_not_resolved(path, await environment.uri(), error)) from error
     shown = uri.shown
     sandbox = await environment.sandbox_context(options.sandbox)
     data = await _content(environment.filesystem, uri, sandbox, options.largest_image)
     found = image_format(data)
     if found is None:
-        raise CallRefused("unable to process image: invalid or unsupported image data")
+        raise CallRefused(texts.NO_IMAGE)
     if max(found.width, found.height) > LONGEST_SIDE:
         raise CallRefused(
             f"unable to process image: it has {found.width} x {found.height} pixels, limit is"
@@ -82,9 +80,9 @@ async def _content(
     try:
         metadata = await files.get_metadata(GetMetadataParams(uri, sandbox=sandbox))
     except (Refused, RemoteError) as error:
-        raise CallRefused(f"unable to locate image at `{shown}`: {_reason(error)}") from error
+        raise CallRefused(texts.image_not_found(shown, _reason(error))) from error
     if not metadata.is_file:
-        raise CallRefused(f"image path `{shown}` is not a file")
+        raise CallRefused(texts.image_not_a_file(shown))
     blocks: list[bytes] = []
     size = metadata.size
     try:
@@ -100,7 +98,7 @@ async def _content(
             finally:
                 await handle.aclose()
     except (Refused, RemoteError) as error:
-        raise CallRefused(f"unable to read image at `{shown}`: {_reason(error)}") from error
+        raise CallRefused(texts.image_not_read(shown, _reason(error))) from error
     if size > largest:
         raise CallRefused(
             f"unable to read image at `{shown}`: file is too large to read: limit is"

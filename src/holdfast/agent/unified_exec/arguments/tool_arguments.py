@@ -392,7 +392,7 @@ def _document(
     try:
         return reader.document(name, fields, required=required, needs=needs)
     except Fault as fault:
-        raise ArgumentError(f"failed to parse function arguments: {fault.text}") from None
+        raise ArgumentError(texts.bad_arguments(fault.text)) from None
 
 
 # `json.dumps` would make such an encoder anew for each call.
@@ -404,7 +404,7 @@ def _encoded(members: object) -> str:
         given = dict(members) if isinstance(members, Mapping) else members
         return _as_json(given)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"failed to parse function arguments: {error}") from None
+        raise ArgumentError(texts.bad_arguments(error)) from None
 
 
 # -- the extras

@@ -16,6 +16,7 @@ from holdfast.agent.unified_exec.text.truncate import (
     token_count,
     used_policy,
 )
+from holdfast.base.dialect import texts
 from holdfast.environments.collect.head_tail import Captured
 
 __all__ = [
@@ -52,16 +53,16 @@ def header_text(
         session_id: Set while the command runs.
         original_tokens: Of the output before it was cut; its line is left out if it is None.
     """
-    lines = [f"Wall time: {wall_time:.4f} seconds"]
+    lines = [texts.answer_time(wall_time)]
     if chunk_id:
-        lines.insert(0, f"Chunk ID: {chunk_id}")
+        lines.insert(0, f"{texts.ANSWER_CHUNK}{chunk_id}")
     if exit_code is not None:
-        lines.append(f"Process exited with code {exit_code}")
+        lines.append(f"{texts.ANSWER_EXITED}{exit_code}")
     if session_id is not None:
-        lines.append(f"Process running with session ID {session_id}")
+        lines.append(f"{texts.ANSWER_RUNNING}{session_id}")
     if original_tokens is not None:
-        lines.append(f"Original token count: {original_tokens}")
-    lines.append("Output:")
+        lines.append(f"{texts.ANSWER_TOKENS}{original_tokens}")
+    lines.append(texts.ANSWER_OUTPUT)
     return "\n".join(lines)
 
 
@@ -145,15 +146,15 @@ def answer_object(
 def denial_message(output: Captured, exit_code: int | None) -> str:
     """Return what a sandbox denial says: the output, or how the command ended."""
     if not output.size:
-        return f"Process exited with code {-1 if exit_code is None else exit_code}"
+        return f"{texts.ANSWER_EXITED}{-1 if exit_code is None else exit_code}"
     return format_output(output, TruncationPolicy("tokens", DENIAL_TOKENS))
 
 
 def aborted_exec_text(wall_time: float) -> str:
     """Return what an `exec_command` says that was interrupted."""
-    return f"Wall time: {wall_time:.1f} seconds\naborted by user"
+    return texts.aborted_start(wall_time)
 
 
 def aborted_write_text(wall_time: float) -> str:
     """Return what a `write_stdin` says that was interrupted."""
-    return f"aborted by user after {wall_time:.1f}s"
+    return texts.aborted_input(wall_time)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from holdfast.base.dialect import limits
+from holdfast.base.dialect import limits, texts
 from holdfast.environments.collect.head_tail import Captured
 
 __all__ = [
@@ -133,7 +133,7 @@ def _format(source: "_CapturedText", captured: Captured, policy: TruncationPolic
         return source.whole()
     shown = _cut(source, policy)
     tokens = token_count(captured.size if captured.omitted else source.size)
-    head = f"Warning: truncated output (original token count: {tokens})\n"
+    head = texts.truncated(tokens)
     if not captured.omitted:
         return f"{head}Total output lines: {source.lines}\n\n{shown}"
     missing = source.gap.strip("\n")
