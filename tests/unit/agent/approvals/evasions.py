@@ -410,7 +410,7 @@ _NOTICED_ELSEWHERE = {
         "style that is evaluated": (
             "zmodload zsh/zutil; zstyle -e ':x' y 'rm -f x'; zstyle -s ':x' y Z"
         ),
-        "terminal of zsh": "zmodload zsh/zpty; zpty -b q 'rm -f x'; zpty -r q X",
+        "terminal of zsh": "zmodload zsh/zpty; zpty q 'rm -f x'; zpty -r q X",
         "written by zsh": "zmodload zsh/system; syswrite 'rm -f x' | sh",
     },
 }
