@@ -44,7 +44,7 @@ READERS = Benchmark(
     name="readers",
     figures=(
         *_both("reader_echo", "stdin echo through `cat`, alone", "ms"),
-        *_both("reader_echo_beside", "the same beside a flood that nobody reads", "ms"),
+        *_both("reader_echo_beside", "the same next to an unread flood of output", "ms"),
         *_both("reader_echo_ratio", "the second divided by the first", "×", 2.0),
         *_both("reader_growth", "growth of the client's memory meanwhile", "MiB", 40.0),
         *_both("reader_server_growth", "growth of the server's memory meanwhile", "MiB", 40.0),

@@ -154,7 +154,7 @@ FILES = Benchmark(
     figures=both_clients(
         Figure(
             key="files_denying",
-            title=f"{_TITLE}, `workspace-write` with a denied folder",
+            title=f"{_TITLE}, `workspace-write` with a denied directory",
             unit="ms",
             targets=(Target(factor=0.2),),
         ),

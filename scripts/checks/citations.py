@@ -23,7 +23,7 @@ from typing import Any
 
 from scripts.checks.markdown import anchors
 
-__all__ = ["SHOWN_TWICE", "main", "requirement_ids", "shown_twice", "unresolved"]
+__all__ = ["SHOWN_TWICE", "main", "remarks", "requirement_ids", "shown_twice", "unresolved"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,7 +65,7 @@ def unresolved(source: str, ids: Set[str], documents: Mapping[str, Set[str]]) ->
     # Finding docstrings takes a thousand times as long as this check, which excludes most files.
     if not any(pattern.search(source) for pattern in (_REQUIREMENT, _DOCUMENT, _OUTSIDE)):
         return
-    for line, text in _said(source):
+    for line, text in remarks(source):
         for found in _REQUIREMENT.finditer(text):
             if not _is_known(found["id"], ids):
                 yield f"{_at(line, text, found)}: no requirement {found['id']}"
@@ -90,7 +90,7 @@ def shown_twice(sources: Mapping[str, str]) -> set[str]:
     return found["unit"] & found["e2e"]
 
 
-def _said(source: str) -> Iterator[tuple[int, str]]:
+def remarks(source: str) -> Iterator[tuple[int, str]]:
     """Yield comments, and strings that are statements, with the numbers of their first lines."""
     before = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
