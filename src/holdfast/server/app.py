@@ -18,10 +18,10 @@ from holdfast.base.late_import import late_module
 from holdfast.base.local_servers import Reachable, hide
 from holdfast.base.tasks import OwnedTasks
 from holdfast.engine.files.threads import FileThreads
-from holdfast.engine.process.closed_processes import RETENTION
 from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.process_table import (
+    RETENTION,
     MakeLog,
     OpensSessions,
     ProcessTable,

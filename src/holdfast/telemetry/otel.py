@@ -5,6 +5,7 @@ Only the API is used, not the SDK. The given providers, or the global ones of th
 decide where the data goes.
 """
 
+from collections.abc import Iterable
 from time import monotonic, time_ns
 
 from opentelemetry import _logs, context, metrics, trace
@@ -12,6 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from holdfast.base.dialect import names
+from holdfast.base.version import __version__
 from holdfast.telemetry import (
     Preparation,
     ProcessRecord,
@@ -19,12 +21,112 @@ from holdfast.telemetry import (
     ServerRecord,
     StartRecord,
 )
-from holdfast.telemetry.instruments import Attributes, Instruments
 from holdfast.wire.protocol.envelope import Trace
 from holdfast.wire.protocol.methods import METHODS
 from holdfast.wire.protocol.process import StartParams
 
-__all__ = ["OpenTelemetry"]
+__all__ = ["BUCKETS", "TRANSPORTS", "Attributes", "OpenTelemetry"]
+
+_SCOPE = names.TELEMETRY_SCOPE
+
+BUCKETS = (
+    *(0.0, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 12.0, 15.0, 20.0, 30.0, 60.0, 120.0),
+)
+"""Upper bounds of the histogram buckets for durations, in seconds."""
+
+TRANSPORTS = ("relay", "stdio", "unix", "websocket")
+"""Transports that are reported even without a connection; `unix` is an extension."""
+
+Attributes = dict[str, str | bool | int]
+
+
+class _Instruments:
+    """All instruments, the tracer and the logger of one recorder."""
+
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None,
+        meter_provider: metrics.MeterProvider | None,
+        logger_provider: _logs.LoggerProvider | None,
+    ) -> None:
+        self.tracer = trace.get_tracer(_SCOPE, __version__, tracer_provider)
+        self._logger = _logs.get_logger(_SCOPE, __version__, logger_provider)
+        meter = metrics.get_meter(_SCOPE, __version__, meter_provider)
+
+        def counter(name: str, description: str) -> metrics.Counter:
+            return meter.create_counter(name, description=description)
+
+        # Advisory: a view of the application may override the buckets.
+        def seconds(name: str, description: str) -> metrics.Histogram:
+            return meter.create_histogram(
+                name,
+                unit="s",
+                description=description,
+                explicit_bucket_boundaries_advisory=BUCKETS,
+            )
+
+        # Observable, so that each collection reports the value even if it has not changed.
+        self.connections_by_transport = dict.fromkeys(TRANSPORTS, 0)
+        self.running_processes = 0
+        meter.create_observable_gauge(
+            "exec_server_connections_active",
+            [self._observe_connections],
+            description="Open connections.",
+        )
+        meter.create_observable_gauge(
+            "exec_server_processes_active",
+            [self._observe_processes],
+            description="Running processes.",
+        )
+
+        self.connections = counter("exec_server_connections_total", "Accepted connections.")
+        self.requests = counter("exec_server_requests_total", "Requests that ended.")
+        self.request_queue_duration = seconds(
+            "exec_server_request_queue_duration_seconds", "From a request's arrival to its turn."
+        )
+        self.request_duration = seconds(
+            "exec_server_request_duration_seconds", "From a request's turn to its response."
+        )
+        self.request_total_duration = seconds(
+            "exec_server_request_total_duration_seconds",
+            "From a request's arrival to its response.",
+        )
+        self.processes = counter("exec_server_processes_finished_total", "Processes that ended.")
+        self.process_duration = seconds(
+            "exec_server_process_duration_seconds", "From a process's spawn to its exit."
+        )
+        self.client_requests = counter(
+            "exec_server_client_requests_total", "Requests of this client."
+        )
+        self.programs = counter(names.TELEMETRY_PROGRAMS, "Starts of the program itself.")
+
+    def log(self, event: str, attributes: Attributes, within: Context) -> None:
+        """Emit a log event that belongs to the span of a context."""
+        self._logger.emit(
+            timestamp=time_ns(),
+            context=within,
+            severity_number=_logs.SeverityNumber.INFO,
+            severity_text="INFO",
+            event_name=event,
+            # Readers also look for the name among the attributes.
+            attributes={"event.name": event, **attributes},
+        )
+
+    # Metric readers call these in their own threads. Only the loop's thread changes the numbers,
+    # each by one atomic assignment.
+
+    def _observe_connections(
+        self, options: metrics.CallbackOptions
+    ) -> Iterable[metrics.Observation]:
+        return [
+            metrics.Observation(count, {"transport": transport})
+            for transport, count in self.connections_by_transport.copy().items()
+        ]
+
+    def _observe_processes(self, options: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        return [metrics.Observation(self.running_processes)]
+
 
 # Maximum characters of a text from a client: a collector stores each distinct one.
 _MAX_TEXT = 64
@@ -55,7 +157,7 @@ class OpenTelemetry:
             meter_provider: Provider for metrics; by default the global one.
             logger_provider: Provider for log events; by default the global one.
         """
-        self._to = Instruments(tracer_provider, meter_provider, logger_provider)
+        self._to = _Instruments(tracer_provider, meter_provider, logger_provider)
 
     def program_started(self, originator: str) -> None:
         """Count a start of this program, as opposed to a served process."""
@@ -98,7 +200,7 @@ class OpenTelemetry:
 class _ServerSpan:
     """Span of a server."""
 
-    def __init__(self, to: Instruments) -> None:
+    def __init__(self, to: _Instruments) -> None:
         # An empty context: a server is not part of a trace of the embedding application.
         self._span = to.tracer.start_span(_SERVER, context=Context())
 
@@ -112,7 +214,7 @@ class _RequestSpan:
     __slots__ = ("_arrived", "_began", "_method", "_span", "_to", "_token")
 
     def __init__(
-        self, to: Instruments, method: str, origin: Trace | None, queued: float | None
+        self, to: _Instruments, method: str, origin: Trace | None, queued: float | None
     ) -> None:
         self._to = to
         # Clients may send any method name, and unknown ones must not become labels.
@@ -154,7 +256,7 @@ class _RequestSpan:
 class _Start:
     """Spans of the steps of a start."""
 
-    def __init__(self, to: Instruments, params: StartParams) -> None:
+    def __init__(self, to: _Instruments, params: StartParams) -> None:
         self._to = to
         # The start may finish in another task, with another current context.
         self._context = context.get_current()
@@ -204,7 +306,7 @@ class _Process:
     """Span and duration of a process."""
 
     def __init__(
-        self, to: Instruments, origin: Context, identity: Attributes, labels: Attributes
+        self, to: _Instruments, origin: Context, identity: Attributes, labels: Attributes
     ) -> None:
         self._to = to
         self._labels = labels

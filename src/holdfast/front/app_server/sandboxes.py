@@ -1,22 +1,45 @@
 """The sandbox of a command: policies, named profiles, and the default [app-server.profiles]."""
 
+from __future__ import annotations
+
 import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.process.start_threads import call_in_daemon
-from holdfast.engine.sandbox.policy.disk import Seen
-from holdfast.engine.sandbox.profile.builtin import named_profile
-from holdfast.engine.sandbox.profile.legacy import from_legacy
+from holdfast.engine.sandbox.policy.disk import HOST, Disk, Seen
+from holdfast.engine.sandbox.profile.builtin import (
+    SKIPPED_NAMES,
+    named_profile,
+    path_entry,
+    project_entries,
+    special_entry,
+)
 from holdfast.environments.environment import Environment
-from holdfast.wire.protocol.command_exec import LegacyPolicy, WorkspaceWrite
+from holdfast.wire.protocol.command_exec import (
+    DangerFullAccess,
+    ExternalSandbox,
+    LegacyPolicy,
+    ReadOnly,
+    WorkspaceWrite,
+)
 from holdfast.wire.protocol.paths import PathUri
-from holdfast.wire.protocol.sandbox import DisabledProfile, PermissionProfile, SandboxContext
+from holdfast.wire.protocol.sandbox import (
+    DisabledProfile,
+    ExternalProfile,
+    FileEntry,
+    ManagedProfile,
+    Network,
+    PermissionProfile,
+    RestrictedFiles,
+    SandboxContext,
+)
 
-__all__ = ["SandboxProfiles"]
+__all__ = ["SandboxProfiles", "from_legacy"]
 
 # The protocol's names of built-in profiles.
 _BUILTIN = {
@@ -133,3 +156,35 @@ class _UnseenDisk:
 
 
 _UNSEEN = _UnseenDisk()
+
+
+def from_legacy(policy: LegacyPolicy, *, disk: Disk = HOST) -> PermissionProfile:
+    """Return the profile that is equivalent to a legacy policy."""
+    match policy:
+        case DangerFullAccess():
+            return DisabledProfile()
+        case ExternalSandbox():
+            return ExternalProfile(network=policy.network_access)
+        case ReadOnly():
+            entries = [special_entry("root", "read")]
+        case WorkspaceWrite():
+            entries = _workspace_entries(policy, disk)
+        case _:
+            assert_never(policy)
+    network: Network = "enabled" if policy.network_access else "restricted"
+    return ManagedProfile(file_system=RestrictedFiles(entries=tuple(entries)), network=network)
+
+
+def _workspace_entries(policy: WorkspaceWrite, disk: Disk) -> list[FileEntry]:
+    entries = [special_entry("root", "read"), special_entry("project_roots", "write")]
+    if not policy.exclude_slash_tmp:
+        entries.append(special_entry("slash_tmp", "write"))
+    if not policy.exclude_tmpdir_env_var:
+        entries.append(special_entry("tmpdir", "write"))
+    entries += (path_entry(root, "write") for root in policy.writable_roots)
+    entries += project_entries()
+    # A missing name needs no entry: it is protected as a name of a writable root anyway.
+    for root in policy.writable_roots:
+        inside = (f"{root.rstrip('/')}/{name}" for name in SKIPPED_NAMES)
+        entries += (path_entry(path, "read") for path in inside if disk.kind(path) is not None)
+    return entries

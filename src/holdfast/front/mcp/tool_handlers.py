@@ -8,9 +8,9 @@ the first response.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -34,6 +34,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from holdfast.agent.approvals.question import Decision, DecisionKind, Question
+from holdfast.agent.approvals.shown_text import visible
+from holdfast.agent.unified_exec.output.kept_output import KeptOutput
 from holdfast.agent.unified_exec.reporter import file_note
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession
 from holdfast.agent.unified_exec.tool_errors import UnknownProcessId
@@ -42,7 +44,6 @@ from holdfast.front.mcp import resources
 from holdfast.front.mcp.mcp_options import ServerOptions
 from holdfast.front.mcp.mcp_principals import McpPrincipals, Principal, Workplace
 from holdfast.front.mcp.mcp_tool import ToolFailed, ToolRequest, failure
-from holdfast.front.mcp.progress_notifications import report_progress
 from holdfast.front.mcp.questions import decision_of, elicitation, why_not_answered, why_not_asked
 from holdfast.front.mcp.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
 from holdfast.front.mcp.running_requests import Attendance
@@ -50,6 +51,57 @@ from holdfast.front.mcp.tool_calls import ToolCall, Work
 from holdfast.front.mcp.tools import call_tool, described_tools
 
 __all__ = ["Context", "Handlers"]
+
+# Minimum seconds between notifications.
+INTERVAL: Final = 0.25
+
+# Intervals after which the seconds are reported even without output.
+_HEARTBEAT: Final = 4
+
+# Bytes of the output in which the last line is searched.
+_TAIL: Final = 512
+
+# Maximum characters shown of the last line, from its end.
+_LINE: Final = 200
+
+# Sends the seconds and a text to the client.
+Send = Callable[[float, str], Awaitable[None]]
+
+
+def _last_line(output: KeptOutput) -> str:
+    lines = output.end(_TAIL).decode(errors="replace").split("\n")
+    # After a final newline, the last line is empty: skip it.
+    line = next((each.strip() for each in reversed(lines) if each.strip()), "")
+    return visible(line[-_LINE:], prose=True)
+
+
+async def _report_progress(find: Callable[[], CommandSession | None], send: Send) -> None:
+    """
+    Send progress notifications for a command, at most four per second, until cancelled.
+
+    Args:
+        find: Returns the session once it exists.
+        send: Sends a notification; may wait while the client does not read.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    session: CommandSession | None = None
+    reported = -1
+    quiet = 0
+    while True:
+        await asyncio.sleep(INTERVAL)
+        quiet += 1
+        session = session or find()
+        if session is None:
+            continue
+        written = session.output.total_bytes
+        if written == reported and quiet < _HEARTBEAT:
+            continue
+        reported, quiet = written, 0
+        seconds = loop.time() - began
+        line = _last_line(session.output)
+        await send(seconds, f"{seconds:.1f} s, {written} bytes" + (f": {line}" if line else ""))
+
 
 logger = logging.getLogger(__name__)
 
@@ -302,7 +354,7 @@ class Handlers:
         async def send(seconds: float, message: str) -> None:
             await ctx.session.report_progress(seconds, None, message)
 
-        reporter = asyncio.get_running_loop().create_task(report_progress(find, send))
+        reporter = asyncio.get_running_loop().create_task(_report_progress(find, send))
         try:
             yield
         finally:

@@ -10,7 +10,6 @@ from msgspec import UNSET
 from holdfast.backends import Ready
 from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, StdinClosed
-from holdfast.engine.process.checked_arguments import signal_number
 from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
 from holdfast.engine.process.variable_marks import is_mark
 from holdfast.server.delivery import exited_event
@@ -48,6 +47,7 @@ from holdfast.wire.protocol.process import (
     WriteParams,
     WriteResponse,
     WriteStatus,
+    signal_number,
 )
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.router import Router
