@@ -10,7 +10,7 @@ from contextlib import suppress
 from holdfast.base.own_files import keep_unchanged
 from holdfast.base.url_schemes import is_stdio
 from holdfast.front.cli.serve import reloads
-from holdfast.server.kept import Keeping
+from holdfast.server.handed_streams import Keeping
 from holdfast.server.listen import BadListenUrl, meant_listen_url
 from holdfast.server.operate.auth import AuthOptions
 from holdfast.server.operate.listener_auth import EntranceOptions

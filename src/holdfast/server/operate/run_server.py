@@ -48,7 +48,7 @@ from holdfast.wire.transports.transport import Credential, Receiver, Transport
 if TYPE_CHECKING:
     from holdfast.server import app, state
     from holdfast.server.app import Server
-    from holdfast.server.kept import Keeping
+    from holdfast.server.handed_streams import Keeping
     from holdfast.server.operate import audit as audit_log
     from holdfast.wire.transports import stdio
     from holdfast.wire.transports.tls import ServerTls
