@@ -228,7 +228,7 @@ class CallOutput(Consumer):
         Raises:
             InvalidParams: It cannot be done; the text names the argument.
         """
-        selection = Selection(head=arguments.head, tail=arguments.tail, grep=arguments.grep)
+        selection = Selection.of(arguments)
         wake = asyncio.Event()
         selector = None
         if selection:
