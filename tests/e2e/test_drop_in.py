@@ -758,6 +758,26 @@ def test_a_question_that_is_interrupted_lets_commands_go_on(
 
 
 @pytest.mark.requirement("shell.quiet-terminal")
+@pytest.mark.parametrize("name", ["xterm-256color", "dumb"])
+def test_what_was_written_before_cannot_hide_a_question(
+    shell: Shell, rules: str, tmp_path: Path, name: str
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_RULES": rules, "TERM": name}
+    hides = f"HOLDFAST_SH_POLICY=off {shell.path} -c 'printf \"painted\\033[8m\\033]0;\"'"
+    asks = f"HOLDFAST_SH_POLICY=on-request {shell.path} -c 'touch made'"
+    with terminal("/bin/sh", "-c", f"cd {tmp_path}; {hides}; {asks}", env=env) as screen:
+        screen.expect("painted", limit=LIMIT * 4)
+        before = screen.expect("Run this command", limit=LIMIT * 4)
+        ended = before.removeprefix("\x1b[8m\x1b]0;")
+        # CAN ends every sequence; then come colours, margins, and the rest of the screen.
+        assert ended.startswith("\x18\x1b\\\x1b[0m") == (name != "dumb")
+        assert ended.endswith("\x1b[r\x1b8\x1b[J") == (name != "dumb")
+        screen.expect("[c]ancel the call: ")
+        screen.type("n\n")
+        assert screen.wait() == 126
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
 def test_no_command_in_a_sandbox_starts_at_a_question(
     shell: Shell, rules: str, tmp_path: Path
 ) -> None:
