@@ -16,12 +16,16 @@ from holdfast.front.cli.serve_parser import SERVER_CONFIG
 __all__ = ["manual_page"]
 
 _FILES = (
-    (SERVER_CONFIG, "Config file of `holdfast serve`: its options by their names, in TOML."),
-    ("~/.holdfast/environments.toml", "Environments by name, see `holdfast env`."),
+    (SERVER_CONFIG, "Config file of `holdfast serve`: its options in TOML, without the dashes."),
+    ("~/.config/holdfast/environments.toml", "Named environments, see `holdfast env`."),
+    ("~/.config/holdfast/mcp.toml", "Config file of `holdfast mcp`."),
+    ("~/.config/holdfast/sh.toml", "Settings of `holdfast-sh`."),
+    ("~/.config/holdfast/rules/*.rules", "Rules for commands, see `holdfast policy`."),
 )
 
 _VARIABLES = (
-    ("HOLDFAST_LOG", "What a server logs to stderr unless --log-level is given."),
+    ("HOLDFAST_HOME", "Directory used instead of ~/.config/holdfast."),
+    ("HOLDFAST_LOG", "Log level of a server unless --log-level is given."),
     ("HOLDFAST_TOKEN", "The bearer token for --url unless --token-file is given."),
     ("LISTEN_FDS, NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd; see systemd.exec(5)."),
 )

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from holdfast.engine.linux import mounts
+from holdfast.engine.linux import kernel_cache
 from holdfast.engine.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
-from holdfast.engine.process.io.epoll import _by_loop
+from holdfast.engine.process.io.output_reader import _by_loop
 from holdfast.testing.virtual_time import VirtualTimeLoop
 from tests.real.versions import VERSIONS, choose
 from tests.time_limit import TimeLimit
@@ -172,7 +172,7 @@ def _what_they_lead_to(descriptors: set[tuple[int, int, int]]) -> set[tuple[int,
     """Return the descriptors that must be closed after a test, each with its name."""
     # An event loop keeps one until its end, which comes after the test; the process keeps another
     # to notice changes of its mounts.
-    kept = {*(readers.fileno() for readers in _by_loop.values()), mounts._changes._descriptor}
+    kept = {*(readers.fileno() for readers in _by_loop.values()), kernel_cache._changes._descriptor}
     names: set[tuple[int, str]] = set()
     for fd, _, _ in descriptors:
         try:

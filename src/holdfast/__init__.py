@@ -1,14 +1,14 @@
 """
 Holdfast: the process runtime for agents.
 
-Names are loaded when they are first used. So `import holdfast` costs nothing, and a
-program pays only for the side of the wire it is on.
+Names are loaded on first use, so `import holdfast` costs next to nothing, and a program
+only pays for the side of the wire it is on.
 """
 
 from holdfast.base.late_import import late_names
 from holdfast.base.version import __version__
 
-# Type checkers know the name; loading `typing` for it would cost more than all the rest.
+# Type checkers recognize the name; importing `typing` for it would cost more than all the rest.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.agent.unified_exec import UnifiedExec

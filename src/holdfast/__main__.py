@@ -1,4 +1,4 @@
-"""`python -m holdfast`: the command line, where the command `holdfast` is not on `PATH`."""
+"""`python -m holdfast`: the command line, if `holdfast` is not on `PATH`."""
 
 import sys
 

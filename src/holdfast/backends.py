@@ -2,10 +2,10 @@
 The protocols that separate callers from implementations: processes, files and HTTP calls.
 
 Local and remote implementations pass the same contract tests, so a caller need not know which
-one it has. Times are in seconds and types are native; units of the wire stay below.
+it has. Times are in seconds and types are native Python; the units of the wire are hidden.
 
-An implementation may write any `async def` method as a plain one with `at_once`. It then answers
-at once if it can, and a server takes that answer without a task.
+An implementation may write any `async def` method as a plain one with `at_once`. It then returns
+at once if it can, and the server needs no task to await the result.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
@@ -66,22 +66,22 @@ T_co = TypeVar("T_co", covariant=True)
 
 class Ready(Coroutine[Any, Any, T_co]):
     """
-    An answer that needs no wait: `value` has it, and so has whoever awaits it.
+    A result that is already known: `value` has it, and awaiting returns it without waiting.
 
-    It is a coroutine in all respects, so that a task can be made of it.
+    A full coroutine, so that a task can be created from it.
     """
 
     __slots__ = ("error", "value")
 
     def __init__(self, value: T_co, error: Exception | None = None) -> None:
         self.value = value
-        """The answer, unless there is an error."""
+        """The result, unless there is an error."""
         self.error = error
-        """The error of a call that failed; whoever awaits the answer gets it."""
+        """The error of a failed call; raised when the result is awaited."""
 
     @classmethod
     def failed(cls, error: Exception) -> "Ready[Any]":
-        """Return the answer of a call that failed."""
+        """Return the result of a failed call."""
         return Ready[Any](None, error)
 
     def __await__(self) -> Generator[Any, Any, T_co]:
@@ -99,16 +99,16 @@ class Ready(Coroutine[Any, Any, T_co]):
         raise error
 
     def close(self) -> None:
-        """Do nothing: the call has been made."""
+        """Do nothing: the call has already run."""
 
 
 class Later(Coroutine[Any, Any, T_co]):
-    """An answer that a future will have; cancelled at once, although nothing awaits it yet."""
+    """The result of a future, which is cancelled at once even if not awaited yet."""
 
     __slots__ = ("_future", "_steps", "cancel")
 
     def __init__(self, future: Any) -> None:
-        """`future` is one of asyncio, which this module does not import."""
+        """`future` is an `asyncio.Future`; this module does not import asyncio."""
         self._future = future
         self._steps = future.__await__()
         self.cancel: Callable[[], bool] = future.cancel
@@ -132,9 +132,9 @@ def at_once(
     method: Callable[P, T | Coroutine[Any, Any, T]],
 ) -> Callable[P, Coroutine[Any, Any, T]]:
     """
-    Make a method of a seam from one that returns its answer, or a coroutine if it has to wait.
+    Turn a method that returns its result, or a coroutine if it has to wait, into one of a seam.
 
-    The call acts at once. Its error is raised where the answer is awaited.
+    The call takes effect at once. Its error is raised when the result is awaited.
     """
 
     @wraps(method)
@@ -143,19 +143,19 @@ def at_once(
             found: Any = method(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
             return Ready.failed(error)
-        # Not `isinstance`: with an abstract class it takes three times as long.
+        # `isinstance` with an abstract class would take three times as long.
         return found if hasattr(found, "__await__") else Ready(found)
 
     return call
 
 
-# Protocols and not base classes: an implementation need not import this module.
+# Protocols, not base classes: an implementation need not import this module.
 class EventStream(Protocol):
     """
     The events of one process in order, up to its close.
 
-    Only one task may wait for the next event at a time. A wait that is cancelled loses
-    nothing. At least every 64 KiB or 64 events it lets the event loop run.
+    Only one task may wait for the next event at a time. Cancelling a wait loses nothing. The
+    event loop runs at least once every 64 KiB or 64 events.
     """
 
     def __aiter__(self) -> Self: ...
@@ -165,28 +165,27 @@ class EventStream(Protocol):
         Return the next event.
 
         Raises:
-            OutputLost: Events are gone, and the stream was asked for without gaps.
-            ConnectionLost: The process cannot be reached any more, nor will be.
+            OutputLost: Events were evicted, and the stream was requested without gaps.
+            ConnectionLost: The connection to the process was lost for good.
         """
 
     def take_output(self, most: int) -> OutputChunk | None:
         """
-        Return the next event without a wait, if it is output of at most `most` bytes.
+        Return the next event without waiting, if it is output of at most `most` bytes.
 
-        For a reader that joins pieces which are here already. Nobody may be waiting.
+        For readers that join available chunks. No task may be waiting for an event.
         """
 
     def close(self) -> None:
         """
-        Stop reading, so that the process no longer waits for this reader; harmless when called
-        again.
+        Stop reading, so that the process no longer waits for this reader; idempotent.
 
-        A pending wait for the next event ends, as at the end of the stream.
+        A pending wait for the next event ends as at the end of the stream.
         """
 
     @property
     def ready(self) -> bool:
-        """True if the next event is here already."""
+        """True if the next event is available without waiting."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -194,7 +193,7 @@ class EventStream(Protocol):
 
 
 class ExecProcess(Protocol):
-    """One process that was started."""
+    """A process that was started."""
 
     @property
     def process_id(self) -> str:
@@ -211,7 +210,7 @@ class ExecProcess(Protocol):
     @property
     def enforcement(self) -> Enforcement | None:
         """
-        The enforced sandbox layers; None without a sandbox, or if the server does not send
+        The enforced sandbox layers; None without a sandbox, or if the server does not report
         them.
         """
 
@@ -221,14 +220,14 @@ class ExecProcess(Protocol):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict as known here by now, however far readers are; None while it runs."""
+        """The verdict as soon as it is known, however far readers are; None while it runs."""
 
     async def exited(self) -> Verdict:
         """
-        Wait for the exit, not for the end of output; reads no events.
+        Wait for the exit, but not for the end of output; does not read events.
 
-        On a server without our extensions a lossless stream that is far behind holds the
-        connection, and with it the news of the exit.
+        On a server without Holdfast's extensions, a lossless stream that is far behind holds the
+        connection, and thereby delays the exit.
 
         Raises:
             ConnectionLost: As for `events`.
@@ -246,22 +245,22 @@ class ExecProcess(Protocol):
         self, after_seq: int = 0, *, gaps: bool = False, stream_ends: bool = False
     ) -> EventStream:
         """
-        Return everything that happens to it after a number, in order, up to the close.
+        Return all events after a number, in order, up to the close.
 
-        A reader that falls behind by 1 MiB or 4,096 events makes the process wait. A server
-        without our extensions can hold only a whole connection, so that waits; with `gaps`, and
-        if it reads nothing for half a second, it loses its oldest events instead.
+        A reader that falls behind by 1 MiB or 4,096 events makes the process wait. A server without
+        Holdfast's extensions can only hold a whole connection, which waits instead; with `gaps`, a
+        reader that reads nothing for half a second loses its oldest events.
 
         Args:
-            after_seq: The last number the caller has. One that is beyond the end is no error:
-                the stream then has only what comes after it, and ends at the close.
-            gaps: Go on with a `Gap` where output is kept nowhere any more. Without it the
-                stream raises `OutputLost`, and a remote process whose output was lost while
-                its line was down fails.
-            stream_ends: Also report `StreamEnded`, where the server sends it.
+            after_seq: Last number the caller has. It may lie beyond the end: the stream then has
+                only later events, and ends at the close.
+            gaps: Continue with a `Gap` where output is no longer retained. Otherwise the stream
+                raises `OutputLost`, and a remote process whose output was lost while its
+                connection was down fails.
+            stream_ends: Also report `StreamEnded`, if the server sends it.
 
         Raises:
-            InvalidParams: `after_seq` is below zero.
+            InvalidParams: `after_seq` is negative.
         """
 
     async def read(
@@ -270,46 +269,45 @@ class ExecProcess(Protocol):
         """
         Return the retained output after a number.
 
-        A closed process is answered from the copy on this side, also after its server has
-        forgotten it.
+        For a closed process the local copy is used, even after its server has forgotten it.
 
         Args:
-            after_seq: The last number the caller has; one beyond the end is no error.
-            max_bytes: Stop before exceeding it, but never before the first chunk.
-            wait: Seconds to wait for news if there are none.
+            after_seq: Last number the caller has; may lie beyond the end.
+            max_bytes: Stop before exceeding it, but not before the first chunk.
+            wait: Seconds to wait for an event if there is none.
 
         Raises:
-            InvalidParams: A number is below zero.
-            ConnectionLost: The server is lost, and the process was not closed before.
+            InvalidParams: A number is negative.
+            ConnectionLost: The server was lost before the process was closed.
         """
 
     async def write(self, data: bytes, write_id: str | None = None) -> WriteStatus:
         """
-        Write to its input; waits while its queue is full, but not for a lost line.
+        Write to its stdin; waits while the queue is full, but not for a lost connection.
 
-        While the line is down the bytes are accepted here and go out when it is back.
+        While the connection is down, bytes are queued here and sent when it is back.
 
         Args:
             data: May be empty.
-            write_id: Bytes with an id that was accepted before are not written
-                again. A fresh one is made if none is given: a number, so give a word.
+            write_id: Bytes with an id that was accepted before are not written again. By
+                default a new id is used; those are numbers, so choose a word.
 
         Returns:
-            `STDIN_CLOSED` if it has no input, or was terminated.
+            `STDIN_CLOSED` if its stdin is not open, or it was terminated.
 
         Raises:
-            TypeError: `data` is no bytes.
+            TypeError: `data` is not bytes.
             InvalidParams: `write_id` is empty.
             ConnectionLost: The server is lost for good.
         """
 
     async def close_stdin(self) -> None:
         """
-        Let it read the end of its input.
+        Close its stdin.
 
         Raises:
-            InvalidRequest: It has a terminal, whose input has no end.
-            Unsupported: The server does not know how.
+            InvalidRequest: It has a terminal, whose input cannot be closed.
+            Unsupported: The server lacks the method.
         """
 
     async def resize(self, rows: int, cols: int) -> None:
@@ -317,23 +315,23 @@ class ExecProcess(Protocol):
         Change the size of its terminal.
 
         Raises:
-            InvalidParams: There is no such size.
+            InvalidParams: A terminal cannot have that size.
             InvalidRequest: It has no terminal.
-            Unsupported: The server does not know how.
-            ConnectionLost: The line broke meanwhile, or the server is lost for good.
+            Unsupported: The server lacks the method.
+            ConnectionLost: The connection broke meanwhile, or the server is lost for good.
         """
 
     async def waiting_for(self) -> WaitingFor:
         """
-        Return what its terminal is read for at this moment, as the kernel shows it.
+        Return which input it is reading from its terminal, as shown by the kernel.
 
-        It looks once, or twice within 100 ms, and does not wait for a change. Call it when
-        the process has been quiet for a while, not in a loop. It looks at the foreground group
-        of the terminal: at a job of a shell, too, and at what runs in a sandbox.
+        Checks once, or twice within 100 ms, and does not wait for a change. Call it when the
+        process has been quiet for a while, not in a loop. Checks the foreground process group of
+        the terminal, including jobs of a shell and commands in a sandbox.
 
         Returns:
-            `UNKNOWN` on pipes, on a server without our extensions, and where the system does not
-            tell, as of a process of another user. `NONE` once the process has exited.
+            `UNKNOWN` on pipes, on a server without Holdfast's extensions, and if the kernel
+            hides it, as for a process of another user. `NONE` once the process has exited.
 
         Raises:
             ConnectionLost: As for `read`.
@@ -341,41 +339,41 @@ class ExecProcess(Protocol):
 
     async def signal(self, name: str) -> None:
         """
-        Signal its group; nothing happens once it has exited.
+        Signal its process group; does nothing once it has exited.
 
         Args:
-            name: `interrupt`, or where the server takes them a name like `SIGTERM`.
+            name: `interrupt` or, if the server accepts it, a name like `SIGTERM`.
 
         Raises:
             InvalidParams: There is no such signal.
             OperationFailed: The system refused; `errno` says why.
-            Unsupported: The server knows `interrupt` only.
-            ConnectionLost: The line broke meanwhile, so that nobody knows whether it arrived,
-                or the server is lost for good.
+            Unsupported: The server only supports `interrupt`.
+            ConnectionLost: The connection broke meanwhile, so the signal may or may not have
+                arrived, or the server is lost for good.
         """
 
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
         """
-        Kill its group at once; does not wait for a lost line.
+        Kill its process group at once; does not wait for a lost connection.
 
-        While the line is down the process is marked here, and the call goes out later. What is
-        in its pipes when it dies is read first, up to 2 MiB of each stream.
+        While the connection is down, the call is queued here and sent later. Output that is in
+        the pipes when the process dies is read first, up to 2 MiB of each stream.
 
         Args:
-            tree: Also what left the group and is still below it: a child with a
-                session of its own, a job of a shell. The base protocol knows groups only.
-            left: Also what an exited process left in its group. The base protocol leaves it.
-            streams: `close` ends the output then, whoever still has it open; `keep` reads on
+            tree: Also kill descendants that have left the group: a child with its own session, a
+                job of a shell. The base protocol only knows groups.
+            left: Also kill the group of a process that has exited. The base protocol does not.
+            streams: `close` ends the output, even if other processes hold it open; `keep` reads
                 until its end, or until a reader closes it. The base protocol always closes.
 
         Returns:
-            True if there was something to kill. While the line is down: True if the process
-            is not known to have exited.
+            True if a process was killed. While the connection is down: True unless the process
+            is known to have exited.
 
         Raises:
-            InvalidParams: `streams` is another word.
+            InvalidParams: `streams` has another value.
             OperationFailed: The system refused; `errno` says why.
             ConnectionLost: The server is lost for good.
         """
@@ -388,24 +386,24 @@ class ExecBackend(Protocol):
         """
         Start a process.
 
-        A connection that breaks meanwhile is recovered; the process is started once, not twice.
+        A connection that breaks meanwhile is recovered, without starting the process twice.
 
         Raises:
-            InvalidParams: The arguments are wrong in themselves.
-            DuplicateProcess: The id is taken.
+            InvalidParams: The arguments are invalid.
+            DuplicateProcess: The id is in use.
             SpawnFailed: The system refused; `errno` is set if it gave one.
-            Unsupported: The server lacks an extension that was asked for.
+            Unsupported: The server lacks a requested extension.
             ConnectionLost: The server, or the session on it, is lost.
         """
 
 
 @runtime_checkable
 class ReportsCapabilities(Protocol):
-    """Optional part of an `ExecBackend`: a server announces no more than this to its clients."""
+    """Optional for an `ExecBackend`: the features that a server may announce to its clients."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The features of the processes that it starts."""
+        """Features of the processes that it starts."""
 
 
 class FileHandle(Protocol):
@@ -417,31 +415,30 @@ class FileHandle(Protocol):
         """
 
     async def write_block(self, offset: int, data: bytes) -> None:
-        """Write at `offset`; a gap becomes zeros."""
+        """Write at `offset`; a gap is filled with zeros."""
 
     async def aclose(self) -> None:
         """
-        Close the file; harmless when called again. In mode `replace` this puts the new content
-        in place.
+        Close the file; idempotent. In mode `replace` this puts the new content in place.
 
         Raises:
             OperationFailed: The new content could not be put in place.
         """
 
     def discard(self) -> None:
-        """Close the file and drop what was written, if it is not in place yet."""
+        """Close the file and drop new content that is not in place yet."""
 
 
 class FileSystem(Protocol):
     """
-    Files, wherever they are. Every path is a URI, and may be foreign to this machine.
+    Files of a machine. Every path is a URI, possibly of another operating system.
 
-    Operations take the params of the wire (docs/protocol.md#fs). `sandbox` limits what an
-    operation may touch. An implementation that cannot enforce it refuses the operation.
+    Operations take the params of the wire (docs/protocol.md#fs). `sandbox` limits which files an
+    operation may use. An implementation that cannot enforce it refuses the operation.
 
     Raises (all methods):
         NotFound: There is no such file.
-        InvalidRequest: The operation cannot be done on it, or is not permitted.
+        InvalidRequest: The operation is impossible for it, or not permitted.
         OperationFailed: Any other error of the system.
     """
 
@@ -450,20 +447,20 @@ class FileSystem(Protocol):
 
     async def open(self, params: OpenParams) -> FileHandle:
         """
-        Open a regular file to read it, or to replace its content.
+        Open a regular file for reading, or to replace its content.
 
-        With `permissions` a file that is replaced gets these permission bits; a server
-        without our extensions cannot set them, and leaves them as they are.
+        With `permissions`, the replaced file gets these permission bits; a server without
+        Holdfast's extensions cannot set them, and leaves them unchanged.
         """
 
     async def write_file(self, params: WriteFileParams) -> None:
         """Create a file or replace its content; its directory must exist."""
 
     async def create_directory(self, params: CreateDirectoryParams) -> None:
-        """Create a directory, with `recursive` also its parents."""
+        """Create a directory; with `recursive`, also its parents."""
 
     async def get_metadata(self, params: GetMetadataParams) -> FileMetadata:
-        """Return the kind of a file, its size and its times."""
+        """Return the type, size and times of a file."""
 
     async def canonicalize(self, params: CanonicalizeParams) -> PathUri:
         """Return the path with all links resolved; it must exist."""
@@ -475,7 +472,7 @@ class FileSystem(Protocol):
         """Return the entries below a directory, breadth first, within the limits of `options`."""
 
     async def remove(self, params: RemoveParams) -> None:
-        """Remove a file or a directory; with `force` a missing one is no error."""
+        """Remove a file or a directory; with `force`, ignore a missing one."""
 
     async def copy(self, params: CopyParams) -> None:
         """Copy a file, a link or, with `recursive`, a directory."""
@@ -491,11 +488,11 @@ class FileSystem(Protocol):
         """
 
     async def watch_missing(self, params: WatchMissingParams) -> "MissingWatch | None":
-        """Watch for files to appear; None if that cannot be done."""
+        """Watch for files to appear; None if that is not supported."""
 
 
 class MissingWatch(Protocol):
-    """A watch that fires once."""
+    """A watch that triggers once."""
 
     async def changed(self) -> None:
         """Wait until one of the missing files may have appeared."""
@@ -505,7 +502,7 @@ class MissingWatch(Protocol):
 
 
 class HttpBody(Protocol):
-    """The body of a streamed response, piece by piece."""
+    """Body of a streamed response, in pieces."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """
@@ -520,15 +517,15 @@ class HttpBody(Protocol):
 
 
 class HttpClient(Protocol):
-    """HTTP calls made by the machine on which the processes run."""
+    """HTTP calls from the machine on which the processes run."""
 
     async def request(self, params: HttpRequestParams) -> HttpResponse:
         """
         Make a call and read its whole body; `stream_response` is ignored.
 
         Raises:
-            InvalidParams: The request cannot be made as asked for.
-            OperationFailed: No answer came.
+            InvalidParams: The request is invalid.
+            OperationFailed: There was no response.
         """
 
     async def stream(self, params: HttpRequestParams) -> tuple[HttpResponse, HttpBody]:
@@ -543,7 +540,7 @@ class RunInThread(Protocol):
 
 @runtime_checkable
 class ResolvesNames(Protocol):
-    """Optional part of an `HttpClient`: it resolves names in threads of its caller."""
+    """Optional for an `HttpClient`: resolves names in threads of its caller."""
 
     def resolving_by(self, run: RunInThread) -> HttpClient:
-        """Return the same client, for calls that resolve names with this."""
+        """Return the same client, resolving names by `run`."""

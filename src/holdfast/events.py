@@ -1,9 +1,8 @@
 """
-Events of one process, as the seams name them: output, one exit, one close.
+Events of a process: output, one exit and one close, and its verdict.
 
-The reason of an end is recorded where it is known. The wire has room
-for an exit code only [output.exit-code]; the verdict tells apart what that
-number cannot.
+The wire only has an exit code [output.exit-code]; the verdict also has the reason of the end, which
+is recorded where it is known.
 """
 
 import re
@@ -33,56 +32,56 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """The cause of the end of a process."""
+    """Reason for the end of a process."""
 
     EXITED = "exited"
-    """It ended by itself."""
+    """It exited by itself."""
     SIGNALED = "signaled"
-    """A signal killed it that nobody here asked for."""
+    """It was killed by a signal that Holdfast did not send."""
     TERMINATED = "terminated"
     """`terminate` was called."""
     TIMED_OUT = "timedOut"
-    """It took longer than it was given, and was terminated."""
+    """It exceeded its timeout and was terminated."""
     SESSION_EXPIRED = "sessionExpired"
-    """Its session was without a connection for too long."""
+    """Its session had no connection for too long."""
     SERVER_STOPPING = "serverStopping"
-    """The server, or the owner of the backend, ended."""
+    """The server, or the owner of the backend, stopped."""
     LIMIT = "limit"
-    """It went over one of the limits it was started with."""
+    """It exceeded one of its resource limits."""
     SPAWN_FAILED = "spawnFailed"
-    """It never ran."""
+    """It could not be started."""
     LOST = "lost"
-    """Unknown: another part of the program reaped the process."""
+    """Unknown, because other code in this program reaped the process."""
 
 
 class WaitingFor(StrEnum):
     """
-    The input that a process waits for right now, as the kernel shows it.
+    The input that a process waits for, as shown by the kernel.
 
-    The first three differ by the mode of the terminal. A prompt that edits its line itself, as
-    in bash or Python, reads single keys: `KEY`.
+    The first three differ by the mode of the terminal. A prompt with its own line editing, as in
+    bash or Python, reads single keys: `KEY`.
     """
 
     LINE = "line"
-    """A line, which is shown while it is typed."""
+    """A line, echoed while it is typed."""
     PASSWORD = "password"  # noqa: S105 - the name of a state
-    """A line that is not shown: canonical mode, echo off."""
+    """A line that is not echoed: canonical mode, echo off."""
     KEY = "key"
-    """A key, without a line's end: the terminal is in raw mode."""
+    """A single key: the terminal is in raw mode."""
     NONE = "none"
-    """No input: it computes, sleeps, waits for something else, or has exited."""
+    """None: it is computing, sleeping, waiting for something else, or has exited."""
     UNKNOWN = "unknown"
-    """It has no terminal, or the system or the server does not tell."""
+    """It has no terminal, or the kernel or the server does not report it."""
 
 
 class DenialKind(StrEnum):
-    """The symptom by which a failure was attributed to the sandbox."""
+    """Evidence for attributing a failure to the sandbox."""
 
     OPERATION_NOT_PERMITTED = "operationNotPermitted"
     PERMISSION_DENIED = "permissionDenied"
     READ_ONLY_FILE_SYSTEM = "readOnlyFileSystem"
     POLICY_DENIED = "policyDenied"
-    """It spoke of the sandbox itself."""
+    """Its output mentions the sandbox."""
     FAILED_TO_WRITE_FILE = "failedToWriteFile"
     SYSTEM_CALL = "systemCall"
     """The kernel killed it for a system call."""
@@ -90,7 +89,7 @@ class DenialKind(StrEnum):
     """A server reported a denial without its kind."""
 
 
-# A path with `.git` in it, in a line of output.
+# A path that contains `.git`, in a line of output.
 _IN_GIT = re.compile(r"(?:^|[\s/'\"`])\.git(?:[\s/'\"`:]|$)")
 
 _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
@@ -98,7 +97,7 @@ _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A denial that was probably caused by the sandbox.
+    A failure that was probably caused by the sandbox.
 
     It is guessed from the output [sandbox.denied]. As a rule only the
     process itself knows which of its system calls failed.
@@ -106,17 +105,17 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: DenialKind
     snippet: str = ""
-    """The line of output it was found in, shortened."""
+    """The line of output that mentions it, shortened."""
     path: str | None = None
-    """The file named in that line, if any."""
+    """The file that the line names, if any."""
     network: bool = False
-    """True if the line is about the network rather than a file."""
+    """True if the line is about the network, not a file."""
     reason: str | None = None
-    """The reason of the sandbox, where it has more to say than that no entry allows it."""
+    """The sandbox's reason, if it is other than that no entry allows access."""
 
     @property
     def hint(self) -> str | None:
-        """Advice for people and models, if there is any for this denial."""
+        """Advice for the user or model on this denial, if any."""
         if self.kind not in _WRITES or not _IN_GIT.search(self.path or self.snippet):
             return None
         return (
@@ -133,34 +132,34 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN_DENIAL = Denial(kind=DenialKind.UNKNOWN)
-"""The denial as the wire has it: one occurred, without details."""
+"""A denial as reported on the wire, without details."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one process: cause, exit code, signal."""
+    """The end of a process: reason, exit code and signal."""
 
     reason: Reason
     exit_code: int | None = None
-    """As on the wire: the status, or 128 plus the signal (1 on a terminal)."""
+    """As on the wire: the exit status, or 128 plus the signal (1 on a terminal)."""
     signal: int | None = None
-    """The signal that killed it, whoever sent it."""
+    """The signal that killed it, from any sender."""
     detail: str | None = None
-    """A text for a person, where there is more to say."""
+    """More details for the user, if any."""
     limit: LimitKind | None = None
     """The limit that ended it; set exactly when the reason is `LIMIT`."""
     denial: Denial | None = None
-    """Set if it failed and its sandbox seems to be the cause."""
+    """Set if it failed and its sandbox was probably the cause."""
     network_attempts: tuple[NetworkAttempt, ...] = ()
     """
     Network calls that its sandbox refused, as reported by the kernel.
 
-    The calls are certain. They need not be the cause of a failure, which the process may have
-    handled or reported as something else, such as an unknown host.
+    The calls are certain, but not necessarily why the process failed: it may have handled the
+    error or reported it as another, such as an unknown host.
     """
 
     @property
     def ok(self) -> bool:
-        """True if it ended by itself with status 0."""
+        """True if it exited by itself with status 0."""
         return self.reason is Reason.EXITED and self.exit_code == 0
 
     def __str__(self) -> str:
@@ -189,23 +188,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exited(msgspec.Struct, frozen=True):
-    """The process has exited; descendants may still write to its output."""
+    """The process has exited; its descendants may still write output."""
 
     seq: int
     verdict: Verdict
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """All streams have ended: the last event of a process."""
+    """All streams have ended; the last event of a process."""
 
     seq: int
 
 
 class Gap(msgspec.Struct, frozen=True):
     """
-    Numbers whose events are no longer retained.
+    A range of events that are no longer retained.
 
-    Only a stream with `gaps=True` has it; any other one raises `OutputLost` there.
+    Only a stream with `gaps=True` returns it; any other raises `OutputLost`.
     """
 
     first_seq: int
@@ -213,33 +212,33 @@ class Gap(msgspec.Struct, frozen=True):
 
     @property
     def seq(self) -> int:
-        """The last number it stands for; the next event has the one after it."""
+        """Number of the last missing event; the next event follows it."""
         return self.last_seq
 
 
 class StreamEnded(msgspec.Struct, frozen=True):
     """
-    One stream of a process has reached its end, while others may go on.
+    A stream of a process has ended, while others may continue.
 
-    It has no number of its own, and only a Holdfast server sends it. Only a stream that
-    was asked for with `stream_ends=True` has it. With `Closed`, every stream has ended.
+    It has no number, and only a Holdfast server sends it. Only a stream with `stream_ends=True`
+    returns it. With `Closed`, every stream has ended.
     """
 
     stream: OutputStream
     seq: int
-    """The number of the last event before it."""
+    """Number of the last event before it."""
 
 
 LogEntry = OutputChunk | Exited | Closed
-"""One numbered entry of the log of a process; `seq` counts all kinds together, from 1."""
+"""A numbered entry of the log of a process; `seq` counts all kinds together, from 1."""
 
 ProcessEvent = LogEntry | Gap | StreamEnded
-"""One item of an event stream."""
+"""An item of an event stream."""
 
 
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        # A real-time signal without a name of its own.
+        # A real-time signal without a name.
         return f"signal {number}"

@@ -193,14 +193,14 @@ def _spoils(path: Path) -> dict[str, Callable[[], object]]:
 
 
 def attack_token_file(server: ServerProcess, path: Path) -> int:
-    """Spoil the token file in every way: what was read before stays in use. Returns how many."""
+    """Spoil the token file in every way: the previous values stay in use. Returns how many."""
     address = address_of(server.url)
     ways = _spoils(path)
     for name, spoil in ways.items():
         _remove(path)
         spoil()
         said = _reload(server)
-        assert "what was read before stays in use" in said, f"{name}: {said}"
+        assert "the previous values stay in use" in said, f"{name}: {said}"
         for token, status in ((TOKEN, 101), ("the-token-of-the-attacker", 401), ("short", 401)):
             answer = ask_when_free(address, bearing(f"Bearer {token}"))
             assert answer == status, f"{name}: {token}"

@@ -936,7 +936,7 @@ async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
     with app_serving("--listen", "ws://127.0.0.1:0", env=env) as server:
         token = find_token(server.url, env)
         (file,) = (tmp_path / "holdfast").iterdir()
-        assert f" it is `token` in {file}. " in server.errors
+        assert f" is `token` in {file}. " in server.errors
         assert token is not None
         assert token in file.read_text()
         for wrong in (None, TOKEN, token[:-1]):
@@ -947,7 +947,7 @@ async def test_it_lets_in_only_who_may(tmp_path: Path) -> None:
         async with app_connect(server.url, token=token) as client:
             assert (await client.run("/bin/echo", "x"))["stdout"] == "x\n"
     with app_serving("--listen", "ws://127.0.0.1:0", "--no-auth", env=env) as server:
-        assert server.errors.startswith("Warning: this server asks for no token: every user")
+        assert server.errors.startswith("Warning: this server requires no token: every user")
         async with app_connect(server.url, token=None):
             pass
 

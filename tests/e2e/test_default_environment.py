@@ -88,7 +88,7 @@ def test_a_variable_that_the_file_overrides_is_named(tmp_path: Path) -> None:
     file = tmp_path / "environments.toml"
     file.write_text('[[environments]]\nid = "build"\nurl = "ws://127.0.0.1:1"\n')
     url = {"HOLDFAST_EXEC_SERVER_URL": "ws://127.0.0.1:2"}
-    ignored = f"holdfast: HOLDFAST_EXEC_SERVER_URL is ignored: {file} decides on the default\n"
+    ignored = f"holdfast: HOLDFAST_EXEC_SERVER_URL is ignored: {file} sets the default\n"
     ran = call(tmp_path, "run", "-v", "--", "pwd", **url)
     assert ran.stderr == f"holdfast: running on this machine, in {tmp_path}\n{ignored}"
     listed = call(tmp_path, "fs", "ls", "-v", **url)
@@ -128,7 +128,7 @@ def test_files_keep_their_modes_and_can_be_moved(
     assert stat.S_IMODE((tmp_path / "back/script").stat().st_mode) == 0o755
     assert stat.S_IMODE((tmp_path / "back/secret").stat().st_mode) == 0o600
     assert fs("cp", "renamed/script", "renamed/secret", "nowhere") == 1
-    error = f"{folder}/nowhere is no folder, which several sources need"
+    error = f"{folder}/nowhere is not a directory, which several sources need"
     assert error in capsys.readouterr().err
 
 

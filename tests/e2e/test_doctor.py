@@ -84,7 +84,7 @@ def test_a_profile_is_explained(tmp_path: Path) -> None:
     [
         (["nothing"], "unknown sandbox profile `nothing`"),
         (["missing.toml"], "sandbox profile `missing.toml`: No such file"),
-        (["read-only", "--cwd", "missing"], "cannot look at missing: No such file"),
+        (["read-only", "--cwd", "missing"], "cannot access missing: No such file"),
     ],
 )
 def test_a_profile_that_cannot_be_explained_is_one_line(

@@ -362,6 +362,24 @@ def test_a_denial_is_told_behind_a_stderr_that_is_a_file(shell: Shell, tmp_path:
     ]
 
 
+def test_denied_files_are_hidden(shell: Shell, tmp_path: Path) -> None:
+    # Each is masked by an empty file, whose descriptor the caller of bubblewrap has to have.
+    for name in ("one.key", "two.key", "open"):
+        (tmp_path / name).write_text(name)
+    profile = tmp_path / "profile.toml"
+    profile.write_text(f'''
+        [file_system]
+        entries = [
+            {{ path = "/", access = "read" }},
+            {{ path = ":project_roots", access = "write" }},
+            {{ path = "{tmp_path}/*.key", access = "deny" }},
+        ]
+    ''')
+    done = shell.run("-c", "cat one.key two.key open", cwd=tmp_path, sandbox=str(profile))
+    assert done.stdout == b"open"
+    assert done.stderr.count(b"Permission denied") == 2
+
+
 def test_a_profile_that_is_unknown_runs_nothing(shell: Shell, tmp_path: Path) -> None:
     done = shell.run("-c", "echo ran", cwd=tmp_path, sandbox="no-such-profile")
     assert (done.returncode, done.stdout) == (126, b"")

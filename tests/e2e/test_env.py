@@ -137,9 +137,9 @@ def test_a_file_of_codex_is_read_as_it_is(holdfast: Run, tmp_path: Path) -> None
         (["add", "a"], 2, "one of the arguments --url --cmd is required"),
         (["add", "a", "--url", NOWHERE, "--cmd", "x"], 2, "not allowed with argument"),
         (["add", "a", "--cmd", ""], 1, "environment `a` program cannot be empty"),
-        (["add", "a", "--cmd", "'"], 1, "cannot read the command"),
-        (["add", "a", "--url", NOWHERE, "--cwd", "/"], 2, "--cwd is for a command"),
-        (["add", "a", "--token-file", "t", "--cmd", "x"], 2, "go with --url only"),
+        (["add", "a", "--cmd", "'"], 1, "cannot parse the command"),
+        (["add", "a", "--url", NOWHERE, "--cwd", "/"], 2, "--cwd can only be used with --cmd"),
+        (["add", "a", "--token-file", "t", "--cmd", "x"], 2, "can only be used with --url"),
         (
             ["add", "a", "--url", NOWHERE, "--token-file", "/nope"],
             1,
@@ -159,7 +159,7 @@ def test_a_mistake_is_told_and_changes_nothing(
 def test_a_name_that_is_taken_is_refused(holdfast: Run, home: Path) -> None:
     done(holdfast("env", "add", "a", "--url", NOWHERE))
     before = (home / "environments.toml").read_text()
-    assert "there is an environment `a` in " in error(
+    assert "environment `a` already exists in " in error(
         holdfast("env", "add", "a", "--url", "ws://127.0.0.1:2")
     )
     assert (home / "environments.toml").read_text() == before

@@ -107,7 +107,7 @@ def test_files_are_copied_and_removed(fs: Run, tmp_path: Path) -> None:
     failed = fs("rm", f"{tmp_path}/d", f"{tmp_path}/f")
     assert failed.returncode == 1
     assert failed.stderr.decode() == (
-        f"holdfast: {tmp_path}/d: it is a folder: give -r for all that is below it\n"
+        f"holdfast: {tmp_path}/d: it is a directory: use -r to include its contents\n"
     )
     assert not (tmp_path / "f").exists()
     done(fs("rm", "-r", f"{tmp_path}/d", f"{tmp_path}/c"))

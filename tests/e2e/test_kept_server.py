@@ -310,7 +310,7 @@ async def test_one_who_does_not_know_the_token_is_refused(bridge: Start) -> None
         other = await bridge("--attach", str(first.folder))
         await other.say(token)
         assert await other.ended() == 1
-        assert "no token came on stdin" in await other.errors()
+        assert "no token was received on stdin" in await other.errors()
     assert (await first.call("environment/status"))["status"] == "ready"
 
 
@@ -349,7 +349,7 @@ async def test_one_that_ends_before_its_token_is_told_so(bridge: Start) -> None:
     other = await bridge("--attach", str(first.folder))
     other.cut()
     assert await other.ended() == 1
-    assert await other.errors() == "Error: no token came on stdin\n"
+    assert await other.errors() == "Error: no token was received on stdin\n"
 
 
 async def test_a_server_that_has_ended_is_told_at_once(bridge: Start) -> None:
@@ -505,8 +505,8 @@ async def test_a_runtime_directory_that_others_may_write_to_is_not_used(
 @pytest.mark.parametrize(
     ("options", "status", "text"),
     [
-        (("--keep", "--attach", "/x"), 1, "--keep and --attach exclude each other"),
-        (("--keep", "--listen", "ws://127.0.0.1:0"), 1, "are for `--listen stdio`"),
+        (("--keep", "--attach", "/x"), 1, "--keep and --attach are mutually exclusive"),
+        (("--keep", "--listen", "ws://127.0.0.1:0"), 1, "require `--listen stdio`"),
         (("--idle-exit", "5"), 1, "--idle-exit is for a listener"),
         (("--idle-exit", "0"), 2, "must be more than 0"),
         (("--idle-exit", "nan"), 2, "must be at least 0"),

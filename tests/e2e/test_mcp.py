@@ -177,7 +177,7 @@ async def test_a_result_says_what_happened_and_what_to_do(
     async with asking_nobody as served, served.client() as client:
         (note,) = (await run(client, script)).structured_content["notes"]
         assert note["text"].endswith(
-            "; no call can ask for it, only the user can allow it, by `--sandbox-write`."
+            "; no call can ask for it, only the user can allow it, with `--sandbox-write`."
         )
     plain = serving(kind, mode, folder, notes=False, **sandboxed)
     async with plain as served, served.client() as client:
@@ -358,7 +358,7 @@ HUGE = "x" * 8_999_999
         ("read_file", {"path": ""}, "path is empty"),
         ("read_file", {"path": 3}, "failed to parse function arguments: "),
         ("read_file", {"path": "a", "offset": 0}, "failed to parse function arguments: "),
-        ("read_file", {"path": "bytes"}, "bytes is no text: byte 1 is not UTF-8; it has 2 bytes"),
+        ("read_file", {"path": "bytes"}, "bytes is not text: byte 1 is not UTF-8; it has 2 bytes"),
         ("write_file", {"path": "../out", "content": "x"}, "cannot write ../out: "),
         ("write_file", {"path": "link", "content": "x"}, "cannot write link: "),
         ("write_file", {"path": f"new/{'x' * 300}", "content": "x"}, "cannot write new/x"),

@@ -424,4 +424,4 @@ async def test_a_text_that_is_too_long_is_refused_with_its_name(tmp_path: Path) 
             assert await client.status() == 200
             answer = (await client.reader.readuntil(b"0\r\n\r\n")).decode()
             wrong = next(iter(arguments))
-            assert f"`{wrong}` of {name} is too long: it may have {most} characters" in answer
+            assert f"`{wrong}` of {name} is too long: the limit is {most} characters" in answer

@@ -229,11 +229,11 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "config", "complaint"),
     [
-        (["--cwd", "absent"], "", "--cwd: absent is no folder"),
-        (["--rules", "absent"], "", "--rules: absent is no file"),
-        (["--sandbox", "none"], "", "--sandbox: there is no profile `none`"),
-        (["--config", "absent"], "", "there is no file absent"),
-        (["--sandbox-write", "../x"], "", "`../x` is outside of the folder"),
+        (["--cwd", "absent"], "", "--cwd: absent is not a directory"),
+        (["--rules", "absent"], "", "--rules: absent is not a file"),
+        (["--sandbox", "none"], "", "--sandbox: unknown profile `none`"),
+        (["--config", "absent"], "", "absent does not exist"),
+        (["--sandbox-write", "../x"], "", "`../x` leads out of the directory"),
         (FULL[:2], "sandbox-write = ['.git']", "--sandbox-write needs a sandbox"),
         ([], "sandbox-write = '.git'", "Expected `array`, got `str` - at `$.sandbox-write`"),
         ([], "sandbox = 3", "Expected `str`, got `int` - at `$.sandbox`"),
@@ -249,8 +249,8 @@ def test_a_file_has_settings_that_options_overrule(tmp_path: Path) -> None:
             "it is not a regular file",
         ),
         (["--listen", "ws://127.0.0.1:0"], "", "expected `http://IP:PORT` or `stdio`"),
-        (["--listen", "unix:///tmp/x"], "", "--listen takes stdio or http://IP:PORT"),
-        (["--listen", "http://127.0.0.1:0", "--no-auth"], "token-file = 'x'", "exclude each other"),
+        (["--listen", "unix:///tmp/x"], "", "--listen must be stdio or http://IP:PORT"),
+        (["--listen", "http://127.0.0.1:0", "--no-auth"], "token-file = 'x'", "mutually exclusive"),
         (["--listen", "http://127.0.0.1:0"], "token-file = 'mcp.toml'", "others can read it"),
     ],
 )
@@ -312,7 +312,7 @@ def test_a_home_is_a_workspace_only_if_it_is_named(
         assert done.returncode == 1
         folder = os.path.realpath(tmp_path / where)
         assert told.startswith(f"Error: the workspace would be {folder}, {said}")
-        assert "name a directory with --cwd DIR" in told
+        assert "choose a directory with --cwd DIR" in told
 
 
 @pytest.mark.requirement("mcp.rules-stay-inside")
@@ -328,7 +328,7 @@ def test_rules_that_lift_the_sandbox_are_warned_about(tmp_path: Path, flags: Seq
         check=False,
     )
     assert done.returncode == 0
-    warned = b"holdfast mcp: warning: what rules allow runs without a sandbox"
+    warned = b"holdfast mcp: warning: commands that rules allow run without a sandbox"
     assert done.stderr.startswith(warned) if flags else not done.stderr
 
 
@@ -353,7 +353,7 @@ def test_a_directory_that_the_environment_lacks_is_named(tmp_path: Path, name: s
         assert answer["result"]["isError"]
         (content,) = answer["result"]["content"]
         assert content["text"] == (
-            f"commands cannot be run: --cwd: {name} is no folder of environment `local`"
+            f"commands cannot be run: --cwd: {name} is not a directory of environment `local`"
         )
 
 
@@ -364,7 +364,7 @@ def test_rules_that_cannot_be_used_run_nothing(tmp_path: Path) -> None:
         answer = peer.request("tools/call", name="exec_command", arguments={"cmd": "touch made"})
         assert answer["result"]["isError"]
         (content,) = answer["result"]["content"]
-        assert "commands cannot be run: rules file cannot be used:" in content["text"]
+        assert "commands cannot be run: unusable rules file:" in content["text"]
     assert not (tmp_path / "made").exists()
 
 

@@ -174,7 +174,7 @@ async def test_a_closed_process_is_kept_for_a_while_and_then_its_id_is_free() ->
 async def test_the_oldest_output_of_closed_processes_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.process.closed_processes.MAX_OUTPUT", 4 * MIB)
+    monkeypatch.setattr("holdfast.engine.process.process_table.MAX_OUTPUT", 4 * MIB)
     async with serving_here() as url, connect(url) as client, connect(url) as other:
         await other.shell("p", "echo other")
         await other.finish("p")
@@ -201,8 +201,7 @@ async def until_closed(client: Client, process_id: str) -> None:
 async def test_a_client_that_acknowledges_nothing_starts_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("closed_processes", "process_table"):
-        monkeypatch.setattr(f"holdfast.engine.process.{module}.MAX_OUTPUT", 4 * MIB)
+    monkeypatch.setattr("holdfast.engine.process.process_table.MAX_OUTPUT", 4 * MIB)
     argv = ["head", "-c", "1000000", "/dev/zero"]
     async with serving_here() as url, connect(url, initialize=False) as client:
         await client.call("initialize", {"clientName": "c", "acknowledges": True})

@@ -51,7 +51,7 @@ def prompt(folder: Path, *options: str, plain: bool = True) -> Iterator[Terminal
         (folder / "hidden/prompt_toolkit.py").write_text("raise ImportError\n")
         env["PYTHONPATH"] = str(folder / "hidden")
     with terminal(*SHELL, "--cwd", str(folder), *options, env=env) as screen:
-        screen.expect(":help shows what else there is", limit=LIMIT * 4)
+        screen.expect(":help shows more", limit=LIMIT * 4)
         screen.expect(PROMPT, limit=LIMIT * 4)
         yield screen
 

@@ -166,7 +166,7 @@ async def test_holdfast_is_installed_with_consent_found_the_next_time_and_remove
     await _break_a_transfer_off(bare, tmp_path)
     assert bare.files() == []
     written = _ssh_of_a_file(bare)
-    with pytest.raises(ConnectFailed, match=r"`holdfast connect .*` installs it there"):
+    with pytest.raises(ConnectFailed, match=r"to install it there, run `holdfast connect .*`"):
         await written.wait_ready()
     await written.aclose()
 
@@ -226,7 +226,7 @@ async def test_without_consent_nothing_is_written(bare: Host) -> None:
     ssh = shlex.join(bare.ssh)
     assert str(caught.value).endswith(
         f"holdfast {__version__} is not on 127.0.0.1;"
-        f" `holdfast connect --ssh '{ssh}' {bare.url}` installs it there, if you want that"
+        f" to install it there, run `holdfast connect --ssh '{ssh}' {bare.url}`"
     )
     assert bare.files() == []
 
@@ -248,8 +248,8 @@ async def test_a_host_whose_python_is_too_old_is_told_so(tmp_path: Path, program
         with pytest.raises(ConnectFailed) as caught:
             await hello(there, install=True)
         assert str(caught.value).endswith(
-            f"holdfast {__version__} is not on 127.0.0.1, and cannot be installed: it needs"
-            f" Python 3.11 or newer there, and none is on PATH ({programs}/python3 is Python 3.9.2)"
+            f"holdfast {__version__} is not on 127.0.0.1, and cannot be installed: the host"
+            f" has no Python 3.11 or newer on PATH ({programs}/python3 is Python 3.9.2)"
         )
         assert there.files() == []
 
@@ -259,7 +259,7 @@ async def test_a_host_without_any_python_is_told_so(tmp_path: Path, programs: Pa
         (programs / name).symlink_to(f"/bin/{name}")
     with (
         host(tmp_path, path=str(programs)) as there,
-        pytest.raises(ConnectFailed, match=r"and none is on PATH$"),
+        pytest.raises(ConnectFailed, match=r"newer on PATH$"),
     ):
         await hello(there, install=True)
 
@@ -284,7 +284,7 @@ async def test_a_host_of_another_kind_uses_its_own_pip(
         target = SshTarget(SshCommand(address), install=agree)
         async with RemoteEnvironment("other", target) as environment:
             assert (await environment.run("echo hello")).stdout == "hello\n"
-        assert "the host's own pip" in offers[0].text
+        assert "the host's pip" in offers[0].text
         lib = there.deployed / __version__ / "lib"
         assert (lib / "msgspec").is_dir()
         assert (lib / "holdfast/front/cli/__main__.py").is_file()
@@ -360,7 +360,7 @@ def test_nobody_is_there_to_be_asked(cli: Cli) -> None:
     done = cli.connect(cli.there.url)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"holdfast: Holdfast {__version__} is not on 127.0.0.1 (Linux")
-    assert done.stderr.endswith("Say --yes to have it installed.\n")
+    assert done.stderr.endswith("Use --yes to install it.\n")
     assert cli.there.files() == []
 
 
@@ -377,7 +377,7 @@ def test_a_person_agrees_saves_it_by_a_name_uses_and_removes_it(cli: Cli) -> Non
     removed = cli.run(*HOLDFAST, "connect", "--remove", "box")
     assert (removed.returncode, removed.stdout) == (0, f"removed {cli.there.deployed}\n")
     nothing = cli.run(*HOLDFAST, "connect", "--remove", "box")
-    assert nothing.stdout == f"there is nothing in {cli.there.deployed}\n"
+    assert nothing.stdout == f"nothing is installed in {cli.there.deployed}\n"
 
 
 @pytest.mark.parametrize("answer", ["\n", "no\n"])
@@ -402,11 +402,11 @@ def test_a_question_can_be_interrupted(cli: Cli) -> None:
     ("options", "status", "text"),
     [
         (["nowhere"], 1, "`nowhere` is not in "),
-        (["ssh://"], 1, "`ssh://` is no URL of a host: it names no host"),
+        (["ssh://"], 1, "`ssh://` is not the URL of a host: it names no host"),
         (["ws://127.0.0.1:1"], 1, "failed to connect to exec-server websocket"),
-        (["--remove", "ws://127.0.0.1:1"], 1, "there is nothing to remove but on a host"),
+        (["--remove", "ws://127.0.0.1:1"], 1, "--remove only applies to hosts"),
         (["--save", "local", "ssh://x"], 1, "environment id `local` is reserved"),
-        (["--remove", "--yes", "ssh://x"], 2, "--remove goes with neither"),
+        (["--remove", "--yes", "ssh://x"], 2, "--remove cannot be used with"),
     ],
 )
 def test_mistakes_are_told(cli: Cli, options: list[str], status: int, text: str) -> None:

@@ -179,7 +179,7 @@ async def test_a_collector_that_never_answers_does_not_keep_a_server_from_ending
             async with connect(server.url) as client:
                 assert (await client.run(["/bin/true"])).exit_code == 0
             assert server.stop() == 0
-            assert "telemetry: some was lost" in server.errors
+            assert "telemetry: some data was lost" in server.errors
 
 
 async def test_without_the_extra_a_server_starts_and_says_what_to_install() -> None:

@@ -191,7 +191,7 @@ async def test_tokens_are_replaced_and_revoked_ones_end(tmp_path: Path) -> None:
             await reload(server)
             assert await may_connect(server.url, first)
         assert "others can read it (mode 0644)" in server.errors
-        assert "has fewer than 16 letters" in server.errors
+        assert "has fewer than 16 characters" in server.errors
         for secret in (first, second):
             assert secret not in server.errors
         # What our own clients find by the URL is refused by the same rule.
@@ -257,7 +257,7 @@ async def test_an_open_server_says_so_at_its_start_and_in_every_sandbox_with_a_n
 ) -> None:
     (tmp_path / "open.toml").write_text(PROFILE)
     with serving("--no-auth", command=SERVE) as server:
-        assert server.errors.startswith("Warning: this server asks for no token: every user")
+        assert server.errors.startswith("Warning: this server requires no token: every user")
         async with holdfast.connect(server.url, cwd=tmp_path) as env:
             for sandbox, told in ((str(tmp_path / "open.toml"), True), ("workspace-write", False)):
                 done = await env.run("true", sandbox=sandbox)

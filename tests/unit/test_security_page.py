@@ -18,8 +18,8 @@ from holdfast.codex.limits import JWT_SKEW, SECRET_BYTES
 from holdfast.engine.files import nowait, threads, watch
 from holdfast.engine.files.handle import MAX_FILE
 from holdfast.engine.http.local_http import MAX_BODY
-from holdfast.engine.process.closed_processes import MAX_OUTPUT
 from holdfast.engine.process.io import input_budget, stdin
+from holdfast.engine.process.process_table import MAX_OUTPUT
 from holdfast.engine.process.start_threads import CALL_LIMIT, MAX_CALLS, MAX_THREADS
 from holdfast.server.dispatch import MAX_WAITING_BYTES, TURN
 from holdfast.server.sessions import EXPIRY, SILENT_EXPIRY

@@ -235,7 +235,7 @@ async def test_without_a_delegated_cgroup_memory_is_refused_and_processes_are_no
     assert code == -32602
     assert text == (
         "a limit on the memory of all processes together (memoryBytes, --limit-memory) needs a"
-        " cgroup of its own for a command: the cgroup"
+        " separate cgroup for a command: the cgroup"
         f" {name} also holds process {others[1].pid} (sleep), which is not its own;"
         " start it alone in a cgroup that its user may write to"
     )

@@ -24,7 +24,6 @@ from holdfast.client.hold import RemoteHold
 from holdfast.client.missing import MissingEvents
 from holdfast.client.remote_stdin import RemoteStdin
 from holdfast.client.reorder import MAX_EVENT_BYTES, Reorder
-from holdfast.engine.process.checked_arguments import check_input, check_read, check_streams
 from holdfast.engine.process.event_stream import EventReaders, LogEventStream
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.sandbox.policy.denial import find_denial
@@ -67,6 +66,9 @@ from holdfast.wire.protocol.process import (
     TerminateParams,
     WaitingForParams,
     WriteStatus,
+    check_input,
+    check_read,
+    check_streams,
 )
 
 if TYPE_CHECKING:

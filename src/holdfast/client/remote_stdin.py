@@ -12,9 +12,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.base.errors import ConnectionLost, StdinClosed
-from holdfast.engine.process.checked_arguments import WriteIds
 from holdfast.wire.protocol.methods import PROCESS_CLOSE_STDIN, PROCESS_WRITE
-from holdfast.wire.protocol.process import CloseStdinParams, WriteParams, WriteStatus
+from holdfast.wire.protocol.process import CloseStdinParams, WriteIds, WriteParams, WriteStatus
 from holdfast.wire.protocol.wire_types import Base64, Method
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """
 Environments: machines to run commands on, local and remote, behind one interface.
 
-The names below are loaded on first use. `holdfast run` only starts a process: it needs neither the
-files of an environment nor a profile of a sandbox. With every command it pays for what it loads.
+The names below are loaded on first use: `holdfast run` pays for its imports with every command, and
+needs neither the files of an environment nor sandbox profiles.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,4 +1,4 @@
-"""`holdfast.connect`: from a name, URL or command to the environment that is meant."""
+"""`holdfast.connect`: finds the environment for a name, URL or command."""
 
 import os
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connect"]
 
-_TOKEN_ELSEWHERE = "a bearer token goes with a ws:// or wss:// URL only"  # noqa: S105 - a text
+_TOKEN_ELSEWHERE = "a bearer token can only be used with a ws:// or wss:// URL"  # noqa: S105 - a text
 
 
 def connect(
@@ -36,8 +36,8 @@ def connect(
     """
     Return an environment; use it as `async with holdfast.connect() as env`.
 
-    The block connects at its beginning; without a block the first use does. At the end of the
-    block everything that was started there is ended.
+    Entering the block connects; without a block the first use does. Leaving it ends everything
+    that was started in the environment.
 
     Args:
         where: None for the default environment, which is this machine unless
@@ -45,23 +45,22 @@ def connect(
             machine; the URL of a server (`ws://`, `wss://`, `unix:///`);
             `ssh://[user@]host[:port]`; a command, as a list, that serves on its standard
             streams; or a name in `environments.toml`.
-        bearer_token: Token for a server with a `ws` URL. The token of a local server of the
-            same user is found by its URL.
-        cwd: The directory for relative paths; by default that of the server, or of this
-            process.
-        sandbox: The sandbox of commands and `files`: the name of a profile, a profile, or the
-            path of a file with one. A command may have another.
-        install: True to install Holdfast, in a directory of its own, on a host behind `ssh://`
-            that lacks it; or a function that is asked with the `Offer`.
+        bearer_token: Token for a server with a `ws` URL. For a local server of the same user the
+            token is found by the URL.
+        cwd: Directory for relative paths; by default that of the server, or of this process.
+        sandbox: Default sandbox of commands and `files`: a profile, its name, or the path of a
+            file with one. Each command can override it.
+        install: True to install Holdfast, in a separate directory, on a host behind `ssh://` that
+            lacks it; or a function that is called with the `Offer` and decides.
         connect_timeout: Seconds, for a URL.
-        initialize_timeout: Seconds to wait for the server's first answer.
+        initialize_timeout: Seconds to wait for the server's first response.
 
     Raises:
-        InvalidParams: It names no environment, or there is no such sandbox.
-        InvalidConfig: It is not in the file, or the file cannot be used; or a token would cross
-            a network unencrypted.
+        InvalidParams: `where` cannot name an environment, or the sandbox does not exist.
+        InvalidConfig: The name is not in the file, the file is invalid, or a token would cross a
+            network unencrypted.
     """
-    # First: a wrong name is reported before anything is connected.
+    # First, so that a wrong name is reported before anything is connected.
     confined = None if sandbox is None else as_profile(sandbox)
     environment = _choose(where, bearer_token, install, connect_timeout, initialize_timeout)
     environment.cwd = cwd
@@ -78,12 +77,12 @@ def _choose(
 ) -> Environment:
     scheme = scheme_of(where)
     if install and (scheme is None or scheme.listens):
-        raise InvalidParams("Holdfast is installed on hosts behind ssh:// only")
+        raise InvalidParams("install is only possible on hosts behind ssh://")
     if bearer_token is not None and (scheme is None or not scheme.takes_token):
         raise InvalidParams(_TOKEN_ELSEWHERE)
     if where == LOCAL or (where is None and not is_configured(os.environ)):
         return LocalEnvironment()
-    # Loaded now: a program that stays on this machine does without the whole client.
+    # Loaded now: programs that stay on this machine do not need the client.
     remote_choice = environments.remote_choice
     if where is None:
         return remote_choice.default_environment()

@@ -1,8 +1,8 @@
 """
-One environment: its processes, files and HTTP calls, and what is known of the machine.
+One environment: its processes, files and HTTP calls, and facts about the machine.
 
-Each kind of environment supplies the three protocols of `holdfast.backends`. The convenience
-methods stand on those and are the same for all kinds.
+Each kind of environment implements the three protocols of `holdfast.backends`. The convenience
+methods build on those and are the same for all kinds.
 """
 
 import os
@@ -48,25 +48,25 @@ if TYPE_CHECKING:
 __all__ = ["CAP", "Environment", "Status"]
 
 CAP = 1 << 20
-"""Bytes kept of each stream of a command, unless told otherwise."""
+"""Default number of bytes kept of each stream of a command."""
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The state of an environment, determined without connecting to it."""
+    """State of an environment, determined without connecting to it."""
 
     state: Literal["ready", "pending", "disconnected"]
     error: str | None = None
-    """The reason why it is disconnected."""
+    """Reason if it is disconnected."""
 
 
 class Environment(ABC):
     """
     A machine to run commands on. Use it as a context manager, or close it with `aclose`.
 
-    What a command that ended by itself left in the background goes on until the end of the
-    environment. A command that is killed takes all of it along, daemons too. A daemon is found
-    by the variable `HOLDFAST_INVOCATION_ID`, which every command gets, so one that cleared its
-    variables or changed its user stays. A server without our extensions kills the
+    Processes that a command leaves in the background run on until the environment is closed, or
+    are killed with the command if it is killed, including daemons. A daemon is found by the
+    variable `HOLDFAST_INVOCATION_ID`, which every command gets, so one that has cleared its
+    variables or changed its user survives. A server without Holdfast's extensions kills the
     process group only.
     """
 
@@ -81,25 +81,25 @@ class Environment(ABC):
     """HTTP calls from there."""
     cwd: AnyPath | None = None
     """
-    The directory for relative paths.
+    Directory for relative paths.
 
-    A relative one starts at the directory of the server or, locally, of this process. The same
-    directory is used if it is None.
+    If relative, it starts at the directory of the server or, locally, of this process; None is
+    that directory itself.
     """
     sandbox: "AnySandbox | None" = None
     """
     The default sandbox of commands and `files`; None for no sandbox.
 
-    It says what a command may touch and reach: `read-only`, `workspace-write` (the folder of
-    the environment), `disabled`, a profile, or the path of a file with one.
+    It limits which files and networks a command can use: `read-only`, `workspace-write` (the
+    directory of the environment), `disabled`, a profile, or the path of a file with one.
 
     `backend`, `filesystem` and `http` do not apply it.
     """
     marks_commands: bool = True
-    """False if somebody else kills what commands leave behind, so that they need no mark."""
+    """False if a guardian kills what commands leave behind, so that they need no mark."""
     closed: bool = False
-    """True once `aclose` was called; most methods raise `EnvironmentClosed` then."""
-    # Asked for once: a machine does not change while this process runs. See `_session_info`.
+    """True after `aclose`; most methods then raise `EnvironmentClosed`."""
+    # Requested once: a machine does not change while this process runs. See `_session_info`.
     _known_info: EnvironmentInfo | None = None
 
     def __repr__(self) -> str:
@@ -110,20 +110,20 @@ class Environment(ABC):
 
     @property
     def where(self) -> str:
-        """The address for people to read: `this machine`, a URL, or a command that leads there."""
+        """Its address for display: `this machine`, a URL, or the command that connects to it."""
         return self.id
 
     @property
     def is_connected(self) -> bool:
-        """False before a connection to a server is made, and while it is lost."""
+        """False until a connection to a server is made, and while it is lost."""
         return True
 
     def _connection_state(self) -> str:
         return "ready"
 
     if not TYPE_CHECKING:
-        # The usual slips, which Python would report without the right way; hidden from type
-        # checkers, which find them by the missing methods.
+        # Common mistakes, for which Python's errors would not show the right way. Hidden from type
+        # checkers, which report them by the missing methods.
 
         def __await__(self) -> NoReturn:
             raise TypeError("do not await an environment: use `async with holdfast.connect(…)`")
@@ -132,11 +132,11 @@ class Environment(ABC):
             raise TypeError("use `async with`, or `with holdfast.sync.connect(…)`")
 
         def __exit__(self, *exc: object) -> None:
-            """Only there for `with` to look up `__enter__`."""
+            """Exists only so that `with` gets as far as `__enter__`."""
 
     async def __aenter__(self) -> Self:
         try:
-            # A block that cannot connect should fail at its beginning.
+            # Connect here, so that the block fails at its beginning.
             await self.wait_ready()
         except BaseException:
             await self.aclose()
@@ -145,17 +145,17 @@ class Environment(ABC):
 
     async def __aexit__(self, *exc: object) -> None:
         try:
-            # The properties would create the objects; without them nothing was started.
+            # Not by the properties, which create the objects; without them nothing was started.
             if "_commands" in vars(self):
                 await self._commands.aclose()
             elif "_starter" in vars(self):
                 await self._starter.end_left()
         finally:
-            # Set after the commands have ended, which need an open environment.
+            # Only after the commands have ended, which need an open environment.
             self.closed = True
             await self.aclose()
 
-    # -- what people call
+    # -- convenience methods
 
     async def run(
         self,
@@ -174,35 +174,35 @@ class Environment(ABC):
         limits: "Limits | None" = None,
     ) -> "Completed":
         """
-        Run a command and return what came of it when it has exited.
+        Run a command to its end and return the result.
 
-        Of each stream, its beginning and its end are kept, up to the cap. At the timeout, or
-        when the calling task is cancelled, the command is killed with all that it started.
+        The beginning and end of each stream are kept, up to the cap. After the timeout, or if the
+        calling task is cancelled, the command is killed with all processes that it started.
 
         Args:
-            command: A text for `/bin/sh`, or a program and its arguments.
-            cwd: Its folder, relative to the environment's.
-            env: Variables beside those of the environment, or instead of them.
-            unset: Names of variables that it does not get, whatever else sets them.
-            input: What it can read; without, it reads the end at once.
-            timeout: Seconds it may take; then `reason` is `TIMED_OUT`.
+            command: A command line for `/bin/sh`, or a program and its arguments.
+            cwd: Its directory, relative to the environment's.
+            env: Variables to add to those of the environment, or to override.
+            unset: Names of variables to remove, wherever they are set.
+            input: Data for its stdin, which is empty by default.
+            timeout: Seconds until it is killed, with `TIMED_OUT` as `reason`.
             cap: Bytes to keep of each stream.
-            drain: Seconds without output, after its exit, that end the wait for others that
-                hold its output (see `Completed.background`); at the latest after 2 s or
-                `drain`. None waits as long as it takes.
-            check: Raise if it did not succeed.
-            on_output: Called with each `Chunk`; an awaitable that it returns is awaited, and
-                the command waits meanwhile. If it raises, the command is killed.
-            sandbox: Sandbox in place of the environment's; see `Environment.sandbox`.
-            limits: What it may use; `reason` is `LIMIT` if it was ended by one.
+            drain: Seconds of silence after its exit that end the wait for processes that hold its
+                output (see `Completed.background`); at the latest 2 s or `drain` after the exit.
+                None waits without a limit.
+            check: Raise if it failed.
+            on_output: Called with each `Chunk`; a returned awaitable is awaited, and the command
+                waits meanwhile. If it raises, the command is killed.
+            sandbox: Overrides the environment's; see `Environment.sandbox`.
+            limits: Resource limits; `reason` is `LIMIT` if one of them ended it.
 
         Raises:
-            CommandFailed: With `check`, if it did not succeed.
-            InvalidParams: An argument makes no sense, or the sandbox cannot be enforced there.
-            TypeError: An argument is of a wrong type; nothing was started.
-            Unsupported: It is to be limited or to lack variables, and the server cannot.
-            SpawnFailed: It could not be started; the text says why.
-            ConnectionLost: The environment cannot be reached any more.
+            CommandFailed: It failed, and `check` is set.
+            InvalidParams: An argument is invalid, or the sandbox cannot be enforced there.
+            TypeError: An argument has the wrong type; nothing was started.
+            Unsupported: The server does not support `limits` or `unset`.
+            SpawnFailed: It could not be started; the message says why.
+            ConnectionLost: The connection to the environment was lost for good.
         """
         completed = await self._open_commands().run(
             command,
@@ -233,26 +233,26 @@ class Environment(ABC):
         limits: "Limits | None" = None,
     ) -> "Starting":
         """
-        Start a command that goes on: `async with env.start(…) as process`, or `await` it.
+        Start a command in the background: `async with env.start(…) as process`, or `await` it.
 
-        The block ends the process, as a timeout of `run` does, unless it is detached.
-        A process that was awaited ends with the environment at the latest.
+        Leaving the block kills the process, as a timeout of `run` does, unless it is detached. A
+        process started with `await` ends with the environment at the latest.
 
         Args:
             command: As for `run`.
             cwd: As for `run`.
             env: As for `run`.
             unset: As for `run`.
-            tty: Give it a terminal instead of pipes.
-            size: Rows and columns of that; 24 by 80 unless given.
-            stdin: Whether it can be written to; a terminal always can.
-            detach: A name by which `attach` finds it. It then outlives the block and the
-                task, and ends with the environment.
+            tty: Use a terminal instead of pipes.
+            size: Rows and columns of the terminal; 24 by 80 by default.
+            stdin: True to write to it; always possible on a terminal.
+            detach: A name for `attach`. The process then outlives the block and the task, and ends
+                with the environment.
             sandbox: As for `run`.
             limits: As for `run`.
 
         Raises:
-            DuplicateProcess: A process of that name is running.
+            DuplicateProcess: A process with that name is running.
             InvalidParams: As for `run`.
             TypeError: As for `run`.
             Unsupported: As for `run`.
@@ -285,10 +285,10 @@ class Environment(ABC):
         limits: "Limits | None" = None,
     ) -> ExecProcess:
         """
-        Start a command and return the backend's process, for callers that follow its events.
+        Start a command and return the backend's process, for callers that handle its events.
 
-        Arguments and errors are those of `start`. The caller ends the process; what it leaves
-        behind ends with the environment.
+        Arguments and errors are those of `start`. The caller has to end the process; processes
+        that it leaves behind end with the environment.
         """
         self._check_open()
         request = CommandToStart(
@@ -305,29 +305,29 @@ class Environment(ABC):
 
     def attach(self, name: str) -> "Running":
         """
-        Find a process that was detached by a name, also after its end.
+        Find a process by the name it was detached with, even after its end.
 
         Raises:
-            UnknownProcess: There was none in this environment.
+            UnknownProcess: This environment had none with that name.
         """
         return self._open_commands().attach(name)
 
     def processes(self) -> "list[Running]":
         """
-        Return the processes that `start` began here and that run, oldest first.
+        Return the running processes that `start` started, oldest first.
 
-        Also those whose object nobody has any more: they get a new one.
+        A process whose `Running` was dropped gets a new one.
         """
         return self._open_commands().processes()
 
     async def shell(self, kind: str | None = None) -> ShellInfo:
         """
-        Return the shell of this environment: its name and its path there.
+        Return the shell of this environment: its name and path.
 
         Args:
-            kind: `bash`, `zsh` or `sh`, or a path with such a name, to have another one. On
-                this machine it is looked for; an unknown one, or one that is not installed,
-                is `/bin/sh`. A server has only the shell that it reports.
+            kind: `bash`, `zsh` or `sh`, or a path with such a name, for another shell. It is
+                looked up on this machine; one that is unknown or not installed is `/bin/sh`.
+                A server has only the shell that it reports.
 
         Raises:
             InvalidParams: A server reports another kind, or none.
@@ -347,13 +347,13 @@ class Environment(ABC):
 
     async def prepare(self, sandbox: "AnySandbox | None" = None) -> None:
         """
-        Do ahead of time what the first start in a sandbox would wait for.
+        Do in advance what the first start in a sandbox would wait for.
 
-        It connects, finds out what the machine can enforce, and runs `true` once in the sandbox.
-        Nothing is left running.
+        Connects, determines what the machine can enforce, and runs `true` once in the sandbox. No
+        process remains.
 
         Args:
-            sandbox: As for `run`; unless given, that of the environment.
+            sandbox: As for `run`; by default that of the environment.
 
         Raises:
             InvalidParams: As for `run`.
@@ -369,29 +369,29 @@ class Environment(ABC):
 
     @property
     def files(self) -> "Files":
-        """Its files, by plain paths."""
+        """Its files, addressed by plain paths."""
         self._check_open()
         return self._files
 
     async def uri(self, path: AnyPath | None = None) -> PathUri:
-        """Return the URI of a path in this environment; without a path, that of its directory."""
+        """Return the URI of a path in this environment, by default of its directory."""
         if isinstance(path, PathUri):
             return path
-        # An absolute path needs no connection to be resolved.
+        # Resolving an absolute path needs no connection.
         if path is not None and os.path.isabs(path):
             return PathUri.from_path(path)
         folder = await self._folder()
         return folder if path is None else below(folder, path)
 
     async def capabilities(self) -> Capabilities:
-        """Return the extensions that the server supports; asked once."""
+        """Return the extensions that the server supports; requested once."""
         return (await self._session_info()).capabilities
 
     async def sandbox_context(self, sandbox: "AnySandbox | None" = None) -> SandboxContext | None:
         """
-        Return a sandbox, by default the environment's, as the wire has it.
+        Return a sandbox, by default the environment's, in the form of the wire.
 
-        For `backend` and `filesystem`, which take nothing else.
+        For `backend` and `filesystem`, which accept no other form.
 
         Raises:
             InvalidParams: It is invalid, or cannot be used on this machine.
@@ -409,7 +409,7 @@ class Environment(ABC):
             return environments.home_here()
         home = (await self._session_info()).user_home_dir
         try:
-            # A server may report a home that is no path of this protocol.
+            # A server may report a home that this protocol does not accept as a path.
             return None if home is None else PathUri.parse(home)
         except InvalidPathUri:
             return None
@@ -427,11 +427,11 @@ class Environment(ABC):
             try:
                 base = PathUri.from_path(os.getcwd())
             except FileNotFoundError:
-                raise NotFound("the folder of this process was removed: give a cwd") from None
+                raise NotFound("the current directory was removed: pass a cwd") from None
         return base if cwd is None else below(base, cwd)
 
     async def _session_info(self) -> EnvironmentInfo:
-        """Return the description of the machine; a server has one for each session."""
+        """Return the description of the machine; on a server, that of the current session."""
         if self._known_info is None:
             self._known_info = await self.info()
         return self._known_info
@@ -461,24 +461,24 @@ class Environment(ABC):
         Kill what commands of this environment left behind; called by `CommandStarter`.
 
         Args:
-            mark: The mark of one command, or of all; see `process.variable_marks`.
+            mark: Mark of one command or of all commands; see `process.variable_marks`.
             first: The first command with the mark, if it is on this machine.
         """
 
-    # -- what each kind of environment does in its own way
+    # -- implemented by each kind of environment
 
     @abstractmethod
     def start_connecting(self) -> None:
-        """Begin to connect in the background, if that has not begun."""
+        """Start connecting in the background, unless already started."""
 
     @abstractmethod
     async def wait_ready(self) -> None:
         """
-        Connect, or wait for the connection that is being made.
+        Connect, or wait for a connection attempt in progress.
 
         Raises:
-            ConnectFailed: With the reason.
-            RemoteError: The server refused.
+            ConnectFailed: The connection failed; the message says why.
+            RemoteError: The server refused it.
         """
 
     @abstractmethod
@@ -489,8 +489,8 @@ class Environment(ABC):
 
     @abstractmethod
     async def status(self) -> Status:
-        """Return the state; probes a live connection and never makes one."""
+        """Return the state; probes an open connection, and never opens one."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close it; processes started there end."""
+        """Close the environment and end the processes started in it."""

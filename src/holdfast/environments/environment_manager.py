@@ -1,4 +1,4 @@
-"""All environments of a program by id, and its default [environments.*]."""
+"""The environments of a program by id, and the default one [environments.*]."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from holdfast.environments.local_environment import LocalEnvironment
 if TYPE_CHECKING:
     from holdfast.environments import remote
 else:
-    # The client of a server, 18 modules: most programs run all commands on this machine.
+    # Imports the client, 18 modules; most programs run all commands on this machine.
     remote = late_module("holdfast.environments.remote")
 
 __all__ = ["EnvironmentManager"]
@@ -34,10 +34,10 @@ __all__ = ["EnvironmentManager"]
 
 class EnvironmentManager:
     """
-    The environments of a program. A context manager; its end closes all of them.
+    The environments of a program. As a context manager, it closes all of them.
 
-    Servers with a URL are connected in the background from the start; commands are started on
-    first use. It belongs to the event loop in which it is made.
+    Servers with a URL are connected in the background at once; serving commands are started on
+    first use. A manager belongs to the event loop in which it was created.
     """
 
     def __init__(self, provider: EnvironmentProvider) -> None:
@@ -45,16 +45,16 @@ class EnvironmentManager:
         Take the environments of a provider.
 
         Raises:
-            InvalidConfig: What is written down cannot be used.
+            InvalidConfig: The configuration is invalid.
         """
         snapshot = provider.snapshot()
-        # A provider written by a user is not checked by the parser of the file.
+        # Unlike the file, a user's own provider has not been checked.
         if snapshot.default is not None and snapshot.default not in snapshot.ids:
             raise InvalidConfig(f"default environment `{snapshot.default}` is not configured")
         self.default_id = snapshot.default
-        """The id of the default environment; the same for good, whatever is added."""
+        """Id of the default environment; adding environments does not change it."""
         self._environments: dict[str, Environment] = {}
-        # Replaced environments that are not closed yet.
+        # Replaced environments that are still being closed.
         self._replaced: set[Environment] = set()
         self._tasks = OwnedTasks()
         self._closed = False
@@ -68,16 +68,16 @@ class EnvironmentManager:
         cls, environ: Mapping[str, str] | None = None, *, home: Path | None = None
     ) -> Self:
         """
-        Return a manager with the environments of the variables or the file, else this machine
-        alone.
+        Return a manager with the environments that the variables or the file configure, by default
+        only this machine.
 
         Args:
-            environ: The variables; by default those of this process.
+            environ: Variables, by default those of this process.
             home: Directory of `environments.toml`; by default `$HOLDFAST_HOME`, or `holdfast`
                 in the user's configuration directory.
 
         Raises:
-            InvalidConfig: The configuration cannot be used.
+            InvalidConfig: The configuration is invalid.
         """
         environ = os.environ if environ is None else environ
         return cls(provider_from_env(environ, home or holdfast_home(environ)))
@@ -99,7 +99,7 @@ class EnvironmentManager:
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
 
-    # -- looking
+    # -- lookup
 
     @property
     def ids(self) -> list[str]:
@@ -108,31 +108,31 @@ class EnvironmentManager:
 
     @property
     def default(self) -> Environment | None:
-        """The default environment, or None: then no tools are offered."""
+        """The default environment; if None, no tools are offered."""
         return None if self.default_id is None else self._environments[self.default_id]
 
     @property
     def local(self) -> LocalEnvironment | None:
-        """This machine, if it is among them."""
+        """This machine, if it is one of them."""
         local = self._environments.get(LOCAL)
         return local if isinstance(local, LocalEnvironment) else None
 
     def ids_for_new_thread(self) -> list[str]:
-        """Return the ids with the default first; none if there is no default."""
+        """Return the ids, the default first; empty without a default."""
         if self.default_id is None:
             return []
         return [self.default_id, *(name for name in self.ids if name != self.default_id)]
 
     def get(self, environment_id: str) -> Environment | None:
-        """Return an environment by its id: the same object until it is replaced."""
+        """Return an environment by id: the same object until it is replaced."""
         return self._environments.get(environment_id)
 
     def require(self, environment_id: str) -> Environment:
         """
-        Return an environment that has to exist.
+        Return an environment by id, or raise.
 
         Raises:
-            InvalidConfig: It does not.
+            InvalidConfig: It does not exist.
         """
         environment = self._environments.get(environment_id)
         if environment is None:
@@ -142,11 +142,11 @@ class EnvironmentManager:
         return environment
 
     async def status(self, environment_id: str) -> Status | None:
-        """Return the state of an environment, None if there is none; never connects."""
+        """Return the state of an environment, or None if it does not exist; never connects."""
         environment = self._environments.get(environment_id)
         return None if environment is None else await environment.status()
 
-    # -- changing
+    # -- changes
 
     def add_or_replace(
         self,
@@ -157,25 +157,25 @@ class EnvironmentManager:
         connect_timeout: float = DEFAULT_TIMEOUT,
     ) -> Environment:
         """
-        Add a server while the program runs, and begin to connect to it.
+        Add a server at run time, and begin to connect to it.
 
-        One that had this id is closed; the default stays the same id.
+        A previous environment with this id is closed. The default id does not change.
 
         Args:
             environment_id: Anything but `local`.
-            url: Not looked at before it is used.
-            bearer_token: If the server wants one.
+            url: Only checked when it is used.
+            bearer_token: If the server requires one.
             connect_timeout: Seconds.
 
         Raises:
-            InvalidConfig: The id, the URL or the token cannot be used.
+            InvalidConfig: The id, URL or token is invalid.
         """
         if not environment_id:
             raise InvalidConfig("environment id cannot be empty")
         if environment_id == LOCAL:
             raise InvalidConfig(
                 f"environment id `{LOCAL}` is reserved for EnvironmentManager",
-                "it is this machine; choose another id",
+                "it names this machine; choose another id",
             )
         url = url.strip()
         if not url:
@@ -183,7 +183,7 @@ class EnvironmentManager:
         if url.lower() == "none":
             raise InvalidConfig(
                 "remote environment cannot use disabled exec-server url",
-                "`none` says that there is no environment; give the URL of a server",
+                "`none` means that there is no environment; give the URL of a server",
             )
         if bearer_token is not None:
             check_token(url, bearer_token)
@@ -198,9 +198,9 @@ class EnvironmentManager:
         self._environments[entry.id] = environment
         if old is not None:
             self._replaced.add(old)
-            # In the background, since closing may take seconds and this method does not wait.
+            # In the background: closing may take seconds, and this method is synchronous.
             self._tasks.start(self._let_go(old))
-        # A command is started on first use: it may be an expensive one, such as ssh.
+        # A command, such as ssh, may be expensive and is started on first use.
         if isinstance(entry.transport, ServerUrl):
             environment.start_connecting()
         return environment
@@ -210,12 +210,12 @@ class EnvironmentManager:
         self._replaced.discard(environment)
 
     async def aclose(self) -> None:
-        """Close all of them, also those that were replaced."""
+        """Close all environments, including replaced ones."""
         self._closed = True
         environments = [*self._environments.values(), *self._replaced]
         closings = (environment.aclose() for environment in environments)
         ends = await asyncio.gather(*closings, return_exceptions=True)
         await self._tasks.aclose()
         for error in filter(None, ends):
-            # Raised only after all were closed.
+            # Raised only after all have been closed.
             raise error

@@ -1,5 +1,5 @@
 """
-File operations for scripts: paths as text, content as text or bytes.
+File operations for scripts: paths as strings, content as text or bytes.
 
 `Environment.filesystem` has the rest: blocks, watches, links.
 """
@@ -67,16 +67,16 @@ class Files:
     """
     The files of one environment.
 
-    A path is absolute or relative to the environment's folder. If the environment has a
-    sandbox, what that does not allow is refused, or not there.
+    A path is absolute, or relative to the environment's directory. If the environment has a
+    sandbox, files that it denies are refused or appear not to exist.
 
     Raises (all methods):
         NotFound: There is no such file; also a `FileNotFoundError`.
-        InvalidRequest: The operation cannot be done on it, or is not permitted, which is also
-            a `PermissionError`.
+        InvalidRequest: The operation is impossible for it, or not permitted, which is also a
+            `PermissionError`.
         OperationFailed: Any other error of the system; also an `OSError`.
 
-    Each of them names the operation and the path in its text, and has `path` and `errno`.
+    Each message names the operation and the path; each exception has `path` and `errno`.
     """
 
     def __init__(self, environment: "Environment") -> None:
@@ -89,14 +89,13 @@ class Files:
         Return a file as text.
 
         Raises:
-            UnicodeDecodeError: It is not valid text; `errors="replace"` accepts it all the
-                same.
+            UnicodeDecodeError: It is not valid text; `errors="replace"` accepts it anyway.
         """
         return (await self.read_bytes(path)).decode(encoding, errors)
 
     async def read_bytes(self, path: AnyPath) -> bytes:
         """Return a file as bytes, up to 512 MiB."""
-        # The protocol's texts name no path; people need one.
+        # The protocol's texts do not name the path, but users need it.
         with naming("read", path):
             return await self._filesystem.read_file(
                 ReadFileParams(await self._uri(path), sandbox=await self._sandbox())
@@ -104,15 +103,15 @@ class Files:
 
     async def write(self, path: AnyPath, data: str | bytes, *, parents: bool = False) -> None:
         """
-        Create a file or replace it; text as UTF-8.
+        Create a file or replace it. Text is encoded as UTF-8.
 
         Args:
-            path: Where.
-            data: All of its content.
-            parents: Make the folders above it if they are missing. If the write is refused, those
-                that were made are removed again.
+            path: The file.
+            data: Its whole content.
+            parents: Create missing parent directories. If the write is refused, they are removed
+                again.
         """
-        # Checked before the connection, so that a mistake costs nothing.
+        # Checked first: a wrong type needs no connection.
         raw = as_bytes(data, "data")
         uri = await self._uri(path)
         sandbox = await self._sandbox()
@@ -131,7 +130,7 @@ class Files:
     async def _folder_made(
         self, folder: PathUri, sandbox: SandboxContext | None
     ) -> AsyncIterator[None]:
-        """Make a folder and those above it; undo that if the block is refused."""
+        """Create a directory and its parents; undo that if the block is refused."""
         files = self._filesystem
         missing: list[str] = []
         above = folder
@@ -148,11 +147,11 @@ class Files:
             yield
         except Refused:
             with suppress(HoldfastError):
-                # Without links on the way, so that a link in place of a folder is not removed.
+                # Resolved, so that no link in place of a directory is removed.
                 real = (await files.canonicalize(CanonicalizeParams(above, sandbox=sandbox))).native
                 for count in range(len(missing)):
                     made = PathUri.from_path(os.path.join(real, *reversed(missing[count:])))
-                    # The innermost may not have been made.
+                    # The innermost may not have been created.
                     with suppress(Refused):
                         await files.remove(
                             RemoveParams(
@@ -167,7 +166,7 @@ class Files:
         except NotFound:
             return True
         except Refused:
-            # Making it will fail with a better error.
+            # Creating it will fail with a better error.
             return False
         return False
 
@@ -177,7 +176,7 @@ class Files:
             found = await self._filesystem.read_directory(
                 ReadDirectoryParams(await self._uri(path), sandbox=await self._sandbox())
             )
-        # A server lists in the order of its disk, which changes.
+        # A server lists in the order of its disk, which varies.
         return sorted(found, key=lambda entry: entry.file_name)
 
     async def walk(
@@ -189,17 +188,17 @@ class Files:
         hidden: bool = True,
     ) -> WalkResponse:
         """
-        Return the entries below a directory; `truncated` is set if there are more.
+        Return all entries below a directory; `truncated` is set if there are more.
 
         Args:
             path: The directory.
-            max_depth: Levels of directories, at most.
-            max_entries: Files and directories, at most.
+            max_depth: Maximum number of levels.
+            max_entries: Maximum number of files and directories.
             hidden: True to enter directories whose names begin with a dot.
         """
         options = WalkOptions(
             max_depth=max_depth,
-            # The largest number that a server accepts.
+            # The maximum that a server accepts.
             max_directories=10_000,
             max_entries=max_entries,
             follow_directory_symlinks=False,
@@ -211,7 +210,7 @@ class Files:
             )
 
     async def exists(self, path: AnyPath) -> bool:
-        """Return True if the path exists; links are followed."""
+        """Return True if the path exists; follows links."""
         try:
             await self.stat(path)
         except NotFound:
@@ -219,14 +218,14 @@ class Files:
         return True
 
     async def stat(self, path: AnyPath) -> FileMetadata:
-        """Return the kind of a file, its size and its times."""
+        """Return the type, size and times of a file."""
         with naming("look at", path):
             return await self._filesystem.get_metadata(
                 GetMetadataParams(await self._uri(path), sandbox=await self._sandbox())
             )
 
     async def mkdir(self, path: AnyPath) -> None:
-        """Create a directory and its parents; an existing one is no error."""
+        """Create a directory and its parents, unless it exists."""
         with naming("make", path):
             await self._filesystem.create_directory(
                 CreateDirectoryParams(
@@ -237,20 +236,20 @@ class Files:
     async def remove(
         self, path: AnyPath, *, recursive: bool = False, missing_ok: bool = False
     ) -> None:
-        """Remove a file or an empty folder; with `recursive` also a folder that is not empty."""
+        """Remove a file or an empty directory; with `recursive`, any directory."""
         with naming("remove", path):
             await self._filesystem.remove(
                 RemoveParams(
                     await self._uri(path),
                     recursive=recursive,
-                    # The wire's name for it.
+                    # `missing_ok` is called `force` on the wire.
                     force=missing_ok,
                     sandbox=await self._sandbox(),
                 )
             )
 
     async def copy(self, source: AnyPath, destination: AnyPath, *, recursive: bool = False) -> None:
-        """Copy within the environment; a folder with `recursive`."""
+        """Copy within the environment; a directory needs `recursive`."""
         origin, sandbox = await self._uri(source), await self._sandbox()
         with naming("copy", source, destination):
             try:
@@ -263,20 +262,19 @@ class Files:
                     )
                 )
             except InvalidRequest as refused:
-                # The server's refusal does not say that a flag is missing, so the kind is looked
-                # up.
+                # The server's refusal does not mention the missing flag: look up the type.
                 if recursive or not await self._is_folder(origin, sandbox, refused):
                     raise
                 raise InvalidRequest(
-                    "it is a folder: say recursive=True", path=refused.path
+                    "it is a directory: pass recursive=True", path=refused.path
                 ) from refused
 
     async def move(self, source: AnyPath, destination: AnyPath) -> None:
         """
-        Give a file or a folder another name within the environment; a file there is replaced.
+        Rename a file or directory within the environment; replaces an existing file.
 
-        It is one step where the server can rename, nothing confines `files`, and both are on
-        the same file system. Otherwise it is copied, and then removed.
+        Atomic if the server can rename, `files` has no sandbox, and both paths are on the same
+        file system. Otherwise it is copied, and then removed.
         """
         origin, target = await self._uri(source), await self._uri(destination)
         sandbox = await self._sandbox()
@@ -287,30 +285,30 @@ class Files:
         self, source: LocalPath, path: AnyPath, *, on_progress: OnProgress | None = None
     ) -> Transferred:
         """
-        Send a file of this machine, or a folder with all that is below it.
+        Copy a local file or directory tree to the environment.
 
-        A file is there as a whole or not at all; a server without our extensions writes in
-        place, and may be left with half of one that failed. Of a folder, four files are sent
-        at once. If one fails, the others are ended: those that were complete are there, all
-        others are as they were. A link is sent as the file it leads to, if that is in the folder;
-        `skipped` of the result names what was left out. Permission bits go with a file, but
-        not to a server without our extensions.
+        Each file arrives as a whole or not at all; a server without Holdfast's extensions writes
+        in place, and may keep half of a file that failed. Up to four files of a directory are
+        sent at once. If one fails, the others are stopped: complete files stay, all others are
+        unchanged. A link is sent as its target if that is in the directory; `skipped` in the
+        result lists what was left out. Permission bits are sent too, but not to a server without
+        Holdfast's extensions.
 
         Args:
-            source: The file or the folder.
-            path: What it becomes there. A folder is made if it is missing; what is in it
-                and is not sent stays.
-            on_progress: Called with a `TransferProgress` as the bytes arrive. If it raises,
-                the transfer ends and the error is raised.
+            source: A local file or directory.
+            path: Its new path. A missing directory is created; existing files in it that are not
+                overwritten stay.
+            on_progress: Called with a `TransferProgress` as bytes arrive. If it raises, the
+                transfer ends and the error is raised.
 
         Raises:
-            OSError: A file cannot be read here.
-            OperationFailed: Of a folder, a file cannot be written there; the text begins
-                with its path.
+            OSError: A local file cannot be read.
+            OperationFailed: A file of a directory cannot be written; the message begins with its
+                path.
         """
         uri = await self._uri(path)
         sandbox = await self._sandbox()
-        # A server without blocks gets the whole file in one message.
+        # A server without block writes gets the whole file in one message.
         in_blocks = await self._streams(sandbox, writing=True)
         local = os.fspath(source)
         if await asyncio.to_thread(os.path.isdir, local):
@@ -344,23 +342,23 @@ class Files:
         self, path: AnyPath, target: LocalPath, *, on_progress: OnProgress | None = None
     ) -> Transferred:
         """
-        Fetch a file to this machine, or a folder with all that is below it.
+        Copy a file or directory tree from the environment to this machine.
 
-        A file is there as a whole or not at all; of a folder that holds as for `upload`.
-        Links below the folder are not fetched: a server does not list them. Permission bits
-        come with a file, less the umask, but only from a server with our extensions.
+        Each file arrives as a whole or not at all; for a directory, the rules of `upload` apply.
+        Links below the directory are left out: a server does not list them. Permission bits are
+        kept, less the umask, but only a server with Holdfast's extensions sends them.
 
         Args:
-            path: The file or the folder.
-            target: What it becomes here. A folder is made if it is missing; what is in it
-                and is not fetched stays.
+            path: A file or directory of the environment.
+            target: Its local path. A missing directory is created; existing files in it that are
+                not overwritten stay.
             on_progress: As for `upload`.
 
         Raises:
-            OSError: A file cannot be written here.
-            OperationFailed: Of a folder, a file cannot be read there; the text begins with
-                its path. Or it has over 50,000 entries, 10,000 folders or 64 levels: then
-                nothing was fetched.
+            OSError: A local file cannot be written.
+            OperationFailed: A file of a directory cannot be read; the message begins with its
+                path. Or the tree has over 50,000 entries, 10,000 directories or 64 levels, and
+                nothing was copied.
         """
         uri = await self._uri(path)
         sandbox = await self._sandbox()
@@ -374,7 +372,7 @@ class Files:
             )
         except Refused as refused:
             with naming("download", path, target):
-                # Bytes have arrived, so it was a file, and the failure is a real one.
+                # If bytes have arrived, it is a file, and the failure is genuine.
                 if progress.size or not await self._is_folder(uri, sandbox, refused):
                     raise
             return await download_tree(
@@ -392,7 +390,7 @@ class Files:
     async def _is_folder(
         self, uri: PathUri, sandbox: SandboxContext | None, refused: Refused
     ) -> bool:
-        """Return True if a file could not be opened because it is a directory."""
+        """Return True if the path could not be opened because it is a directory."""
         if isinstance(refused, NotFound):
             return False
         return (
@@ -416,7 +414,7 @@ class Files:
         permissions: int | None = None
         if (await self._environment.capabilities()).file_permissions:
             found = await self._filesystem.get_metadata(GetMetadataParams(uri, sandbox=sandbox))
-            # Unset on a server that does not report them.
+            # Zero if the server does not report them.
             permissions = found.permissions or None
         handle = await self._filesystem.open(OpenParams(handle_id="", path=uri, sandbox=sandbox))
         try:
@@ -430,7 +428,7 @@ class Files:
                 await read_blocks(handle, take)
                 await asyncio.to_thread(arriving.complete, permissions)
             except BaseException:
-                # Also after a cancellation: no partial file may stay behind.
+                # Also after a cancellation, so that no partial file remains.
                 arriving.give_up()
                 raise
         finally:
@@ -444,7 +442,7 @@ class Files:
         return await self._environment.sandbox_context()
 
     async def _streams(self, sandbox: SandboxContext | None, *, writing: bool = False) -> bool:
-        """Return True if the server can transfer a file in blocks under this sandbox."""
+        """Return True if the server supports transfers in blocks with this sandbox."""
         can = await self._environment.capabilities()
         return (sandbox is None or can.sandboxed_file_streaming) and (
             not writing or can.file_write_streaming
@@ -453,25 +451,25 @@ class Files:
     async def _uri(self, path: AnyPath) -> PathUri:
         # The environment would take None for its own directory.
         if path is None:
-            raise TypeError("a path is text, a path object or a PathUri, not None")
+            raise TypeError("a path must be a string, a path object or a PathUri, not None")
         return await self._environment.uri(path)
 
 
 class _Arriving:
-    """A local file that is written beside its final path and renamed at the end."""
+    """A local file that is written next to its final path, and renamed at the end."""
 
     def __init__(self, target: LocalPath) -> None:
         self._target = os.path.abspath(target)
-        # Checked first: `os.replace` would fail only after the whole transfer.
+        # Checked first: `os.replace` would fail only after the transfer.
         if os.path.isdir(self._target):
-            text = "it is a folder: give the name of a file"
-            # The same exception as `open` would raise.
+            text = "it is a directory: give the name of a file"
+            # The exception that `open` would raise.
             raise IsADirectoryError(errno.EISDIR, text, os.fspath(target))
         folder, name = os.path.split(self._target)
         try:
             fd, self._part = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
         except OSError as error:
-            # Name the target: the caller has never seen the hidden temporary name.
+            # Name the target: the caller does not know the temporary name.
             raise OSError(error.errno, error.strerror, os.fspath(target)) from error
         self._file: BinaryIO = open(fd, "wb")  # noqa: SIM115 - closed at its end, whichever
 
@@ -479,7 +477,7 @@ class _Arriving:
         self._file.write(chunk)
 
     def complete(self, permissions: int | None = None) -> None:
-        # `mkstemp` creates the file with mode 0600; a download gets the usual mode.
+        # `mkstemp` created the file with mode 0600.
         os.fchmod(self._file.fileno(), masked(0o666 if permissions is None else permissions))
         self._file.close()
         os.replace(self._part, self._target)
@@ -505,5 +503,5 @@ def _parent(uri: PathUri) -> PathUri:
         return PathUri.from_path(os.path.dirname(uri.native))
     except ForeignPathUri:
         raise InvalidParams(
-            f"the folder above `{uri}` is not known: make it with mkdir, by its own PathUri"
+            f"the parent of `{uri}` is unknown: create it with mkdir, by its own PathUri"
         ) from None

@@ -1,9 +1,9 @@
 """
-One client shared by all users of an environment [environments.shared-attempt].
+A client shared by all users of an environment [environments.shared-attempt].
 
-The first use connects; concurrent callers wait for the same attempt and get the same result. A
-session that cannot be resumed is followed by a new one. Its backends therefore look the client
-up for each call, and pass the call on.
+The first use connects; concurrent callers share the attempt and its result. A session that cannot
+be resumed is replaced by a new one, so the backends look up the client for each call and forward
+the call to it.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 NOT_READY: Final = "exec-server environment is not ready"
-"""Error text for callers that do not want to wait for a connection."""
+"""Error for callers that do not wait for a connection."""
 
 
 class SharedClient:
-    """A client that is connected on first use, and again after its session was lost."""
+    """A client that connects on first use, and again after its session was lost."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class SharedClient:
     ) -> None:
         """
         Args:
-            name: The environment, for errors.
+            name: Name of the environment, for errors.
             target: The server.
-            client_name: Sent to the server.
+            client_name: Name sent to the server.
             initialize_timeout: Seconds.
-            telemetry: Recorder of requests, if there is one.
+            telemetry: Records requests, if given.
         """
         self._name = name
         self._target = target
@@ -58,41 +58,40 @@ class SharedClient:
         self._initialize_timeout = initialize_timeout
         self._telemetry = telemetry
         self._tasks = OwnedTasks()
-        # At most one of the three: a running attempt, its client, or the reason of its failure.
+        # At most one of three: a running attempt, its client, or the reason for its failure.
         self._attempt: asyncio.Future[ExecServerClient] | None = None
         self._client: ExecServerClient | None = None
         self._failure: HoldfastError | None = None
         self.description: EnvironmentInfo | None = None
-        """The machine, as the server of the last session describes it; None before the first."""
+        """The machine as described in the last session; None before the first session."""
         self._closed: asyncio.Future[None] | None = None
         self._listeners: set[Callable[[], None]] = set()
         self.backend = cast(ExecBackend, _Forwarder(ExecBackend, _itself, self._call))
-        """The processes of the server."""
+        """Processes of the server."""
         self.files = cast(FileSystem, _Forwarder(FileSystem, _files, self._call))
-        """The files of the server."""
+        """Files of the server."""
         self.http = cast(HttpClient, _Forwarder(HttpClient, _http, self._call))
-        """HTTP calls of the server."""
+        """HTTP calls from the server."""
         self.fail_fast_files = cast(
             FileSystem, _Forwarder(FileSystem, _files, self._call_if_connected)
         )
         """
-        The same files, for callers that want an error instead of waiting.
+        The same files, for callers that prefer an error to waiting.
 
-        A call never connects, and fails when the connection is lost. Both raise
-        `ConnectionLost`.
+        A call never connects. It raises `ConnectionLost` without a connection, and as soon as
+        the connection is lost.
         """
 
-    # -- for those who want to use it
+    # -- for users of the client
 
     async def get(self) -> ExecServerClient:
         """
-        Return the client; connect if there is none, or if its session is lost.
+        Return the client; connect if there is none or its session is lost.
 
-        While a lost connection is recovered, the client is returned and its calls wait.
+        While a lost connection is being recovered, calls on the client wait.
 
         Raises:
-            ConnectFailed: There is no connection. If a retry may succeed, the next call makes
-                one.
+            ConnectFailed: The connection failed. The next call retries if that may succeed.
             EnvironmentClosed: It was closed.
         """
         if self._closed is not None:
@@ -102,18 +101,18 @@ class SharedClient:
                 self._client.lost_for_good and self._target.can_reconnect
             ):
                 return self._client
-            # A permanent failure, such as a refused token, is not tried again with every call.
+            # Do not retry a permanent failure, such as a refused token, with every call.
             if self._failure is not None and not self._may_retry(self._failure):
                 raise _attempt_failed(self._failure)
             self._begin()
-        # Either there was one, or `_begin` has made it.
+        # It existed, or `_begin` has created it.
         assert self._attempt is not None
-        # Shielded: a cancelled caller must not end the attempt for the others.
+        # Shielded: cancelling one caller must not end the attempt for the others.
         return await asyncio.shield(self._attempt)
 
     def get_connected(self) -> ExecServerClient:
         """
-        Return the client if it is connected right now.
+        Return the client if it is connected now.
 
         Raises:
             ConnectionLost: It is not.
@@ -123,12 +122,12 @@ class SharedClient:
         return self._client
 
     def start(self) -> None:
-        """Start to connect, unless that was tried before."""
+        """Start connecting, unless that was tried before."""
         if self._closed is None and not (self._attempt or self._client or self._failure):
             self._begin()
 
     async def status(self) -> Status:
-        """Return the state; asks a connected server, and never connects."""
+        """Return the state; queries a connected server, and never connects."""
         if self._closed is not None:
             return Status("disconnected", str(EnvironmentClosed(self._name)))
         if self._failure is not None:
@@ -143,21 +142,20 @@ class SharedClient:
 
     @property
     def is_connected(self) -> bool:
-        """True if there is a connection now."""
+        """True while there is a connection."""
         return self._client is not None and self._client.is_connected
 
     async def connection_states(self) -> AsyncIterator[bool]:
         """
-        Iterate over the connection state: now, and after each change until it is closed.
+        Yield the connection state, now and after each change, until it is closed.
 
-        A consumer that falls behind gets the last change only.
+        A consumer that falls behind gets only the last change.
         """
         changed = asyncio.Event()
         with self._listening(changed.set):
             while True:
                 changed.clear()
-                # Read before the yield, so that the state of a closed environment is delivered
-                # once.
+                # Read before the yield, so that the state after the close is delivered once.
                 closed = self._closed is not None
                 yield self.is_connected
                 if closed:
@@ -166,7 +164,7 @@ class SharedClient:
 
     @contextmanager
     def when_lost(self, call: Callable[[], None]) -> Iterator[None]:
-        """Call a function, once, as soon as the connection is lost."""
+        """Call a function once, as soon as the connection is lost."""
         called = False
 
         def look() -> None:
@@ -179,27 +177,27 @@ class SharedClient:
             yield
 
     async def aclose(self) -> None:
-        """Close the connection, and end the command behind it if there is one."""
+        """Close the connection, and end the serving command if there is one."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
-            # A task of its own, which continues if the caller is cancelled.
+            # A separate task, which continues if the caller is cancelled.
             self._tasks.start(self._close(self._closed))
         await asyncio.shield(self._closed)
 
-    # -- inside
+    # -- internals
 
     async def _call(self, work: Callable[[ExecServerClient], Awaitable[R]]) -> R:
-        """Do something with the client; connect first if there is none."""
+        """Call a function with the client, connecting first if necessary."""
         return await work(await self.get())
 
     async def _call_if_connected(self, work: Callable[[ExecServerClient], Awaitable[R]]) -> R:
-        """Do something with the client while it is connected; see `fail_fast_files`."""
+        """Call a function with the client while it is connected; see `fail_fast_files`."""
         client = self.get_connected()
-        # Without a limit of its own; the loss of the connection lets it expire.
+        # Expires only when the connection is lost.
         patience = asyncio.timeout(None)
         try:
             async with patience:
-                # Expires the timeout at once, which cancels the call.
+                # Expires the timeout, which cancels the call.
                 with self.when_lost(lambda: patience.reschedule(0)):
                     return await work(client)
         except TimeoutError:
@@ -208,12 +206,12 @@ class SharedClient:
             raise ConnectionLost(NOT_READY) from None
 
     def _may_retry(self, error: HoldfastError) -> bool:
-        # A serving command is started once: its session ended with it.
+        # A serving command is started only once: its session ended with it.
         return self._target.can_reconnect and worth_retrying(error)
 
     def _begin(self) -> None:
         attempt = self._attempt = asyncio.get_running_loop().create_future()
-        # Retrieve the exception, since nobody may be waiting: asyncio would log it.
+        # Retrieve the exception, which asyncio would log if no caller waits.
         attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
         lost, self._client, self._failure = self._client, None, None
         self._tasks.start(self._connect(attempt, lost))
@@ -223,7 +221,7 @@ class SharedClient:
     ) -> None:
         try:
             if lost is not None:
-                # First, because closing a client closes its target, which both share.
+                # Before connecting: closing the old client closes the target, which both share.
                 await lost.aclose()
             client = await ExecServerClient.connect(
                 self._target,
@@ -236,7 +234,7 @@ class SharedClient:
             raise
         except Exception as error:
             if not isinstance(error, HoldfastError):
-                # A fault of ours; nobody may wait for ever because of it.
+                # A bug in Holdfast; callers must not wait for ever because of it.
                 logger.exception("connecting failed")
             self._attempt = None
             self._failure = (
@@ -244,10 +242,10 @@ class SharedClient:
             )
             attempt.set_exception(_attempt_failed(self._failure))
             return
-        # No await from here on, so that `aclose` finds either the task or its client.
+        # No await from here on: `aclose` has to find either the task or its client.
         client.connection_changed = self._connection_changed
         self._attempt, self._client = None, client
-        # A server that was started anew may have another shell, home or extensions.
+        # A restarted server may have another shell, home or extensions.
         self.description = client.environment
         attempt.set_result(client)
         self._connection_changed()
@@ -277,7 +275,7 @@ class SharedClient:
 
 
 def _attempt_failed(error: HoldfastError) -> ConnectFailed:
-    """Return a new exception for each caller: a shared one would collect tracebacks."""
+    """Return a new exception for each caller; a shared one would accumulate tracebacks."""
     failed = ConnectFailed(
         f"exec-server connection attempt failed: {error}",
         errno=error.errno,
@@ -290,9 +288,9 @@ def _attempt_failed(error: HoldfastError) -> ConnectFailed:
 
 class _Forwarder:
     """
-    An implementation of any seam whose methods are all asynchronous: passes each call on.
+    Implements any seam whose methods are all asynchronous by forwarding each call.
 
-    Signatures are those of the seam, so they are not written a second time here.
+    The signatures are those of the seam, and not repeated here.
     """
 
     def __init__(
@@ -303,16 +301,16 @@ class _Forwarder:
     ) -> None:
         """
         Args:
-            seam: The protocol that it implements.
-            member: Returns the part of a client that calls are passed to.
-            call: Finds the client and calls a function with it.
+            seam: The protocol to implement.
+            member: Returns the part of a client that gets the calls.
+            call: Calls a function with the current client.
         """
         self._seam = seam
         self._member = member
         self._call = call
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        # A name outside of the seam may be no asynchronous method of the other object.
+        # Outside the seam, a name need not be an asynchronous method.
         if name.startswith("_") or name not in vars(self._seam):
             raise AttributeError(f"{self._seam.__name__} has no `{name}`")
 

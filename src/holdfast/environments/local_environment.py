@@ -1,4 +1,4 @@
-"""This machine as an environment: everything is in this process, and nothing is connected."""
+"""This machine as an environment, within this process."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -26,8 +26,8 @@ class LocalEnvironment(Environment):
     """
     This machine.
 
-    Each backend is created on first use and belongs to the event loop that runs then. `aclose`
-    kills all started processes.
+    Each backend is created on first use, and belongs to the event loop running at that time.
+    `aclose` kills all started processes.
     """
 
     is_remote = False
@@ -56,8 +56,8 @@ class LocalEnvironment(Environment):
 
     @cached_property
     def _backend(self) -> "LocalBackend":
-        # The package loads its public names on first use: an environment that only has its
-        # files used loads nothing for processes.
+        # Through the package, which loads its public names on first use: a program that only uses
+        # files does not import the process engine.
         backend = holdfast.LocalBackend.for_callers()
         self._stack.push_async_exit(backend)
         return backend
@@ -88,7 +88,7 @@ class LocalEnvironment(Environment):
 
     @property
     def fail_fast_filesystem(self) -> "LocalFileSystem":
-        """The same as `filesystem`: there is no connection to wait for."""
+        """`filesystem` itself, since there is no connection to wait for."""
         return self.filesystem
 
     def start_connecting(self) -> None:
@@ -114,14 +114,14 @@ class LocalEnvironment(Environment):
         except TimeoutError:
             pass
         except RuntimeError:
-            # At interpreter shutdown no thread can be started.
+            # No thread can be started at interpreter shutdown.
             kill_by_variable(mark, first)
 
     async def aclose(self) -> None:
-        """Kill what was started here, and let the threads and connections end."""
-        # First, so that nothing new is created while the stack is unwound.
+        """Kill the processes started here, and release threads and connections."""
+        # First, so that nothing is created while the stack unwinds.
         self.closed = True
         await self._stack.aclose()
-        # The property would create the object; without it nothing was started.
+        # Not by the property, which creates the object; without it nothing was started.
         if "_starter" in vars(self):
             await self._starter.end_left()

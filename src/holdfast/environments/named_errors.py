@@ -1,8 +1,7 @@
 """
-Errors of file operations that name their object: `cannot read notes.txt: …`.
+Errors of file operations that name the file: `cannot read notes.txt: …`.
 
-The texts below are the protocol's own, which name no path. Class, `errno` and `path` stay
-unchanged.
+The protocol's texts name no path. Class, `errno` and `path` of an error stay unchanged.
 """
 
 import os
@@ -23,12 +22,12 @@ def naming(
     target: str | os.PathLike[str] | PathUri | None = None,
 ) -> Iterator[None]:
     """
-    Put the operation and its path in front of the text of each refusal.
+    Prefix the message of each refusal with the operation and its path.
 
     Args:
         verb: The operation, such as `read`.
-        path: Its object, as the caller wrote it.
-        target: Its destination, if any. The error then names the one at fault, if it is known.
+        path: Its file, as the caller wrote it.
+        target: Its destination, if any. The error then names the path at fault, if known.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """
-Notes on the end of a command: what happened, and what to do about it, in a sentence each.
+Notes on the end of a command: one sentence each on what happened and what to do about it.
 
-A note says what is known from the verdict and the sandbox. What is only guessed from the output
-of a command is worded as a possibility.
+A note states what is known from the verdict and the sandbox. A guess from the output of a command
+is phrased as a possibility.
 """
 
 from dataclasses import dataclass
@@ -13,31 +13,31 @@ from holdfast.wire.protocol.limits import LimitKind, limit_of
 
 __all__ = ["NO_ADVICE", "Advice", "Note", "NoteKind", "verdict_notes"]
 
-# Characters of a path or program in a note; output can name longer ones.
+# Maximum characters of a path or program in a note; both may come from output.
 _LONGEST_NAME = 200
 
 
 class NoteKind(StrEnum):
-    """The subject of a note."""
+    """Subject of a note."""
 
     DENIED = "denied"
     """The sandbox denied access to a file, or a system call."""
     NETWORK = "network"
     """The command asked for a network that its sandbox does not have."""
     LIMIT = "limit"
-    """The command met one of its limits, or its timeout."""
+    """The command reached one of its limits, or its timeout."""
     SERVER_STOPPED = "serverStopped"
-    """The server ended, and with it the command."""
+    """The server stopped and ended the command."""
     CONNECTION_LOST = "connectionLost"
-    """The connection to the server is lost, or cannot be made."""
+    """The connection to the server was lost, or could not be made."""
     DIRECTORY = "directory"
     """The working directory does not exist, or cannot be entered."""
     CUT = "cut"
     """Some of the output is not shown."""
     OUTPUT_LOST = "outputLost"
-    """Some of the output is kept nowhere."""
+    """Some of the output was not kept."""
     INPUT = "input"
-    """The command waits for input."""
+    """The command is waiting for input."""
     KILLED = "killed"
     """The command was killed on request."""
     LEFT_BEHIND = "leftBehind"
@@ -60,7 +60,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Ends of sentences that say how to get what a sandbox denied, each after a semicolon."""
+    """Advice on getting what a sandbox denied; each text ends a sentence after a semicolon."""
 
     files: str = ""
     network: str = ""
@@ -77,13 +77,13 @@ def verdict_notes(
     writable: bool | None = None,
 ) -> tuple[Note, ...]:
     """
-    Return what there is to say about the end of a command.
+    Return the notes on the end of a command.
 
     Args:
         verdict: The end.
         advice: How to get what a sandbox denied.
         offline: True if its sandbox is known to have no network.
-        writable: Whether its sandbox lets the path of the denial be written; None if unknown.
+        writable: Whether its sandbox allows writes to the path of the denial; None if unknown.
     """
     found = []
     ended = _ended(verdict)
@@ -100,7 +100,7 @@ def verdict_notes(
 
 
 def _ended(verdict: Verdict) -> Note | None:
-    """Return the note on what ended a command, unless it ended by itself or on request."""
+    """Return the note on why a command ended, unless it ended by itself or on request."""
     match verdict.reason:
         case Reason.LIMIT:
             return Note(NoteKind.LIMIT, _limit(verdict))
@@ -122,7 +122,7 @@ def _ended(verdict: Verdict) -> Note | None:
 
 def _limit(verdict: Verdict) -> str:
     kind = verdict.limit
-    # The kernel reports these to the program alone, so its output is the only evidence.
+    # The kernel reports these only to the program, so its output is the only evidence.
     guessed = kind is not None and kind is not LimitKind.OTHER and bool(limit_of(kind).messages)
     if verdict.detail is None:
         met = "met one of its limits"
@@ -154,12 +154,12 @@ def _denied(denial: Denial, advice: Advice, *, writable: bool | None) -> Note | 
         case DenialKind.UNKNOWN:
             known = "The server reports that the sandbox denied something"
         case DenialKind.READ_ONLY_FILE_SYSTEM if path and (denial.reason or writable is False):
-            # The kernel says so by the words of the program, and so does the sandbox.
+            # Both the kernel, in the program's words, and the sandbox say so.
             known = f"The sandbox does not let commands write `{path}`"
         case DenialKind.PERMISSION_DENIED | DenialKind.OPERATION_NOT_PERMITTED if (
             writable and denial.reason is None
         ):
-            # The mode of the file, or its owner.
+            # The mode or owner of the file is the cause.
             return None
         case _:
             about = f"access to `{path}`" if path else "something"
@@ -171,6 +171,6 @@ def _denied(denial: Denial, advice: Advice, *, writable: bool | None) -> Note | 
 
 
 def _clean(text: str | None) -> str | None:
-    """Return a name that a command has written, or None if it would garble a sentence."""
+    """Return a name from the output of a command, or None if it would garble a sentence."""
     fits = text and len(text) <= _LONGEST_NAME and text.isprintable() and "`" not in text
     return text if fits else None

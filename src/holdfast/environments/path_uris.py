@@ -1,4 +1,4 @@
-"""Conversion of paths that people write into URIs of an environment."""
+"""Conversion of plain paths to URIs in an environment."""
 
 import os
 
@@ -14,10 +14,10 @@ AnyPath = str | os.PathLike[str] | PathUri
 
 def below(folder: PathUri, path: AnyPath) -> PathUri:
     """
-    Return a path relative to a directory as a URI.
+    Return the URI of a path that may be relative to a directory.
 
     Raises:
-        InvalidParams: It is empty, or the directory is of another operating system.
+        InvalidParams: It is empty, or the directory belongs to another operating system.
     """
     if isinstance(path, PathUri):
         return path
@@ -28,13 +28,13 @@ def below(folder: PathUri, path: AnyPath) -> PathUri:
         return PathUri.from_path(text if text.startswith("/") else f"{folder.native}/{text}")
     except ForeignPathUri:
         raise InvalidParams(
-            f"`{text}` is relative to `{folder}`, which is no folder of this kind of machine:"
+            f"`{text}` is relative to `{folder}`, a directory of another operating system:"
             " give a PathUri"
         ) from None
 
 
 def folder_of_server(info: EnvironmentInfo) -> PathUri:
-    """Return the directory that a server reports: its cwd, else the user's home, else the root."""
+    """Return the directory of a server: its cwd, else the user's home, else the root."""
     for path in (info.cwd, info.user_home_dir):
         if path:
             try:

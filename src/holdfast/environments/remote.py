@@ -24,11 +24,11 @@ __all__ = ["RemoteEnvironment"]
 
 class RemoteEnvironment(Environment):
     """
-    A server; connects on first use.
+    A server, connected on first use.
 
-    A lost connection is recovered; callers notice a delay. If that fails, all processes there
-    are lost, and the next use opens a new session. A command that serves on its standard
-    streams is started once only.
+    A lost connection is recovered; callers notice only a delay. If recovery fails, all processes
+    there are lost, and the next use opens a new session. A command that serves on its standard
+    streams is started only once.
     """
 
     is_remote = True
@@ -45,17 +45,17 @@ class RemoteEnvironment(Environment):
         telemetry: ClientTelemetry | None = None,
     ) -> None:
         """
-        Describe it; nothing is connected.
+        Create the environment without connecting.
 
         Args:
             id: Its name.
-            target: A URL, the argv of a command that serves on its standard streams, or
-                anything that makes connections. A URL of another kind fails on first use.
-            bearer_token: For a URL whose server wants one.
-            client_name: Told to the server.
+            target: A URL, the argv of a command that serves on its standard streams, or a
+                `Target`. A URL with an unknown scheme fails on first use.
+            bearer_token: For a URL whose server requires one.
+            client_name: Name sent to the server.
             connect_timeout: Seconds, for a URL.
             initialize_timeout: Seconds.
-            telemetry: Told of every request, if there is any.
+            telemetry: Records requests, if given.
         """
         self.id = id
         if not isinstance(target, Target):
@@ -72,7 +72,7 @@ class RemoteEnvironment(Environment):
         self.filesystem = self._shared.files
         self.http = self._shared.http
         self.fail_fast_filesystem = self._shared.fail_fast_files
-        """Files for callers that want an error instead of waiting for a connection."""
+        """Files for callers that prefer an error to waiting for a connection."""
 
     @classmethod
     def of(cls, entry: Entry, *, telemetry: ClientTelemetry | None = None) -> "RemoteEnvironment":
@@ -81,7 +81,7 @@ class RemoteEnvironment(Environment):
         if isinstance(transport, ServerUrl):
             target = _target(transport.url, transport.bearer_token, transport.connect_timeout)
         else:
-            # An ssh that starts a `holdfast` is recognized, and can be reconnected.
+            # Recognizes an ssh that starts `holdfast`, which can be reconnected.
             argv = [transport.program, *transport.args]
             target = program_target(argv, env=transport.env, cwd=transport.cwd)
         return cls(
@@ -103,12 +103,12 @@ class RemoteEnvironment(Environment):
 
     async def client(self) -> ExecServerClient:
         """
-        Return the client, for what the protocols do not offer; connects if necessary.
+        Return the client, for operations beyond the protocols; connects if necessary.
 
-        After a failed recovery it is another object.
+        After a failed recovery, this is another object.
 
         Raises:
-            ConnectFailed: With the reason.
+            ConnectFailed: The connection failed; the message says why.
             EnvironmentClosed: It was closed.
         """
         return await self._shared.get()
@@ -132,8 +132,8 @@ class RemoteEnvironment(Environment):
         return client.environment
 
     async def _session_info(self) -> EnvironmentInfo:
-        # Unlike `info` it waits for nothing once there was a session: a caller that is about to
-        # use the server gets its error from that use.
+        # Unlike `info`, does not wait once there was a session: a caller that is about to use the
+        # server gets its error from that use.
         return self._shared.description or await self.info()
 
     async def status(self) -> Status:
@@ -141,14 +141,14 @@ class RemoteEnvironment(Environment):
 
     def connection_states(self) -> AsyncIterator[bool]:
         """
-        Iterate over the connection state: now, and after each change until it is closed.
+        Yield the connection state, now and after each change, until it is closed.
 
-        A consumer that falls behind gets the last change only.
+        A consumer that falls behind gets only the last change.
         """
         return self._shared.connection_states()
 
     async def aclose(self) -> None:
-        """Close the connection; the server ends all processes, and a serving command is ended."""
+        """Close the connection; the server ends all processes, and a serving command ends."""
         self.closed = True
         await self._shared.aclose()
 

@@ -1,4 +1,4 @@
-"""Environments other than this machine, for `holdfast.connect`: by URL, command or name."""
+"""Remote environments for `holdfast.connect`, by URL, command or name."""
 
 import os
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def on_server(
         ConnectFailed: The URL of a host is malformed.
     """
     if bearer_token is not None:
-        # Before anything is sent: a token must not cross a network unencrypted.
+        # Before anything is sent.
         check_token(str(where), bearer_token)
     _check_kind(where)
     if not where:
@@ -55,24 +55,24 @@ def on_server(
 
 def _check_kind(where: object) -> None:
     if not isinstance(where, Sequence) or not all(isinstance(word, str) for word in where):
-        raise TypeError(f"an environment is a text, or a command as a list of texts, not {where!r}")
+        raise TypeError(f"where must be a string, or a command as a list of strings, not {where!r}")
 
 
 def default_environment() -> Environment:
     """
-    Return the environment that the file or a variable makes the default.
+    Return the default environment of the file or the variables.
 
     Raises:
-        InvalidConfig: They say that there is none, or cannot be used.
+        InvalidConfig: The configuration is invalid, or disables the default.
     """
     snapshot = provider_from_env(os.environ, holdfast_home(os.environ)).snapshot()
     if snapshot.default is None:
         known = listed(snapshot.ids)
         raise InvalidConfig(
             "there is no default environment",
-            f"name the environment to run in; `local` is this machine, and configured is: {known}",
+            f"name an environment: `local` for this machine, or one of: {known}",
         )
-    # No entry means that the default is this machine.
+    # Without an entry, the default is this machine.
     entry = snapshot.entry(snapshot.default)
     return LocalEnvironment() if entry is None else RemoteEnvironment.of(entry)
 
@@ -82,22 +82,22 @@ def by_name(name: str) -> Environment:
     Return an environment of `environments.toml`.
 
     Raises:
-        InvalidParams: It cannot be a name.
-        InvalidConfig: There is none of that name.
+        InvalidParams: It is not a valid name.
+        InvalidConfig: No environment has that name.
     """
     if not name.strip() or "://" in name:
         urls = ", ".join(scheme.form for scheme in SCHEMES)
         raise InvalidParams(
-            f"`{name}` is no environment{meant_url(name)}: expected `local`, {urls},"
+            f"`{name}` is not an environment{meant_url(name)}: expected `local`, {urls},"
             " the name of an environment, or a command as a list"
         )
     home = holdfast_home(os.environ)
     snapshot = provider_from_env(os.environ, home).snapshot()
     entry = snapshot.entry(name)
     if entry is None:
-        # The error lists all names, since a mistyped one is the usual cause.
+        # List all names: the usual cause is a typo.
         known = listed(snapshot.ids)
-        # A path or `HOST:PORT` is most often a URL without its scheme.
+        # A path or `HOST:PORT` is usually a URL without its scheme.
         hint = did_you_mean(name, [LOCAL, *snapshot.ids]) or meant_url(name)
         raise InvalidConfig(
             f"unknown environment id `{name}`{hint}",

@@ -1,8 +1,8 @@
 """
-Sandboxes as people ask for them: by a name, a file, or a few rules.
+Sandboxes as users specify them: by name, by file, or by a few rules.
 
-The result is a profile for the wire. Paths belong to the machine where the command runs, so `~`
-and relative paths are resolved there.
+The result is a profile for the wire. `~` and relative paths are resolved for the machine where the
+command runs.
 """
 
 import os
@@ -51,47 +51,47 @@ _KINDS = get_args(SpecialKind)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileContext:
-    """The meaning of relative paths and `~` in one environment."""
+    """Meaning of relative paths and `~` in one environment."""
 
     folder: PathUri
-    """The workspace: base of relative paths and meaning of `:project_roots`."""
+    """The workspace: base of relative paths, and value of `:project_roots`."""
     home: PathUri | None
-    """The meaning of `~`, if it is known."""
+    """Value of `~`, if known."""
     here: bool = True
-    """True on this machine."""
+    """True for this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxProfile:
     """
-    The files and the network that a command may use: a base, and rules that change it.
+    The files and network that a command may use: a base, and rules that modify it.
 
-    Of several rules for a path the one with the longest path decides; for the same path `deny`
-    wins. A path is absolute, relative to the environment's directory, below `~`, or a special
-    name. Special names are `:root`, `:minimal` (system directories), `:project_roots`,
-    `:tmpdir` and `:slash_tmp`. A path with a wildcard is a pattern, which only `deny` accepts.
+    The matching rule with the longest path applies; for the same path `deny` wins. A path is
+    absolute, relative to the environment's directory, below `~`, or a special name. Special
+    names are `:root`, `:minimal` (system directories), `:project_roots`, `:tmpdir` and
+    `:slash_tmp`. A path with a wildcard is a pattern, which only `deny` accepts.
     """
 
     base: ProfileName | PermissionProfile | None = None
-    """The profile to start from; without one only the rules allow anything."""
+    """Profile to start from; without one, only the rules allow access."""
     read: Sequence[AnyPath] = ()
     """Paths that may be read but not written."""
     write: Sequence[AnyPath] = ()
     """Paths that may be read and written, except `.git` and similar names directly below."""
     deny: Sequence[AnyPath] = ()
-    """Paths that may be neither, whatever a shorter rule says."""
+    """Paths that may be neither read nor written, despite rules with shorter paths."""
     network: bool | None = None
-    """True to allow the network; None leaves it to the base, which denies it by default."""
+    """True to allow the network; None keeps the base's setting, denied by default."""
     source: str | None = None
-    """The file it was read from, if that used `~` for the home of this machine."""
+    """File it was read from, if that used `~` for the home on this machine."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SandboxProfile":
         """
-        Read a profile from a TOML file of this machine.
+        Read a profile from a local TOML file.
 
         Raises:
-            InvalidParams: It cannot be read, or is no profile; the text names the file.
+            InvalidParams: It cannot be read, or is not a profile; the message names the file.
         """
         name = os.fspath(path)
         try:
@@ -99,7 +99,7 @@ class SandboxProfile:
                 text = file.read()
             profile = parse_profile(text)
         except (OSError, UnicodeDecodeError, InvalidParams) as error:
-            # The text names the file already.
+            # The message already names the file.
             reason = error.strerror if isinstance(error, OSError) else error
             raise InvalidParams(f"sandbox profile `{name}`: {reason}") from error
         keep_unchanged(path)
@@ -107,20 +107,20 @@ class SandboxProfile:
 
     def permissions(self, context: ProfileContext) -> PermissionProfile:
         """
-        Return the profile for the wire, in one environment.
+        Return the profile for the wire, resolved for one environment.
 
         Raises:
             InvalidParams: A rule is invalid, or not usable in that environment.
         """
-        # The parser has already replaced `~` by the home of this machine.
+        # The parser has replaced `~` by the home on this machine.
         if self.source is not None and not context.here:
             raise InvalidParams(
-                f"sandbox profile `{self.source}`: `~` in a file is the home of this machine;"
-                " for another one write the path out"
+                f"sandbox profile `{self.source}`: `~` in a file is the home on this machine;"
+                " write out the path for another machine"
             )
         base = self._base()
         rules = [*self._rules(context)]
-        # Unchanged, so that a base without restrictions stays usable.
+        # Returned unchanged, so that a base without restrictions stays usable.
         if self.network is None and not rules:
             return base
         if not isinstance(base, ManagedProfile):
@@ -146,21 +146,21 @@ class SandboxProfile:
         access: Access
         for access, paths in (("read", self.read), ("write", self.write), ("deny", self.deny)):
             if isinstance(paths, str):
-                # A single string would be taken as a list of its characters.
-                raise InvalidParams(f"`{access}` is a list of paths, not one: `({paths!r},)`")
+                # A string would be read as a list of characters.
+                raise InvalidParams(f"`{access}` must be a list of paths: `({paths!r},)`")
             for path in paths:
                 entry = FileEntry(path=_entry_path(path, context), access=access)
                 if isinstance(entry.path, GlobPath) and access != "deny":
-                    raise InvalidParams(f"pattern `{path}`: a pattern can only be denied")
+                    raise InvalidParams(f"pattern `{path}`: only `deny` accepts patterns")
                 yield entry
 
 
 AnySandbox: TypeAlias = str | os.PathLike[str] | SandboxProfile | PermissionProfile | SandboxContext
 """
-The name of a profile, the path of a file that has one, or a profile.
+A profile, the name of one, or the path of a file with one.
 
-Names are `read-only`, `workspace-write` and `disabled`; any other text is a path if it ends in
-`.toml` or contains a slash. Wire types are taken unchanged.
+Names are `read-only`, `workspace-write` and `disabled`; any other string is a path if it ends in
+`.toml` or contains a slash. Wire types are used unchanged.
 """
 
 
@@ -169,7 +169,7 @@ S = TypeVar("S", bound=AnySandbox | None)
 
 def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
     """
-    Return the profile that is meant; a file is read.
+    Return the profile for a name, a file (which is read) or a profile.
 
     Raises:
         InvalidParams: There is no such name or file.
@@ -180,7 +180,7 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
         return SandboxProfile(sandbox)
     if not isinstance(sandbox, str | os.PathLike):
         raise TypeError(
-            "a sandbox is a profile, its name, or the path of a file with one,"
+            "a sandbox must be a profile, its name, or the path of a file with one,"
             f" not {type(sandbox).__name__}"
         )
     if not isinstance(sandbox, str) or "/" in sandbox or sandbox.endswith(".toml"):
@@ -193,14 +193,14 @@ def as_profile(sandbox: AnySandbox) -> SandboxProfile | SandboxContext:
 
 def also_writing(sandbox: S, paths: Sequence[AnyPath] | None) -> S | SandboxProfile:
     """
-    Return a sandbox that lets more paths be written, for `--sandbox-write`.
+    Return a sandbox with more writable paths, for `--sandbox-write`.
 
     Args:
-        sandbox: The sandbox; None for none.
-        paths: Paths as in `SandboxProfile.write`; none of them for the sandbox as it is.
+        sandbox: The sandbox, if any.
+        paths: Paths as in `SandboxProfile.write`; without any, the sandbox is unchanged.
 
     Raises:
-        InvalidParams: There is no sandbox to add to, or no such name or file.
+        InvalidParams: `sandbox` is None, or there is no such name or file.
     """
     if not paths:
         return sandbox
@@ -221,7 +221,7 @@ def resolve_sandbox(sandbox: AnySandbox, context: ProfileContext) -> SandboxCont
     if isinstance(profile, SandboxContext):
         return profile
     permissions = profile.permissions(context)
-    # No sandbox at all is cheaper than one without restrictions.
+    # No sandbox is cheaper than one without restrictions.
     if isinstance(permissions, DisabledProfile):
         return None
     return SandboxContext(
@@ -248,16 +248,16 @@ def _entry_path(path: AnyPath, context: ProfileContext) -> EntryPath:
         return PlainPath(path=PathUri.from_path(text))
     # Resolved as text: the path may not exist yet.
     below = os.path.normpath(text)
-    # A path outside could not be told apart from a mistake, and would widen the workspace.
+    # A path outside may be a mistake, and would widen the workspace.
     if below == ".." or below.startswith("../"):
-        raise InvalidParams(f"`{text}` is outside of the folder it is relative to: write it out")
+        raise InvalidParams(f"`{text}` leads out of the directory: write out the path")
     return _special(":project_roots" if below == "." else f":project_roots/{below}")
 
 
 def _special(text: str) -> SpecialPath:
     name, _, below = text[1:].partition("/")
     for kind in _KINDS:
-        # `unknown` stands for names of newer clients, and cannot be asked for.
+        # `unknown` stands for names of newer clients, and cannot be requested.
         if kind == name and kind != "unknown":
             return SpecialPath(value=SpecialValue(kind=kind, subpath=below or None))
     known = ", ".join(f"`:{kind}`" for kind in _KINDS if kind != "unknown")
@@ -265,7 +265,7 @@ def _special(text: str) -> SpecialPath:
 
 
 def home_here() -> PathUri | None:
-    """Return the user's home on this machine, if it is known: a container may have none."""
+    """Return the user's home on this machine, if known: a container may have none."""
     home = os.path.expanduser("~")
     return PathUri.from_path(home) if os.path.isabs(home) else None
 
@@ -276,7 +276,7 @@ def _home(context: ProfileContext) -> str:
             return context.home.native
     except (ForeignPathUri, InvalidPathUri):
         pass
-    raise InvalidParams("the home directory there is not known: write the path out instead of `~`")
+    raise InvalidParams("the home directory there is unknown: write out the path instead of `~`")
 
 
 def _names_home(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Shells by their kind, looked for on this machine [unified.4.kind]."""
+"""Looks up shells by kind on this machine [unified.4.kind]."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from holdfast.wire.protocol.handshake import ShellInfo
 
 __all__ = ["find_shell", "shell_kind"]
 
-# Fallbacks for when neither the user database nor `PATH` has the shell.
+# Fallbacks if neither the user database nor `PATH` has the shell.
 _USUAL = {
     "bash": ("/bin/bash", "/usr/bin/bash"),
     "zsh": ("/bin/zsh", "/usr/bin/zsh"),
@@ -19,7 +19,7 @@ _USUAL = {
 
 @lru_cache(maxsize=64)
 def shell_kind(name: str) -> str:
-    """Return the kind that a name or a path stands for: its file name without an ending."""
+    """Return the kind of a shell: the file name without extension."""
     return PurePosixPath(name).stem
 
 
@@ -28,8 +28,8 @@ def find_shell(kind: str, users: ShellInfo) -> ShellInfo:
     Return a shell of this machine.
 
     Args:
-        kind: A name or a path; only its file name counts.
-        users: The shell of the user, which is taken if it is of that kind.
+        kind: A name or path; only the file name counts.
+        users: The user's shell, returned if it is of that kind.
 
     Returns:
         `/bin/sh` for a kind that is unknown or not installed.
@@ -40,8 +40,7 @@ def find_shell(kind: str, users: ShellInfo) -> ShellInfo:
         return users
     if kind in _USUAL:
         for path in (shutil.which(kind), *_USUAL[kind]):
-            # `which` may return a relative path, which would mean another file in another
-            # directory.
+            # `which` may return a relative path, which depends on the current directory.
             if path is not None and os.path.isabs(path) and os.access(path, os.X_OK):
                 return ShellInfo(name=kind, path=path)
     return ShellInfo(name="sh", path="/bin/sh")

@@ -1,9 +1,9 @@
 """
 Transfer of directory trees to and from an environment, with progress.
 
-Permission bits are kept, except those that the umask of the receiving side takes away. A server
-without our extensions gives a new file the default bits of its machine.
-`FileSystem` creates no links: a link is sent as the file it leads to, or left out.
+Permission bits are kept, less the umask of the receiving side. A server without Holdfast's
+extensions gives a new file the default bits of its machine. `FileSystem` creates no links: a link
+is sent as its target, or left out.
 """
 
 import asyncio
@@ -44,48 +44,48 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """The state of an upload or a download."""
+    """State of an upload or download."""
 
     path: str
-    """The file that just advanced, relative to the folder that is transferred."""
+    """The file that just advanced, relative to the transferred directory."""
     files: int
-    """Files that are complete."""
+    """Number of complete files."""
     files_total: int
     size: int
-    """Bytes that have arrived, of all files."""
+    """Bytes of all files that have arrived."""
     size_total: int | None
-    """Bytes of all files; None for the download of a directory, where they are unknown."""
+    """Bytes of all files; None if unknown, when downloading a directory."""
 
 
 OnProgress = Callable[[TransferProgress], object]
-"""Called whenever a block has arrived and whenever a file is complete; an ordinary function."""
+"""Called when a block has arrived and when a file is complete; not a coroutine function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """The result of an upload or a download."""
+    """Result of an upload or download."""
 
     files: int
     size: int
-    """Bytes of all of them."""
+    """Bytes of all files."""
     skipped: tuple[str, ...] = ()
     """
-    Paths left out of an upload, relative to its directory: links that lead out, links to
-    directories, and special files. A server does not list those, so a download has none.
+    Paths left out of an upload, relative to its directory: links that lead out of it, links to
+    directories, and special files. Empty for a download: a server does not list those.
     """
 
 
 class TransferCount:
-    """Counter of transferred bytes and files, which reports to a callback."""
+    """Counts transferred bytes and files, and reports them to a callback."""
 
     def __init__(self, on_progress: OnProgress | None, files: int, size: int | None) -> None:
         """
         Raises:
-            TypeError: The callback is no ordinary function.
+            TypeError: The callback is a coroutine function.
         """
         # Its coroutine would never be awaited.
         if inspect.iscoroutinefunction(on_progress):
-            raise TypeError(f"on_progress is an ordinary function, not {on_progress!r}")
+            raise TypeError(f"on_progress must not be a coroutine function: {on_progress!r}")
         self._on_progress = on_progress
         self._files_total = files
         self._size_total = size
@@ -93,12 +93,12 @@ class TransferCount:
         self.size = 0
 
     def advance(self, path: str, size: int) -> None:
-        """Note that `size` more bytes of a file have arrived."""
+        """Report that `size` more bytes of a file have arrived."""
         self.size += size
         self._report(path)
 
     def complete(self, path: str) -> None:
-        """Note that a file is complete and has its name."""
+        """Report that a file is complete under its final name."""
         self.files += 1
         self._report(path)
 
@@ -114,7 +114,7 @@ class TransferCount:
 
 class _LocalFile(NamedTuple):
     parts: tuple[str, ...]
-    # Its local path, resolved: the last part is no link.
+    # Its local path, resolved: the last component is not a link.
     path: str
     size: int
 
@@ -135,11 +135,11 @@ async def upload_tree(
     on_progress: OnProgress | None,
 ) -> Transferred:
     """
-    Send what is below a folder of this machine to a folder of an environment.
+    Send the contents of a local directory to a directory of an environment.
 
     Raises:
-        OSError: A file cannot be read here.
-        OperationFailed: A file cannot be written there; the text begins with its path.
+        OSError: A local file cannot be read.
+        OperationFailed: A file cannot be written; the message begins with its path.
         ConnectionLost: Likewise.
     """
     plan = await asyncio.to_thread(_plan, source)
@@ -150,7 +150,7 @@ async def upload_tree(
             CreateDirectoryParams(target, recursive=True, sandbox=sandbox)
         )
     for depth in range(1, 1 + max(map(len, plan.folders))):
-        # Directories of one depth do not depend on each other.
+        # Directories at the same depth are independent of each other.
         parts_here = [parts for parts in plan.folders if len(parts) == depth]
 
         async def make(parts: tuple[str, ...]) -> None:
@@ -177,7 +177,7 @@ async def upload_tree(
             )
         progress.complete(name)
 
-    # Without blocks a whole file is in memory, so only one is sent at a time.
+    # Without blocks the whole file is in memory, so send one at a time.
     await run_together(
         (send(file) for file in plan.files), at_once=FILES_AT_ONCE if in_blocks else 1
     )
@@ -194,7 +194,7 @@ def _plan(source: str) -> _TransferPlan:
         paths += [(name, os.path.realpath(os.path.join(here, name))) for name in folder.links]
         for name, path in paths:
             parts = (*folder.parts, name)
-            # A link may lead out of the directory, to files that nobody meant to send.
+            # A link may lead out of the directory, to files that must not be sent.
             found = _regular(path) if os.path.commonpath((root, path)) == root else None
             if found is None:
                 plan.skipped.append("/".join(parts))
@@ -218,14 +218,14 @@ def open_regular(path: str) -> BinaryIO:
     Open a regular file without following a link or blocking on a FIFO.
 
     Raises:
-        OSError: It cannot be opened, or is no regular file.
+        OSError: It cannot be opened, or is not a regular file.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     file = open(os.open(path, flags), "rb")  # noqa: SIM115 - the caller's from here on
-    # Checked after the open: the file may have been exchanged since the plan was made.
+    # After the open: the file may have been replaced since the plan was made.
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(f"{path} is no regular file any more")
+        raise OSError(f"{path} is no longer a regular file")
     return file
 
 
@@ -243,27 +243,27 @@ async def download_tree(
     on_progress: OnProgress | None,
 ) -> Transferred:
     """
-    Fetch what is below a folder of an environment to a folder of this machine.
+    Copy the contents of a directory of an environment to a local directory.
 
     Args:
-        filesystem: That of the environment.
-        source: The folder there.
-        target: The folder here; made if it is missing.
-        fetch: Fetches one file to a path, and tells of each piece.
-        at_once: Files on their way at once.
+        filesystem: File system of the environment.
+        source: Directory of the environment.
+        target: Local directory; created if missing.
+        fetch: Copies one file to a path, and reports each block.
+        at_once: Number of files copied at once.
         sandbox: As for `FileSystem.walk`.
-        on_progress: Told how far it is.
+        on_progress: Called with the progress.
 
     Raises:
-        OSError: A file cannot be written here.
-        OperationFailed: A file cannot be read there; the text begins with its path.
+        OSError: A local file cannot be written.
+        OperationFailed: A file cannot be read; the message begins with its path.
         ConnectionLost: Likewise.
     """
-    # `walk` does not follow a link, not even the first path.
+    # `walk` does not follow links, not even for its root.
     root = await filesystem.canonicalize(CanonicalizeParams(source, sandbox=sandbox))
     tree = await walk_tree(filesystem, root, sandbox=sandbox)
     for path, message in tree.errors:
-        # An incomplete listing would silently leave files out.
+        # An incomplete listing would silently omit files.
         raise OperationFailed(f"{path.native}: {message}")
     progress = TransferCount(on_progress, len(tree.files), None)
     folders = [target, *(os.path.join(target, *parts) for _, parts in tree.folders)]
@@ -287,7 +287,7 @@ def _make_folders(paths: list[str]) -> None:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Name the path in every error."""
+    """Prefix each error with the path."""
     try:
         yield
     except ConnectionLost as error:

@@ -1,8 +1,8 @@
 """
-Workspaces that are more than a project: `/`, a home directory, a directory above one.
+Workspaces wider than a project: `/`, a home directory, or a parent of one.
 
-An agent whose host starts it in such a directory could write all of it. So a program that takes its
-working directory for the workspace asks here first, and takes these only if they are named.
+An agent that is started in such a directory could write all of it. Programs that use their working
+directory as the workspace therefore check it here, and accept such a directory only if it is named.
 """
 
 import os
@@ -16,18 +16,18 @@ __all__ = ["unnamed_text", "wide_path", "wide_workspace"]
 
 
 def unnamed_text(folder: str, said: str) -> str:
-    """Return the error for a workspace that is more than a project and was not named."""
+    """Return the error for a workspace that is wider than a project and was not named."""
     return (
         f"the workspace would be {folder}, {said}, and commands could write all of it;"
-        f" name a directory with --cwd DIR, or --cwd {folder} if that is meant"
+        f" choose a directory with --cwd DIR, or confirm it with --cwd {folder}"
     )
 
 
 def wide_workspace(folder: str, environ: Mapping[str, str]) -> str | None:
     """
-    Return what makes a directory of this machine more than a project, or None.
+    Return what makes a local directory wider than a project, or None.
 
-    A second mount of such a directory counts, too.
+    Another mount of such a directory counts as well.
 
     Args:
         folder: The directory.
@@ -48,7 +48,7 @@ def wide_workspace(folder: str, environ: Mapping[str, str]) -> str | None:
 
 def wide_path(folder: str, homes: Iterable[str]) -> str | None:
     """
-    Return what makes a path more than a project, or None.
+    Return what makes a path wider than a project, or None.
 
     Args:
         folder: An absolute path without links.
@@ -67,10 +67,10 @@ def wide_path(folder: str, homes: Iterable[str]) -> str | None:
 
 
 def _homes(folder: str, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the home of this user, and that of the owner of a directory."""
+    """Yield the home of this user, and that of the directory's owner."""
     yield environ.get("HOME", "")
     users = [os.geteuid()]
-    # A directory that is gone is reported by the caller.
+    # The caller reports a missing directory.
     with suppress(OSError):
         users.append(os.stat(folder).st_uid)
     for user in dict.fromkeys(users):
@@ -82,7 +82,7 @@ def _homes(folder: str, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _upwards(path: str) -> Iterator[str]:
-    """Yield a path and all directories above it but `/`."""
+    """Yield a path and its parents, except `/`."""
     while path != "/":
         yield path
         path = parent_of(path)

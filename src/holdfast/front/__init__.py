@@ -1,1 +1,1 @@
-"""Ways in: command line, MCP, app-server, drop-in shell, prompt and blocking API."""
+"""User interfaces: command line, MCP, app-server, drop-in shell, prompt and blocking API."""

@@ -1,1 +1,1 @@
-"""The exec-server: sessions and handlers between the wire and the engine."""
+"""The exec-server: connections, sessions and handlers between the wire and the backends."""

@@ -1,7 +1,7 @@
 """
-The exec-server as an object, for use in any event loop.
+The exec-server, for use in any event loop.
 
-`server.serve` runs one in a process of its own, with signals and options.
+`server.operate.run_server` runs one as a separate process, with signals and options.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from holdfast.base.late_import import late_module
 from holdfast.base.local_servers import Reachable, hide
 from holdfast.base.tasks import OwnedTasks
 from holdfast.engine.files.threads import FileThreads
-from holdfast.engine.process.closed_processes import RETENTION
 from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.process_table import (
+    RETENTION,
     MakeLog,
     OpensSessions,
     ProcessTable,
@@ -57,30 +57,30 @@ if TYPE_CHECKING:
     from holdfast.server.operate.reloading import Reload
     from holdfast.wire.transports.tls import ServerTls
 else:
-    # A server of this machine's processes stays smaller without it.
+    # Not imported by a server that uses the local engine.
     backend_processes = late_module("holdfast.server.backend_processes")
 
 __all__ = ["Server"]
 
-# Seconds to wait for killed processes; the kernel rarely needs more than 10 ms.
+# Seconds to wait for killed processes to end; the kernel rarely needs more than 10 ms.
 _END_GRACE = 2.0
 
-# Seconds that clients may take to read the last messages.
+# Seconds for clients to read the last messages.
 _GOODBYE_LIMIT = 0.5
 
 
-# A wrong token, a browser, a principal at its limit.
+# Wrong token, browser, principal at its limit.
 _REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Server:
     """
-    Server of the exec-server protocol, on any number of transports.
+    A server of the exec-server protocol, on any number of transports.
 
-    Use it as a context manager. Its exit kills every process that was started.
+    Use it as a context manager. Its exit kills all processes it started.
 
-    It stands on the seams `ExecBackend`, `FileSystem` and `HttpClient`. Unless others are given,
-    those of this machine are served.
+    It serves implementations of `ExecBackend`, `FileSystem` and `HttpClient`, by default those of
+    this machine.
     """
 
     def __init__(
@@ -104,21 +104,21 @@ class Server:
     ) -> None:
         """
         Args:
-            processes: Starts the processes of all sessions; by default on this machine. The
-                caller closes it after the server, like the next two.
-            files: The files that clients work on; by default those of this machine.
-            http: Makes the HTTP calls of clients; by default this machine does.
-            environment: Description for clients; by default of this machine and what is served.
-            concurrent_requests: Requests of one connection that may wait at once.
+            processes: Starts the processes of all sessions, by default on this machine. The caller
+                closes it after the server, like the next two.
+            files: Files for clients, by default those of this machine.
+            http: Makes the HTTP calls of clients, by default from this machine.
+            environment: Description for clients, by default of this machine and its features.
+            concurrent_requests: Maximum number of waiting requests per connection.
             telemetry: Records connections, requests and processes.
             resumable: False if sessions cannot be resumed after their connection ends.
             session_expiry: Seconds a session is kept without a connection.
-            process_retention: Seconds a closed process can still be read.
-            sign_interval: Seconds between two signs of life on a connection.
-            limits: Limits of one principal; none by default.
+            process_retention: Seconds during which a closed process can be read.
+            sign_interval: Seconds between signs of life on a connection.
+            limits: Limits per principal; none by default.
             pages: Serve `/healthz` and `/metrics`, which are not part of the protocol.
             observers: Observers of the processes of all sessions.
-            make_log: Makes the log of each process.
+            make_log: Creates the log of each process.
             audit: Log of commands, file writes and network decisions; the caller closes it.
         """
         self._processes = processes
@@ -140,7 +140,7 @@ class Server:
         self._audit = audit
         self._records = Records(audit)
         self._stack = AsyncExitStack()
-        # True from when the last connections are ended; one that is opened later ends at once.
+        # True once the last connections are being ended; a later one ends at once.
         self._ended = False
         self._tasks: asyncio.TaskGroup
         self.state: ServerState
@@ -169,15 +169,15 @@ class Server:
             self._observers.append(ProcessRecorder(self._telemetry))
         return self
 
-    # What is made here is pushed to the stack before the tasks, and so closed after them: they
-    # use it to their end.
+    # Objects created here are pushed to the stack before the tasks, and so closed after them: the
+    # tasks use them until they end.
 
     def _served_processes(self) -> Callable[[TableSettings], ProcessTable]:
         if self._processes is None:
             return LocalSessions(login_shell()).open_session
         if isinstance(self._processes, OpensSessions):
             return self._processes.open_session
-        # They stop following the processes; the backend is the caller's.
+        # Their end only stops reading the events; the backend belongs to the caller.
         followers = OwnedTasks()
         self._stack.push_async_callback(followers.aclose)
         return partial(backend_processes.BackendProcesses, self._processes, followers)
@@ -207,27 +207,28 @@ class Server:
         return environment_info(capabilities=served_capabilities(self._processes, self._files))
 
     async def __aexit__(self, *exc: object) -> None:
-        # Only Holdfast clients know the farewell, and only those that read get it in time.
+        # Only Holdfast clients know the farewell, and only if they are reading do they get it in
+        # time.
         farewell = [one for one in self.state.connections if one.acknowledges and not one.paused]
         for connection in list(self.state.connections):
             if connection in farewell:
                 connection.stop_serving()
             else:
                 connection.connection.transport.abort()
-        # Aborted connections get `lost` in the next turn of the loop, and close their files.
+        # Aborted connections get `lost` in the next iteration of the loop, and close their files.
         await asyncio.sleep(0)
         await self.state.sessions.end_all(Reason.SERVER_STOPPING, grace=_END_GRACE)
-        # After the processes, so that clients have the exits of all of them.
+        # After the processes, so that clients get all exits first.
         await self._say_goodbye(farewell)
         await self._stack.aclose()
         if self._record is not None:
             self._record.finish()
         if self._audit is not None:
-            # The event loop may end before it would have woken the writer.
+            # The event loop may end before it wakes the writer.
             self._audit.flush()
 
     async def _say_goodbye(self, farewell: Iterable[ServerConnection]) -> None:
-        """Send Holdfast clients the end of the server, so that they do not try to resume."""
+        """Notify Holdfast clients that the server ends, so that they do not try to resume."""
         left = [one for one in farewell if one in self.state.connections]
         for connection in left:
             connection.say_goodbye()
@@ -238,7 +239,7 @@ class Server:
             _, late = await asyncio.wait(closing, timeout=_GOODBYE_LIMIT)
             for task in late:
                 task.cancel()
-        # All that are left, including those that were accepted meanwhile.
+        # All remaining connections, including those accepted meanwhile.
         self._ended = True
         for connection in list(self.state.connections):
             connection.connection.transport.abort()
@@ -247,18 +248,18 @@ class Server:
     def accept(self, transport: Transport) -> Receiver:
         """Serve a connection; pass this method to a listener."""
         client = ServerConnection(transport, self.state, self._router, self._tasks)
-        # Before the check of the limit: `lost` of a refused connection has to find it.
+        # Before the check of the limit: `lost` of a refused connection expects it here.
         self.state.connections.add(client)
         try:
             self.state.admit(client.usage)
             self.state.newcomers[client] = None
         except Overloaded as refusal:
-            # A WebSocket listener checks this before the upgrade; other transports cannot.
+            # A WebSocket listener has checked this before the upgrade; other transports cannot.
             client.refuse(refusal)
         client.usage.connections += 1
         client.usage.totals.connections += 1
         if self._ended:
-            # Its listener had accepted it before. Nobody would end the commands that it starts.
+            # Accepted by its listener before the end: nothing would end the commands it starts.
             client.stop_serving()
             asyncio.get_running_loop().call_soon(transport.abort)
         return client.connection
@@ -271,15 +272,15 @@ class Server:
         tls: "ServerTls | None" = None,
     ) -> str:
         """
-        Accept connections at an address, until the end of the server.
+        Accept connections at an address until the server ends.
 
         Args:
             where: `ws://IP:PORT` (port 0 for any free one) or `unix:///path`.
-            check: Checks tokens; by default everybody may connect who can reach the address.
-            tls: The certificate, for `wss`.
+            check: Checks tokens; by default any client that reaches the address may connect.
+            tls: Certificate for `wss`.
 
         Returns:
-            The URL, with the port that was really bound.
+            The URL, with the port that was bound.
 
         Raises:
             BadListenUrl: The URL is invalid.
@@ -302,12 +303,12 @@ class Server:
 
     def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """
-        End the connections and sessions of clients that are not admitted any more.
+        End the connections and sessions of clients that are no longer admitted.
 
         Args:
-            admits: Returns False for a credential that is not valid any more.
+            admits: Returns False for a credential that is no longer valid.
         """
-        # Sessions first: one that has its connection would be detached, and kept for a resume.
+        # Sessions first: ending a connection would detach its session and keep it for a resume.
         sessions = Counter(self.state.sessions.end_revoked(admits))
         gone = [one for one in self.state.connections if not admits(one.credential)]
         for connection in gone:
@@ -321,14 +322,14 @@ class Server:
     def _note_refusal(self, status: HTTPStatus, address: str, reason: str) -> None:
         if status is HTTPStatus.UNAUTHORIZED:
             self.state.principals.totals.refusals += 1
-        # Others are mistakes of a client, which the log has.
+        # Others are mistakes of a client, which are only logged.
         if status in _REFUSALS and self._audit is not None:
             self._audit.write_refusal(
                 RefusalRecord(address=address, status=status.value, reason=reason)
             )
 
     def follow(self, reload: "Reload") -> None:
-        """Apply the settings that were read again, and record what changed."""
+        """Apply reloaded settings, and record the changes."""
         if reload.settings is not None:
             self.state.principals.change_limits(reload.settings.limits)
         self._records.add(
@@ -340,32 +341,32 @@ class Server:
         Serve connections on streams that other processes pass to this one.
 
         Args:
-            keeping: The directory of the socket that takes them, and its token.
-            end: Called when the client does not need the server any more.
+            keeping: Directory of the socket that takes them, and its token.
+            end: Called when the client no longer needs the server.
 
         Raises:
-            OSError: The socket cannot be made.
+            OSError: The socket cannot be created.
         """
-        # Imported late: only servers behind ssh are kept like this, and it takes 7 ms.
+        # Imported late: takes 7 ms, and only servers behind ssh need it.
         from holdfast.server.kept import HandedStreams
 
         streams = HandedStreams(keeping, accept=self.accept, tasks=self._tasks, end=end)
         self._stack.callback(streams.close)
-        # A sandboxed command must not find the socket, by which it could run anything.
+        # Hidden from sandboxed commands, which could run anything through the socket.
         self._stack.enter_context(hide(Reachable(secrets=(keeping.folder.path,))))
 
     @property
     def is_idle(self) -> bool:
-        """True without a connection and without a session that could be resumed."""
+        """True without connections and resumable sessions."""
         return not self.state.connections and not len(self.state.sessions)
 
     async def drain(self, limit: float) -> None:
         """
-        Refuse new work, send SIGTERM to all processes, and wait for their end.
+        Refuse new work, send SIGTERM to all processes, and wait for them to end.
 
-        New work is a command, an HTTP request or a session. Clients keep their connections: they
-        receive output and exits, may resume a session, and read and write files until the end.
-        What still runs after `limit` seconds ends with the server.
+        New work is a command, an HTTP request or a session. Clients keep their connections: until
+        the end they receive output and exits, may resume a session, and read and write files.
+        Processes that still run after `limit` seconds end with the server.
         """
         self.state.draining = True
         tasks = OwnedTasks()
@@ -373,7 +374,7 @@ class Server:
         for session in self.state.sessions:
             for process in session.processes:
                 ending.ask(process)
-            # Starts that are under way go on: their commands may be running already.
+            # Starts in progress continue: their commands may already be running.
             session.processes.add_observer(ending)
         try:
             with suppress(TimeoutError):
@@ -388,7 +389,7 @@ class Server:
 
 
 class _EndingObserver(ProcessObserver):
-    """Observer that asks processes to end, those included that start from now on."""
+    """Asks processes to end, including those that start from now on."""
 
     def __init__(self, tasks: OwnedTasks) -> None:
         self._tasks = tasks
@@ -402,7 +403,8 @@ class _EndingObserver(ProcessObserver):
 
 
 async def _end(process: LoggedProcess) -> None:
-    # A process of another user cannot be asked, as of `sudo`; and a backend may fail in any way.
+    # A process of another user, such as `sudo`, cannot be signaled, and a backend may fail in any
+    # way.
     with suppress(Exception):
         await process.ask_to_end(Reason.SERVER_STOPPING)
     await process.wait()

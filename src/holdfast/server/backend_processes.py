@@ -1,10 +1,10 @@
 """
-Serves the processes of any `ExecBackend`: each session gets a table of its own.
+Serves the processes of any `ExecBackend`, with a process table per session.
 
-A task per process reads its events, in order, into a log as the local engine has it. Everything
-above the log is the same. While a session holds a process, its task reads nothing.
-The backend then makes the process wait. Its errors get their codes like all others: a backend may
-be another server, whose lost connection is the failure of one request (`rpc.router.error_of`).
+A task per process reads its events, in order, into a log like that of the local engine. Everything
+above the log is the same. While a session holds a process, its task does not read, and the backend
+makes the process wait. Its errors get codes like all others: the backend may be another server,
+whose lost connection fails a single request (`rpc.router.error_of`).
 """
 
 import asyncio
@@ -29,15 +29,15 @@ __all__ = ["BackendProcesses", "FollowedProcess"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds to wait for the close of a process that nobody wants any more.
+# Seconds to wait for an abandoned process to close.
 _END_GRACE = 2.0
 
-# Ends that a kill by this server explains; a limit or a lost process is another matter.
+# Reasons that a kill by this server overrides, unlike a limit or a lost process.
 _KILLED = (Reason.EXITED, Reason.SIGNALED, Reason.TERMINATED)
 
 
 class FollowedProcess(LoggedProcess):
-    """A process of a backend, and the log that its events are followed into."""
+    """A process of a backend, and the log that its events are written to."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class FollowedProcess(LoggedProcess):
         self._exited = exited
         self._tasks = tasks
         self._has_input = params.tty or params.pipe_stdin
-        # Writes and the end of the input, in the order of their requests.
+        # Keeps writes and the close of stdin in the order of their requests.
         self._input_order = asyncio.Lock()
         self._released = asyncio.Event()
         log.when_held(self._hold_events)
@@ -64,27 +64,27 @@ class FollowedProcess(LoggedProcess):
     # -- output
 
     async def follow(self) -> None:
-        """Read the events into the log, up to the close or the loss of the process."""
+        """Read the events into the log, until the process is closed or lost."""
         detail = await self._read_events()
         if self.log.closed:
             return
-        # Nobody can follow it any more. If it can be reached at all, it must not run on.
+        # No client can follow it. If it can still be reached, it must not keep running.
         await _end(self._process)
         if self.running:
             self._exit(Verdict(reason=Reason.LOST, exit_code=-1, detail=detail))
         self.log.close()
 
     async def _read_events(self) -> str:
-        """Read the events into the log; return why there are no more, in case it is not closed."""
+        """Read the events into the log; return why they ended, for a process that is not closed."""
         try:
-            # Without gaps: a client would wait for ever for a number that is not sent.
+            # Without gaps: a client would wait for ever for a missing number.
             async with self._process.events(stream_ends=True) as stream:
                 async for event in stream:
                     if self.log.is_held:
                         await self._wait_released()
                     self._record(event)
         except OutputLost as error:
-            # Its own text is advice for whoever reads the stream.
+            # The text of the error is advice for a reader of the stream.
             return f"its output {error.first_seq} to {error.last_seq} was lost"
         except HoldfastError as error:
             return str(error)
@@ -100,14 +100,14 @@ class FollowedProcess(LoggedProcess):
     def _record(self, event: ProcessEvent) -> None:
         match event:
             case Exited():
-                # The reason of our own kill is not known to the backend.
+                # The backend does not know why this server killed the process.
                 self._exit(event.verdict)
             case OutputChunk():
-                # Clients refuse an event of more than 1 MiB, and a backend may have any size.
+                # Clients refuse events over 1 MiB, but those of a backend may have any size.
                 for start in range(0, len(event.chunk), CHUNK):
                     self.log.append(event.stream, event.chunk[start : start + CHUNK])
             case Gap():
-                # Not asked for, but a backend may have it all the same.
+                # Not requested, but a backend may send it anyway.
                 raise OutputLost(event.first_seq, event.last_seq)
             case _:
                 self.log.record(event)
@@ -119,12 +119,12 @@ class FollowedProcess(LoggedProcess):
         self._exited(self, verdict)
 
     async def _wait_released(self) -> None:
-        """Wait until nobody holds the output, or the process has exited."""
+        """Wait until the output is not held, or the process has exited."""
         while self.log.is_held and not self._abandoned:
             if not self.running:
                 await self._released.wait()
                 continue
-            # What was written before the exit is read all the same, whoever is behind.
+            # Output written before the exit is read even if a client is behind.
             if self._process.verdict is not None:
                 return
             exited = asyncio.ensure_future(self._process.exited())
@@ -162,13 +162,13 @@ class FollowedProcess(LoggedProcess):
     # -- ending
 
     async def signal(self, name: str) -> None:
-        # By the protocol's own name where it has one, which every server knows.
+        # Prefer the protocol's name, which every server knows.
         await self._process.signal("interrupt" if name == "SIGINT" else name)
 
     async def terminate(
         self, *, tree: bool = False, left: bool = False, streams: StreamsAtEnd = "close"
     ) -> bool:
-        # First: a write behind this request is refused, as on this machine.
+        # First, so that later writes are refused, as by the local engine.
         self.input_refused = self.input_refused or (self._has_input and self.running)
         return await self._process.terminate(tree=tree, left=left, streams=streams)
 
@@ -183,18 +183,18 @@ class FollowedProcess(LoggedProcess):
 
 class BackendProcesses(ProcessTable):
     """
-    The processes of one session, started on a backend.
+    Processes of a session that are started on a backend.
 
-    Clients choose the ids of their processes without knowing of each other. So an id that the
-    backend has already gets a suffix there, which no client sees.
+    Clients choose process ids independently. So an id that exists on the backend gets a suffix
+    there, which clients do not see.
     """
 
     def __init__(self, backend: ExecBackend, tasks: OwnedTasks, settings: TableSettings) -> None:
         """
         Args:
             backend: Starts the processes of all sessions.
-            tasks: Own the followers of the processes, which outlive the session.
-            settings: Those of the server.
+            tasks: Owns the tasks that read events, which outlive the session.
+            settings: Settings of the server.
         """
         super().__init__(settings)
         self._backend = backend
@@ -222,7 +222,7 @@ class BackendProcesses(ProcessTable):
             self._loop, params, started, log, self._observers.exited, self._tasks
         )
         self._add(start, process)
-        # Its first step comes after the answer to the start.
+        # Its first step runs after the response to the start.
         self._tasks.start(self._follow(process))
         return process
 
@@ -230,7 +230,7 @@ class BackendProcesses(ProcessTable):
         try:
             return await self._backend.start(params)
         except DuplicateProcess:
-            # Another session has the id, or the backend keeps it longer than this table.
+            # Another session uses the id, or the backend remembers it longer than this table.
             process_id = f"{params.process_id}~{os.urandom(4).hex()}"
             return await self._backend.start(msgspec.structs.replace(params, process_id=process_id))
 
@@ -240,7 +240,7 @@ class BackendProcesses(ProcessTable):
 
 
 async def _end(process: ExecProcess) -> None:
-    """Kill a process that nobody wants any more, and wait a little for its close."""
+    """Kill an abandoned process, and wait briefly for its close."""
     try:
         with ignoring_stray_cancellation():
             async with asyncio.timeout(_END_GRACE):

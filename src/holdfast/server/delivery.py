@@ -1,9 +1,9 @@
 """
-Delivery of one process's events to the client that owns it [output.notifications].
+Delivers the events of a process to the client that owns it [output.notifications].
 
-A Holdfast client acknowledges the events it has. Until then they are kept, so that a lost
-connection loses nothing. Once too many are unacknowledged, the output of the process is not read.
-Another client acknowledges nothing: its events are sent once, and kept within the log's limits.
+A Holdfast client acknowledges events. Until then they are kept, so that a lost connection loses
+nothing. While too many are unacknowledged, the output of the process is not read. Other clients do
+not acknowledge: their events are sent once, and kept within the log's limits.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ __all__ = ["DETACHED", "UNDER_WAY", "Delivery", "DeliveryLimit", "Owner", "exite
 
 
 class DeliveryLimit:
-    """Limit of unacknowledged output, beyond which a process's output is not read."""
+    """Limit of unacknowledged output, above which the output of a process is not read."""
 
     __slots__ = ("max_bytes", "max_events")
 
@@ -45,12 +45,11 @@ class DeliveryLimit:
         return size <= self.max_bytes // 2 and events <= self.max_events // 2
 
 
-# Limit with a connection: 4 MiB keep a line with 100 ms of delay busy at 40 MB/s.
-#
-# More would only fill the buffers in front of a slow reader.
+# Limit with a connection: 4 MiB keep a connection with 100 ms of latency busy at 40 MB/s. More
+# would only fill the buffers of a slow reader.
 UNDER_WAY = DeliveryLimit(4 << 20, 16_384)
 
-# Limit without a connection: as much as the log keeps for any client.
+# Limit without a connection: as much as the log retains for any client.
 DETACHED = DeliveryLimit(MAX_RETAINED_BYTES, 16_384)
 
 
@@ -67,7 +66,7 @@ class Owner(Protocol):
 
     @property
     def credential(self) -> Credential:
-        """The principal and the secret of the client."""
+        """Principal and secret of the client."""
 
     @property
     def usage(self) -> Usage:
@@ -77,37 +76,37 @@ class Owner(Protocol):
         """Send an encoded message."""
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
-        """Send an encoded message that is in parts."""
+        """Send an encoded message given in parts."""
 
     def abandon(self, reason: str) -> None:
         """End the connection at once."""
 
 
 class Delivery(LogListener):
-    """Sender of one process's events to its client."""
+    """Sends the events of a process to its client."""
 
     def __init__(self, process: LoggedProcess, owner: Owner | None, *, acknowledged: bool) -> None:
         """
         Args:
-            process: Must not have any event yet.
-            owner: The connection; None if it was lost while the process was started.
+            process: A process without any event yet.
+            owner: The connection; None if it was lost while the process was being started.
             acknowledged: True if the client of the session acknowledges events.
         """
         self._process = process
         self._process_id = process.process_id
         self._prefix = output_prefix(process.process_id)
-        # The connection to notify. None without one, and after a resume until the client has
-        # read the events it missed: later ones would only have to wait at the client.
+        # The connection to notify. None without one and, after a resume, until the client has
+        # read the events it missed: later ones would only wait at the client.
         self._owner: Owner | None = None
         self._resuming: Owner | None = None
         self._acknowledged = acknowledged
-        # Number and size of each unacknowledged chunk, the oldest first.
+        # Number and size of each unacknowledged chunk, oldest first.
         self._unacknowledged: deque[tuple[int, int]] = deque()
         self._unacknowledged_bytes = 0
         self._limit = DETACHED if owner is None else UNDER_WAY
         self._holding = False
         if self._acknowledged:
-            # Nothing is evicted that the client has not acknowledged.
+            # Only acknowledged output may be evicted.
             process.log.pin(0)
         if owner is not None:
             self._owner = owner
@@ -115,16 +114,16 @@ class Delivery(LogListener):
         process.log.subscribe(self)
 
     def end(self) -> None:
-        """Stop listening to a process that is forgotten."""
+        """Stop listening to a process that is being forgotten."""
         self._process.log.unsubscribe(self)
 
     # -- connections
 
     def attach(self, owner: Owner) -> None:
-        """Send events to a connection that resumed the session."""
+        """Send events to a connection that has resumed the session."""
         self._limit = UNDER_WAY
         if owner.acknowledges and self._acknowledged:
-            # The client reads the missed events first; then `caught_up` sets the owner.
+            # The client first reads the missed events; then `caught_up` sets the owner.
             self._resuming = owner
         else:
             self._stop_acknowledging()
@@ -132,29 +131,29 @@ class Delivery(LogListener):
         self.owner_paused(owner.paused)
 
     def detach(self) -> None:
-        """Keep events instead of sending them: the connection is gone."""
+        """Keep events instead of sending them: the connection was lost."""
         self._owner = self._resuming = None
-        # The pause was that of the lost connection; the limit below takes its place.
+        # End the pause of the lost connection; the limit below replaces it.
         self.owner_paused(False)
         if self._acknowledged:
             self._limit = DETACHED
             self._hold_if_needed()
 
     def caught_up(self, after_seq: int) -> None:
-        """Send new events again: the client has all up to a number and was sent the rest."""
+        """Send new events again: the client has those up to a number, and the rest was sent."""
         if self._resuming is not None:
             self._owner, self._resuming = self._resuming, None
             self.acknowledge(after_seq)
 
     def owner_paused(self, paused: bool) -> None:
-        """Stop reading the output of a process whose client does not read, or read again."""
+        """Stop or resume reading the output, as the client stops or resumes reading."""
         if paused:
             self._process.log.hold("connection")
         else:
             self._process.log.release("connection")
 
     def hold(self, held: bool) -> None:
-        """Stop reading the output of a process at its client's request, or read again."""
+        """Stop or resume reading the output at the client's request."""
         if held:
             self._process.log.hold("client")
         else:
@@ -163,14 +162,14 @@ class Delivery(LogListener):
     # -- acknowledgements
 
     def acknowledge(self, seq: int) -> None:
-        """Release the events up to a number, which the client has."""
+        """Release the events up to a number, which the client has received."""
         waiting = self._unacknowledged
         while waiting and waiting[0][0] <= seq:
             self._unacknowledged_bytes -= waiting.popleft()[1]
         if not self._acknowledged:
             return
         self._process.log.pin(seq)
-        # At half of the limit, not just below it: to stop and resume the reading has its cost.
+        # At half of the limit, not just below it, since stopping and resuming has a cost.
         if self._holding and self._limit.half_free(self._unacknowledged_bytes, len(waiting)):
             self._holding = False
             self._process.log.release("delivery")
@@ -183,12 +182,12 @@ class Delivery(LogListener):
             self._process.log.hold("delivery")
 
     def _stop_acknowledging(self) -> None:
-        """Drop all acknowledgement state: the session has a client without our extensions now."""
+        """Drop acknowledgement state: the new client of the session does not acknowledge."""
         self._acknowledged = False
         self._unacknowledged.clear()
         self._unacknowledged_bytes = 0
         self._holding = False
-        # Such a client never asks to hold or release, so all holds end here.
+        # Such a client never releases a hold, so end all holds here.
         self._process.log.pin(None)
         self._process.log.release("delivery")
         self._process.log.release("client")
@@ -224,12 +223,12 @@ class Delivery(LogListener):
             self._owner.send(encode_notification(PROCESS_CLOSED.name, event))
 
     def gap(self, gap: Gap) -> None:
-        # Clients wait for a missing number: on the wire only `process/read` may skip one.
+        # Clients wait for missing numbers: on the wire only `process/read` may skip them.
         raise AssertionError("the log of a served process has every number")
 
 
 def exited_event(process_id: str, seq: int, verdict: Verdict, *, complete: bool) -> ExitedEvent:
-    """Return an exit as it is notified; `complete` adds what only Holdfast clients read."""
+    """Return the notification of an exit; `complete` adds fields for Holdfast clients."""
     by_limit = verdict.reason is Reason.LIMIT
     return ExitedEvent(
         process_id=process_id,

@@ -1,12 +1,12 @@
 """
-Dispatcher of one connection's requests [dispatch.*].
+Dispatches the requests of a connection [dispatch.*].
 
-A request that can be answered at once is answered at once, in the order of arrival. A request
-that has to wait runs as a task, so that it does not block those behind it. With a limit of one
-concurrent request the order is strict.
+Requests that need no wait are answered at once, in the order of arrival. A request that has to wait
+runs as a task, so that it does not block those after it. With a limit of one concurrent request the
+order is strict.
 
 A client may send a thousand requests at once. After `TURN` seconds the rest is left for the next
-turn of the event loop, so that other clients are served in between.
+iteration of the event loop, so that other clients are served in between.
 """
 
 import asyncio
@@ -39,26 +39,26 @@ C = TypeVar("C")
 R = TypeVar("R")
 V = TypeVar("V")
 
-# Messages in a queue; beyond them, nothing is read from the connection.
+# Maximum queued messages; with more, the connection is not read.
 MAX_QUEUED = limits.QUEUED_REQUESTS
 
-# Bytes of waiting requests, two of the largest; beyond them, nothing is read either.
+# Maximum bytes of waiting requests, two of the largest; with more, the connection is not read.
 MAX_WAITING_BYTES = 128 << 20
 
-# Seconds of the event loop that one connection gets before others have their turn.
+# Seconds that one connection may use the event loop before others have their turn.
 TURN = 0.008
 
-# Seconds between two requests of one read: more mean that others had their turn in between.
-# Asking the event loop for a call at each of its turns would cost as much as a small request.
+# Maximum seconds between requests of one read: a longer gap means that others had their turn. A
+# callback in each iteration of the event loop would cost as much as a small request.
 _GAP = 0.0002
 
 
 class AnswerAfter(Awaitable[R], Generic[V, R]):
     """
-    Awaitable that waits for another one and returns the answer made of its result.
+    Waits for another awaitable and converts its result to the response.
 
-    For a handler whose work has to end as soon as the connection is gone. To cancel a task is
-    not enough: one that has not begun yet neither cancels a future nor closes a coroutine.
+    For a handler whose work has to end as soon as the connection is lost. Cancelling its task is
+    not enough: a task that has not begun neither cancels a future nor closes a coroutine.
     """
 
     def __init__(self, work: Awaitable[V], answer: Callable[[V], R]) -> None:
@@ -69,21 +69,21 @@ class AnswerAfter(Awaitable[R], Generic[V, R]):
         return self._answer((yield from self._work.__await__()))
 
     def cancel(self) -> None:
-        """Cancel what can be cancelled before it begins; harmless if it is done."""
+        """Cancel the work if that is possible before it begins; harmless if it is done."""
         if isinstance(self._work, Later):
             self._work.cancel()
 
     def close(self) -> None:
-        """Close a coroutine that is not awaited any more, and perhaps never was."""
+        """Close a coroutine that is no longer awaited, and perhaps never was."""
         if isinstance(self._work, Coroutine):
             self._work.close()
 
 
 class Outlasting(Awaitable[R]):
     """
-    Awaitable that goes on when the connection is gone, without an answer.
+    Continues when the connection is lost, without a response.
 
-    For a request whose effect the client looks for when it is back.
+    For a request whose effect the client expects to find when it reconnects.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class Outlasting(Awaitable[R]):
         """
         Args:
             make: Returns the coroutine; called when it is awaited.
-            keep: Called with the task of the request when the connection is gone. Whoever is
-                called has to see to the end of the task.
+            keep: Called with the task of the request when the connection is lost, to take over
+                the task.
         """
         self._make = make
         self._has_begun = False
@@ -106,7 +106,7 @@ class Outlasting(Awaitable[R]):
         return self._make().__await__()
 
     def drop(self, task: asyncio.Task[None]) -> None:
-        """Let the task of the request go on; one that has not begun has had no effect yet."""
+        """Let the task of the request continue, unless it has not begun and had no effect yet."""
         if self._has_begun:
             self._keep(task)
         else:
@@ -114,7 +114,7 @@ class Outlasting(Awaitable[R]):
 
 
 class _Wait:
-    """A request that waits for its handler, and has one of the slots meanwhile."""
+    """A request that waits for its handler and occupies a slot."""
 
     __slots__ = ("record", "request", "size", "waiting")
 
@@ -125,11 +125,11 @@ class _Wait:
         self.waiting = waiting
         self.record = record
         self.size = _size(request)
-        """Bytes of its parameters, which stay in memory until it is answered."""
+        """Bytes of its params, which stay in memory until the response."""
 
 
 class Dispatcher(Generic[C]):
-    """Runs the requests of one connection."""
+    """Runs the requests of a connection."""
 
     def __init__(
         self,
@@ -146,10 +146,10 @@ class Dispatcher(Generic[C]):
     ) -> None:
         """
         Args:
-            connection: Takes the answers.
-            router: The methods that are served.
+            connection: Sends the responses.
+            router: The methods to serve.
             context: First argument of every handler.
-            limit: Requests that may wait at once; 1 keeps the order strict.
+            limit: Maximum number of waiting requests; 1 keeps the order strict.
             tasks: Owns the tasks of requests that wait.
             admit: Raises if the handshake does not allow the route yet.
             telemetry: Records every request.
@@ -165,30 +165,30 @@ class Dispatcher(Generic[C]):
         self._admit = admit
         self._telemetry = telemetry
         self._server_kind = server_kind
-        # A server that refuses requests when it is full queues none, so it has no order to keep.
+        # A server that refuses requests at the limit never queues them, so order does not matter.
         self._strict = limit == 1 and server_kind.overload() is None
         self._loop = asyncio.get_running_loop()
         self._running: dict[_Wait, asyncio.Task[None]] = {}
         self._queue: deque[tuple[Request | MalformedMessage, float]] = deque()
         self._reading = True
         self._waiting_bytes = 0
-        # True once nobody waits for an answer; see `drop`.
+        # True once responses are pointless; see `drop`.
         self._is_dropped = False
-        # Messages that came after the end of a turn, in order.
+        # Messages that arrived after the end of a turn, in order.
         self._later: deque[Request | MalformedMessage] = deque()
         self._turn_end = 0.0
-        # When the last request had been run or begun.
+        # Time at which the last request was run or begun.
         self._ran_until = 0.0
         self.takes_turns = False
-        """True after the handshake. Before it, a notification must not overtake a request."""
+        """True after the handshake. Before that, a notification must not overtake a request."""
         self._log_requests = logger.isEnabledFor(logging.DEBUG)
         self.wants_error_data = False
-        """True if errors are sent with `data`, for Holdfast clients only."""
+        """True if errors are sent with `data`; only for Holdfast clients."""
 
     def request(self, request: Request) -> None:
         """Run a request now, or queue it."""
-        # Before the handshake is complete, requests and notifications must keep their order, and
-        # only requests could be put off.
+        # Before the handshake is complete, requests must keep their order with notifications,
+        # which cannot be postponed.
         if self.takes_turns:
             if self._later:
                 self._leave_for_later(request)
@@ -220,7 +220,7 @@ class Dispatcher(Generic[C]):
             self._run(request, None)
 
     def malformed(self, error: MalformedMessage) -> None:
-        """Report a message that could not be parsed; with a strict order, after those before."""
+        """Report a message that could not be parsed; with strict order, after earlier ones."""
         if self._later:
             self._leave_for_later(error)
         elif self._strict and (self._queue or self._running):
@@ -242,9 +242,9 @@ class Dispatcher(Generic[C]):
         self._loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        """Run the messages that were left, now that others have had their turn."""
+        """Run the postponed messages, now that others have had their turn."""
         if self._connection.is_choked:
-            # Their answers would fill our memory, like those of requests that come later.
+            # The client does not read: responses would fill the memory.
             self._connection.call_when_read(self._begin_turn)
             return
         self._turn_end = monotonic() + TURN
@@ -260,20 +260,20 @@ class Dispatcher(Generic[C]):
                 break
         if self._later:
             self._begin_turn()
-        # What arrives in this turn of the event loop belongs to the turn that ended here.
+        # Messages that arrive in this iteration of the loop belong to the turn that ended here.
         self._ran_until = monotonic()
         if len(self._later) < MAX_QUEUED:
             self._connection.release_receiving("turn")
 
     def drop(self) -> None:
-        """Cancel all requests: the connection is gone, and nobody waits for an answer."""
+        """Cancel all requests: the connection was lost."""
         self._later.clear()
         for message, queued in self._queue:
             if self._telemetry is not None and isinstance(message, Request):
                 record = self._telemetry.request(message.method, message.trace, queued)
                 record.finish("disconnected")
         self._queue.clear()
-        # Running requests are still counted: `_done` subtracts them when they have ended.
+        # Still counts running requests; `_done` subtracts them when they end.
         self._waiting_bytes = sum(wait.size for wait in self._running)
         self._is_dropped = True
         for wait, task in self._running.items():
@@ -281,14 +281,14 @@ class Dispatcher(Generic[C]):
                 wait.waiting.drop(task)
                 continue
             task.cancel()
-            # At once, not when the task gets its turn; see `AnswerAfter`.
+            # Now, not when the task runs; see `AnswerAfter`.
             if isinstance(wait.waiting, AnswerAfter):
                 wait.waiting.cancel()
 
-    # -- inside
+    # -- internals
 
     def _needs_a_slot(self, method: str) -> bool:
-        # An unknown method is refused at once, and needs no slot for that.
+        # An unknown method is refused at once, without a slot.
         return method not in self._server_kind.control and method in self._router
 
     def _run(self, request: Request, queued: float | None) -> None:
@@ -315,11 +315,11 @@ class Dispatcher(Generic[C]):
                 if usage.requests and request.method not in self._server_kind.control:
                     usage.check("requests")
             result = route.handler(self._context, params)
-            # On the path of every request: `isinstance(result, Awaitable)` takes three times as
+            # On the path of every request; `isinstance(result, Awaitable)` takes three times as
             # long.
             if not hasattr(result, "__await__"):
-                # Inside: a backend may return what cannot be encoded, and the requests behind
-                # this one are answered all the same.
+                # Within the `try`: a backend may return an object that cannot be encoded, which
+                # must not affect later requests.
                 connection.reply(request.id, result)
                 if record is not None:
                     record.finish("success")
@@ -341,16 +341,16 @@ class Dispatcher(Generic[C]):
         request = wait.request
         try:
             result = await wait.waiting
-            # Before the answer: a client that has it may count on the free slot.
+            # Before the response: a client that receives it may rely on the free slot.
             self._leave(wait)
             if not self._is_dropped:
-                # While others wait, their answers often come in the same turn of the loop.
+                # While others wait, their responses often follow in the same iteration.
                 self._connection.reply(request.id, result, alone=not self._running)
             outcome = "success"
         except asyncio.CancelledError:
             if was_cancelled():
                 raise
-            # Of a backend that awaits a task which it has cancelled. The client still waits.
+            # The backend awaited a task that it had cancelled. The client still waits.
             self._finish_failed(wait, OperationFailed("the backend cancelled the call"))
             outcome = "error"
         except Exception as error:  # noqa: BLE001 - the border where errors become answers
@@ -365,7 +365,7 @@ class Dispatcher(Generic[C]):
             self._fail(wait.request, error)
 
     def _leave(self, wait: _Wait) -> None:
-        """Free the slot of a request; harmless if it has none any more."""
+        """Free the slot of a request, if it still has one."""
         if self._running.pop(wait, None) is not None:
             self._count_bytes(-wait.size)
             if self._usage is not None:
@@ -387,8 +387,8 @@ class Dispatcher(Generic[C]):
         # A request that still has its slot was cancelled.
         if wait in self._running:
             self._leave(wait)
-            # Perhaps before its first step: then its coroutine was never awaited, and Python
-            # would warn about that.
+            # If that was before its first step, the coroutine was never awaited, and Python
+            # would warn about it.
             if isinstance(wait.waiting, Coroutine | AnswerAfter):
                 wait.waiting.close()
             if wait.record is not None:
@@ -400,7 +400,7 @@ class Dispatcher(Generic[C]):
                 self._run(message, queued)
             else:
                 self._report(message)
-        # Half empty, not just one free: to stop and resume the reading has its cost.
+        # At half, not just below the limit, since stopping and resuming has a cost.
         if not self._reading and len(self._queue) < MAX_QUEUED // 2:
             self._reading = True
             self._connection.release_receiving("queue")
@@ -422,13 +422,13 @@ class Dispatcher(Generic[C]):
 
 
 def _size(request: Request) -> int:
-    """Return the approximate bytes of text in a request, down to three levels of nesting."""
+    """Estimate the bytes of text in a request, down to three levels of nesting."""
     params = request.params
     if type(params) is DecodedParams:
         return params.size
     if type(params) is not dict:
         return _text_in(params, 3)
-    # Nearly all params: a few texts, and this is on the path of every request that waits.
+    # Fast path for nearly all params, a few strings: runs for every request that waits.
     size = 0
     for value in params.values():
         if type(value) is str:

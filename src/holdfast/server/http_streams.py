@@ -1,8 +1,8 @@
 """
-Response bodies that are streamed to one client [http.request.stream].
+Response bodies that are streamed to a client [http.request.stream].
 
-Each is a task of its own and blocks no other request. If the client reads too slowly, its bodies
-are not read either. All of them end with the connection.
+Each has a separate task and does not block other requests. If the client reads too slowly, its
+bodies are not read either. All of them end with the connection.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ MAX_DELTA = limits.BODY_PIECE
 
 
 class ConnectionBodies:
-    """Streamed responses of one connection, by the ids that the client chose."""
+    """Streamed responses of a connection, by the client's ids."""
 
     def __init__(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
         self._connection = connection
         self._task_group = tasks
-        # All ids that are taken, with their tasks once these have begun.
+        # All ids in use, with their tasks once these have begun.
         self._streams: dict[str, asyncio.Task[None] | None] = {}
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -43,7 +43,7 @@ class ConnectionBodies:
         Reserve an id, before the request is made.
 
         Raises:
-            InvalidParams: The id is taken.
+            InvalidParams: The id is in use.
         """
         if request_id in self._streams:
             raise InvalidParams(texts.http_stream_active(request_id))
@@ -55,24 +55,24 @@ class ConnectionBodies:
 
     def start(self, request_id: str, body: HttpBody) -> None:
         """
-        Start to send a body in the next turn of the event loop.
+        Start sending a body in the next iteration of the event loop.
 
-        The caller sends the response in this turn, so that it comes before the first delta.
+        The caller sends the response in this iteration, and so before the first delta.
         """
         self._task_group.create_task(self._stream(request_id, body))
 
     def pause(self) -> None:
-        """Stop sending: the client does not read."""
+        """Stop sending while the client does not read."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Go on: the client reads again."""
+        """Continue: the client reads again."""
         self._flowing.set()
 
     def end(self) -> None:
-        """Cancel all bodies: the connection is gone."""
-        # Not those that have not begun: a task cancelled before its first step could not close
-        # its body. It sees the end of the connection itself.
+        """Cancel all bodies: the connection was lost."""
+        # Except those that have not begun: a task cancelled before its first step could not
+        # close its body. It checks for the end of the connection itself.
         for task in self._streams.values():
             if task is not None:
                 task.cancel()
@@ -83,7 +83,7 @@ class ConnectionBodies:
         prefix = _prefix(request_id)
         self._streams[request_id] = asyncio.current_task()
         try:
-            # It ended before this task began, when `end` could not cancel it yet.
+            # The connection ended before this task began; see `end`.
             if self._connection.ended:
                 return
             async for piece in _pieces(body):
@@ -92,14 +92,14 @@ class ConnectionBodies:
                 self._connection.send_parts(parts)
                 seq += 1
         except HoldfastError as failure:
-            # The response was sent already, so the last delta carries the error.
+            # The response has been sent, so the last delta carries the error.
             error = str(failure)
         except asyncio.CancelledError:
             if was_cancelled():
                 raise
             error = "the backend cancelled the body"
         except Exception:
-            # Raised further, it would end the server with all its connections.
+            # Letting it propagate would end the server with all its connections.
             logger.exception("the body of an HTTP response failed")
             error = "internal error"
         finally:
@@ -119,7 +119,7 @@ async def _pieces(body: HttpBody) -> AsyncIterator[bytes]:
 
 
 async def _close(body: HttpBody) -> None:
-    """Close a body; a failure is only logged, since the client has all of it."""
+    """Close a body; a failure is only logged, since the client has received all of it."""
     try:
         await body.aclose()
     except asyncio.CancelledError:
@@ -133,6 +133,6 @@ _MORE = b'","done":false,"error":null}}'
 
 
 def _prefix(request_id: str) -> bytes:
-    """Return the part of a delta that is the same for all deltas of one body."""
+    """Return the part that all deltas of a body share."""
     method = HTTP_BODY_DELTA.name.encode()
     return b'{"method":"%b","params":{"requestId":%b,"seq":' % (method, encode_value(request_id))

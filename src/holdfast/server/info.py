@@ -21,7 +21,7 @@ __all__ = [
     "served_capabilities",
 ]
 
-# Features of this server; a client does not use those that are missing here.
+# Features of this server; a client does not use any that are missing.
 CAPABILITIES = Capabilities(
     capability_discovery_sandbox=True,
     capability_discovery_v2=True,
@@ -47,7 +47,7 @@ CAPABILITIES = Capabilities(
     process_waiting_for=True,
 )
 
-# Features that depend on how processes are started; the server itself does all others.
+# Features that depend on the backend; the server implements all others.
 _OF_BACKEND = (
     "process_close_stdin",
     "process_limits",
@@ -65,22 +65,22 @@ _SHELLS = ("bash", "zsh", "sh")
 
 def served_capabilities(processes: object, files: object) -> Capabilities:
     """
-    Return the features of a server, given the backends it has in place of the local ones.
+    Return the features of a server with these backends in place of the local ones.
 
     Args:
         processes: Its `ExecBackend`, or None for this machine.
         files: Its `FileSystem`, or None for this machine.
     """
-    # What is served by this machine keeps its features.
+    # Local backends keep their features.
     changes: dict[str, bool] = {}
     if processes is not None:
         if isinstance(processes, ReportsCapabilities):
             offered = processes.capabilities
             changes.update({name: getattr(offered, name) for name in _OF_BACKEND})
-        # Daemons are searched on this machine only.
+        # Daemons are only searched for on this machine.
         changes["process_end_marked"] = False
     if files is not None:
-        # Both read the configuration of this machine, which is not that of the files.
+        # Both read the configuration of this machine, where the files are not.
         changes.update(
             capability_discovery_sandbox=False,
             capability_discovery_v2=False,
@@ -95,7 +95,7 @@ def environment_info(
     """Return the description of this machine, which does not change while the server runs."""
     environ = os.environ if environ is None else environ
     cwd = _working_folder()
-    # A relative TMPDIR is resolved from the server's cwd, as a child would.
+    # Resolve a relative TMPDIR from the server's cwd, as a child would.
     temporary = environ.get("TMPDIR")
     temporary_uri = _uri(os.path.join(cwd, temporary)) if temporary else None
     return EnvironmentInfo(
@@ -118,14 +118,14 @@ def _shell() -> ShellInfo:
     name = os.path.basename(path)
     if name in _SHELLS and os.access(path, os.X_OK):
         return ShellInfo(name=name, path=path)
-    # A client that gets the name of an unknown shell would guess a path of its own.
+    # Given the name of an unknown shell, a client would guess its path.
     fallback = next((p for p in ("/bin/bash", "/bin/sh") if os.access(p, os.X_OK)), "/bin/sh")
     return ShellInfo(name=os.path.basename(fallback), path=fallback)
 
 
 def _provider_id() -> str:
-    """Return an id of this user on this machine, the same for all servers, as a hash."""
-    # A hash: neither the machine id nor the user may be read from it.
+    """Return an id for this user on this machine, the same for all servers."""
+    # A hash, so that it reveals neither the machine id nor the user.
     try:
         with open("/etc/machine-id", "rb") as file:
             machine = file.read().strip()
@@ -139,7 +139,7 @@ def _working_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        # The directory was removed since this process was started in it.
+        # The directory was removed after this process was started in it.
         return ""
 
 

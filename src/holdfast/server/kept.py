@@ -1,9 +1,9 @@
 """
-Serves connections on streams that other processes pass to this one, and outlives them.
+Serves connections on streams passed by other processes, and outlives them.
 
-One client uses such a server, and reconnects when its connection is lost. So the newest streams
-are the right ones. They end the previous connection, even if it still looks alive, and the
-session can be resumed at once.
+Such a server has a single client, which reconnects when its connection is lost. So the newest
+streams replace the previous connection, even if it still looks alive, and the session can be
+resumed at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ __all__ = ["HandedStreams", "Keeping"]
 
 logger = logging.getLogger(__name__)
 
-# Peers that may be connected without having passed streams.
+# Maximum number of peers that are connected but have not passed streams.
 _SILENT_PEERS = 8
 
 # Seconds after which such a peer is disconnected.
@@ -31,14 +31,14 @@ _SILENT_LIMIT = 5.0
 
 
 class Keeping(NamedTuple):
-    """The directory of the socket that takes streams, and its token."""
+    """Directory of the socket that takes streams, and its token."""
 
     folder: PrivateDirectory
     token: str
 
 
 class HandedStreams:
-    """Listener for streams from other processes, which serves the newest ones."""
+    """Listens for streams from other processes, and serves the newest ones."""
 
     def __init__(
         self,
@@ -49,16 +49,16 @@ class HandedStreams:
         end: Callable[[], None],
     ) -> None:
         """
-        Start to listen.
+        Start listening.
 
         Args:
-            keeping: The directory, and the token that a peer has to send.
+            keeping: The directory, and the token that a peer must send.
             accept: Serves a connection.
             tasks: Owns the tasks of connections.
-            end: Called when the client does not need the server any more.
+            end: Called when the client no longer needs the server.
 
         Raises:
-            OSError: The socket cannot be made.
+            OSError: The socket cannot be created.
         """
         self._loop = asyncio.get_running_loop()
         self._token = keeping.token
@@ -79,12 +79,12 @@ class HandedStreams:
             self._current.abort()
 
     def _take(self, control: socket.socket) -> None:
-        # The directory is private already. This holds even if its mode is changed.
+        # The directory is private, but its mode may have been changed.
         if not peer_is_own_user(control):
             control.close()
             return
         if len(self._silent) >= _SILENT_PEERS:
-            # The oldest is dropped: a client that reconnects sends its message at once.
+            # Drop the oldest: a client that reconnects sends its message at once.
             self._give_up(next(iter(self._silent)))
         self._silent[control] = self._loop.call_later(_SILENT_LIMIT, self._give_up, control)
         self._loop.add_reader(control, self._receive, control)
@@ -110,7 +110,7 @@ class HandedStreams:
 
 
 class _Streams:
-    """Three passed streams, and the socket they came on."""
+    """Three passed streams, and the socket they arrived on."""
 
     def __init__(
         self, control: socket.socket, descriptors: list[int], end: Callable[[], None]
@@ -120,14 +120,14 @@ class _Streams:
         self._incoming, self._outgoing, errors = descriptors
         self._end = end
         self._transport: Transport | None = None
-        # True once the streams are closed, and once the client has ended the whole server.
+        # True once the streams are closed, and once the client has ended the server.
         self._ended = False
         self._ending_server = False
-        # The log goes to the connected client. Non-blocking: the server must not wait for it.
+        # The log goes to the connected client, and must not block the server.
         os.set_blocking(errors, False)
         os.dup2(errors, 2)
         os.close(errors)
-        # The peer sends nothing more on it, so readable means that the peer is gone.
+        # The peer sends nothing else, so readable means that the peer has closed it.
         self._loop.add_reader(control, self.abort)
 
     async def serve(self, accept: Callable[[Transport], Receiver]) -> None:
@@ -155,22 +155,23 @@ class _Streams:
         self._ended = True
         self._loop.remove_reader(self._control)
         _release_stderr()
-        # Last of all: the process at its other end then exits, and ssh with it.
+        # Last: the process at the other end then exits, and ssh with it.
         self._control.close()
 
     def end_server(self) -> None:
         """
-        End the server, because the client closes for good.
+        End the server, because the client has closed for good.
 
-        The socket stays open. The process that passed the streams, and so the client's ssh,
-        exits only when this process does: then the client knows that everything has ended.
+        The socket stays open, so that the process that passed the streams, and with it the
+        client's ssh, exits only when this process does. The client then knows that everything has
+        ended.
         """
         self._ending_server = True
         self._end()
 
 
 class _EndsWithStreams:
-    """Receiver that passes everything on, except for the line that ends the server."""
+    """Receiver that forwards everything except the line that ends the server."""
 
     def __init__(self, inner: Receiver, streams: _Streams) -> None:
         self.pause_sending = inner.pause_sending
@@ -193,7 +194,7 @@ def _release_stderr() -> None:
     try:
         null = os.open(os.devnull, os.O_RDWR)
     except OSError:
-        # No descriptor is left. Close stderr first, to make its number free.
+        # No descriptor is available: close stderr first to free its number.
         os.close(2)
         null = os.open(os.devnull, os.O_RDWR)
     if null != 2:

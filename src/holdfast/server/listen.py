@@ -1,4 +1,4 @@
-"""Listeners of a server: their URLs, and their answers to plain HTTP [serve.listen.*]."""
+"""Listeners of a server: URLs, sockets and responses to plain HTTP [serve.listen.*]."""
 
 import ipaddress
 import os
@@ -18,14 +18,14 @@ from holdfast.server.operate.auth import ANONYMOUS, Check, Unauthorized
 from holdfast.wire.transports.http_head import RequestHead, Response, upgrade_fault
 from holdfast.wire.transports.transport import LOCAL, Credential, Receiver, Transport
 
-# Loaded late: a server on its standard streams needs no WebSocket, whose import takes 90 ms.
+# Imported late: WebSocket takes 90 ms, and a server on standard streams does not need it.
 if TYPE_CHECKING:
     from holdfast.wire.transports import unix, websocket_listener
     from holdfast.wire.transports.accepting import PlainListener
     from holdfast.wire.transports.tls import ServerTls
     from holdfast.wire.transports.websocket_listener import Gate, Refused
 else:
-    # Each server needs one of them, and WebSocket takes 90 ms.
+    # Each server needs only one of these, and WebSocket takes 90 ms.
     unix = late_module("holdfast.wire.transports.unix")
     websocket_listener = late_module("holdfast.wire.transports.websocket_listener")
 
@@ -42,14 +42,14 @@ __all__ = [
 
 
 class PlainPage(NamedTuple):
-    """A page of a listener for plain HTTP."""
+    """A plain HTTP page of a listener."""
 
     answer: Callable[[], Response]
     token: bool
-    """True if only clients that may connect can read it."""
+    """True if it needs a token, like a connection."""
 
 
-# For a server that does not say when it is ready: as soon as it listens.
+# For a server without a readiness check: ready as soon as it listens.
 _ALWAYS_READY: Mapping[str, PlainPage] = {
     "/readyz": PlainPage(lambda: Response(HTTPStatus.OK), token=False)
 }
@@ -61,7 +61,7 @@ class BadListenUrl(HoldfastError):
     def __init__(self, message: str, *, url: str | None = None, errno: int | None = None) -> None:
         super().__init__(message, errno=errno)
         self.url = url
-        """The value that was refused; None if each of several is valid."""
+        """The refused value; None if it is the combination that is invalid."""
 
 
 class ListenUrl(msgspec.Struct, frozen=True):
@@ -73,21 +73,21 @@ class ListenUrl(msgspec.Struct, frozen=True):
     port: int = 0
     path: str = ""
     descriptor: int | None = None
-    """A socket that listens already, inherited from the service manager."""
+    """A listening socket, inherited from the service manager."""
 
     @property
     def is_local(self) -> bool:
-        """True if only this machine can reach it."""
+        """True if it can only be reached from this machine."""
         return not self.is_network or ipaddress.ip_address(self.host).is_loopback
 
     @property
     def is_network(self) -> bool:
-        """True for a port, which every user and program of this machine can reach."""
+        """True for a port, which every user and program on this machine can reach."""
         return self.kind in _NETWORK
 
     @property
     def url(self) -> str:
-        """The address as it is given to `--listen`."""
+        """The address in the form of `--listen`."""
         if not self.is_network:
             return f"{self.kind}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -108,7 +108,7 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
         scheme: The scheme of a URL with an IP address: `ws`, or `http`.
 
     Raises:
-        BadListenUrl: The value is invalid; the text is for the user.
+        BadListenUrl: The value is invalid; the message is for the user.
     """
     if url in ("stdio", "stdio://"):
         return ListenUrl("stdio")
@@ -127,7 +127,7 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
     try:
         if found is None or int(found["port"]) > 0xFFFF:
             raise ValueError
-        # The pattern allows only an IPv6 address in brackets.
+        # The pattern only allows an IPv6 address in brackets.
         if found["v6"]:
             host = str(ipaddress.IPv6Address(found["v6"]))
         else:
@@ -141,10 +141,10 @@ def parse_listen_url(url: str, *, scheme: str = "ws") -> ListenUrl:
 
 
 def meant_listen_url(url: str) -> str:
-    """Return a hint for a value that `parse_listen_url` refuses, or an empty string."""
+    """Return a hint for a value refused by `parse_listen_url`, or an empty string."""
     scheme, separator, rest = url.partition("://")
     if scheme == "wss" and separator:
-        return " (`--tls-cert` and `--tls-key` make `wss://` of `ws://`)"
+        return " (use `ws://` with `--tls-cert` and `--tls-key`)"
     if url.startswith("/"):
         return f" (did you mean `unix://{url}`?)"
     host, _, port = (rest if separator else url).rstrip("/").rpartition(":")
@@ -159,7 +159,7 @@ def meant_listen_url(url: str) -> str:
 
 
 class Listening:
-    """A listener with its socket file, and its entry in the list of hidden paths."""
+    """A listener, its socket file, and its entry in the list of hidden paths."""
 
     def __init__(
         self,
@@ -173,21 +173,21 @@ class Listening:
         Args:
             url: Its URL.
             server: Accepts the connections.
-            hidden: Sockets and URLs that no sandboxed command may reach.
-            owns_files: True if its socket file is removed at the end; an inherited one stays.
+            hidden: Sockets and URLs that sandboxed commands must not reach.
+            owns_files: True to remove its socket file at the end; an inherited one stays.
         """
         self.url = url
-        """Its URL, with the port that was really bound."""
+        """Its URL, with the port that was bound."""
         self._server = server
         self._stack = ExitStack()
         self._stack.callback(server.close)
-        # A sandboxed command that could connect would run commands outside of its sandbox.
+        # A sandboxed command that could connect could run commands outside its sandbox.
         self._stack.enter_context(hide(hidden))
         for path in hidden.sockets if owns_files else ():
             self._stack.callback(_remove_socket, path, os.lstat(path))
 
     def close(self) -> None:
-        """Stop accepting connections, and remove the socket file if there is one."""
+        """Stop accepting connections, and remove the socket file, if any."""
         self._stack.close()
 
 
@@ -215,12 +215,12 @@ async def listen(
     Args:
         where: The address; port 0 stands for any free one.
         accept: Called with each connection; returns the receiver of its messages.
-        check: Checks tokens; by default everybody may connect who can reach the address.
-        unix_frames: Speak WebSocket on a unix socket too, instead of lines.
-        tls: The certificate of a listener that speaks `wss` only.
+        check: Checks tokens; by default any client that reaches the address may connect.
+        unix_frames: Use WebSocket on unix sockets too, instead of lines.
+        tls: Certificate of a listener that only accepts `wss`.
         admit: Called with the principal; raises `Overloaded` if it is at its limit.
-        refused: Called for each request that is refused.
-        pages: Pages for plain HTTP, by their paths.
+        refused: Called for each refused request.
+        pages: Plain HTTP pages, by path.
 
     Raises:
         OSError: The address cannot be bound.
@@ -236,7 +236,7 @@ async def listen(
         listening=_inherited(where),
         refused=refused,
     )
-    # With port 0 the kernel has chosen one.
+    # The kernel has chosen it if the port was 0.
     port = listener.sockets[0].getsockname()[1]
     host = f"[{where.host}]" if ":" in where.host else where.host
     url = f"{'ws' if tls is None else 'wss'}://{host}:{port}"
@@ -251,7 +251,7 @@ async def _listen_unix(
     pages: Mapping[str, PlainPage],
 ) -> Listening:
     if unix_frames:
-        # No token: the mode of the socket file decides who may connect, as without frames.
+        # Without a token: the mode of the socket file decides who may connect, as with lines.
         gate = make_gate(_only_own_user, pages=pages)
         server = await websocket_listener.listen_websocket_unix(
             where.path, gate=gate, accept=accept, listening=_inherited(where)
@@ -281,13 +281,13 @@ def make_gate(
     pages: Mapping[str, PlainPage] = _ALWAYS_READY,
 ) -> "Gate":
     """
-    Return the function that answers plain HTTP and decides who may connect.
+    Return the function that responds to plain HTTP and decides which clients may connect.
 
-    A request with an `Origin` comes from a browser and is refused on every path: no web page may
-    reach a server that runs commands. Then the upgrade headers are checked, then the token.
+    A request with an `Origin` comes from a browser and is refused on every path: a web page must
+    not reach a server that runs commands. Then the upgrade headers are checked, then the token.
 
     Args:
-        check: Returns the credential of a client; by default everybody may connect.
+        check: Returns the credential of a client; by default all clients may connect.
         admit: As for `listen`.
         pages: As for `listen`.
     """
@@ -315,7 +315,7 @@ def make_gate(
         if fault is not None:
             return fault
         found = admitted(head)
-        # After the token: only a known principal may learn that it is at its limit.
+        # After the token check: only a known principal may learn that it is at its limit.
         if not isinstance(found, Response) and admit is not None:
             try:
                 admit(found.principal)

@@ -1,7 +1,7 @@
 """
-The engines of this machine, which a server uses unless it is given others.
+The engines of this machine, a server's default backends.
 
-The only module of the server that names them.
+Only this module of the server names them.
 """
 
 from collections.abc import Coroutine
@@ -22,37 +22,37 @@ __all__ = ["LazyHttpClient", "LocalSessions", "local_files"]
 
 class LocalSessions:
     """
-    Processes of this machine: each session has its own registry.
+    Processes of this machine, with a registry per session.
 
-    A fast path: without it a server takes a task per process, as for any other backend
+    A fast path: otherwise a server uses a task per process, as for any other backend
     (`scripts/bench --without session-tables`).
     """
 
     def __init__(self, shell: str) -> None:
         """`shell` is the user's login shell, for terminals without a `SHELL`."""
         self._shell = shell
-        # Of all sessions together: the memory of the server is one.
+        # Shared by all sessions, since they use the memory of one server.
         self._input_total = InputTotal()
 
     def open_session(self, settings: TableSettings) -> ProcessRegistry:
-        """Return the empty registry of a new session."""
+        """Return an empty registry for a new session."""
         return ProcessRegistry(
             shell=self._shell,
             observers=settings.observers,
             make_log=settings.make_log,
             retention=settings.retention,
-            # One budget per session; all of them share the total of the server.
+            # A budget per session, within the total of the server.
             input_budget=InputBudget(self._input_total),
         )
 
 
 def local_files() -> LocalFileSystem:
-    """Return the files of this machine; the caller closes them."""
+    """Return the file system of this machine; the caller closes it."""
     return LocalFileSystem()
 
 
 class LazyHttpClient:
-    """HTTP calls of this machine, by a client that is made for the first call."""
+    """HTTP calls from this machine, with a client that is created for the first call."""
 
     def __init__(self) -> None:
         self._made: LocalHttpClient | None = None
@@ -60,17 +60,17 @@ class LazyHttpClient:
     @property
     def _client(self) -> "LocalHttpClient":
         if self._made is None:
-            # Imported late: most servers never get an `http/request`, and the import takes 15 ms.
+            # Imported late: takes 15 ms, and most servers never get an `http/request`.
             from holdfast.engine.http.local_http import LocalHttpClient
 
             self._made = LocalHttpClient()
         return self._made
 
     def resolving_by(self, run: RunInThread) -> "LocalHttpClient":
-        """Return the client for calls that resolve names in the threads of one connection."""
+        """Return the client, resolving names in the threads of one connection."""
         return self._client.resolving_by(run)
 
-    # Neither is a coroutine of its own: one more for each call would only pass on the result.
+    # Plain functions: a coroutine here would only forward the result.
     def request(self, params: HttpRequestParams) -> Coroutine[Any, Any, HttpResponse]:
         return self._client.request(params)
 
@@ -80,6 +80,6 @@ class LazyHttpClient:
         return self._client.stream(params)
 
     async def aclose(self) -> None:
-        """Close the client with its idle connections, if one was made."""
+        """Close the client and its idle connections, if one was created."""
         if self._made is not None:
             await self._made.aclose()

@@ -1,4 +1,4 @@
-"""Open file handles and the watch of one connection [fs.open.per-connection]."""
+"""The open file handles and the watch of a connection [fs.open.per-connection]."""
 
 import asyncio
 import logging
@@ -16,19 +16,19 @@ __all__ = ["ConnectionFiles", "ServedFile", "check_handle_id"]
 
 logger = logging.getLogger(__name__)
 
-# Open files of one connection.
+# Maximum open files of a connection.
 MAX_HANDLES = limits.FILE_HANDLES
 
-# Bytes of a handle's id.
+# Maximum bytes of a handle's id.
 MAX_HANDLE_ID = limits.FILE_HANDLE_ID
 
-# Open files of an ended connection that are discarded in one turn of the event loop.
+# Open files of an ended connection that are discarded in one iteration of the event loop.
 _DISCARDED_AT_ONCE = 4
 
 
 def check_handle_id(handle_id: str) -> None:
     """
-    Refuse an id that is too long; comes before all other checks of a request.
+    Refuse an id that is too long; precedes all other checks of a request.
 
     Raises:
         InvalidRequest: The id is too long.
@@ -41,19 +41,18 @@ class ServedFile:
     """
     An open file of a client.
 
-    Its operations run one after the other. Requests are tasks, which begin in the order in which
-    the requests arrived.
+    Its operations run one at a time, in the order in which the requests arrived.
     """
 
     def __init__(self, handle_id: str) -> None:
         self._handle_id = handle_id
         self._handle: FileHandle | None = None
-        # Fair: the tasks get it in their order. Held while the file is opened, too.
+        # Fair: the tasks acquire it in order. Also held while the file is being opened.
         self._turn = asyncio.Lock()
         self._is_discarded = False
 
     async def open(self, files: FileSystem, params: OpenParams) -> None:
-        """Open the file; the first operation."""
+        """Open the file; must be the first operation."""
         async with self._turn:
             handle = await files.open(params)
             if self._is_discarded:
@@ -84,7 +83,7 @@ class ServedFile:
                 await handle.aclose()
 
     def discard(self) -> None:
-        """Close the file, and drop what was written; harmless if it is closed."""
+        """Close the file and drop what was written; harmless if closed."""
         self._is_discarded = True
         handle, self._handle = self._handle, None
         if handle is not None:
@@ -97,7 +96,7 @@ class ServedFile:
 
 
 class ConnectionFiles:
-    """Open files and the watch of a connection, which all end with it."""
+    """The open files and the watch of a connection, which end with it."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class ConnectionFiles:
         self._connection = connection
         self._tasks = tasks
         self._handles: dict[str, ServedFile] = {}
-        # Those whose ids are free again.
+        # Files that are being closed, whose ids are free again.
         self._closing: set[ServedFile] = set()
         self._last_watch_id = 0
         self._watch: asyncio.Task[None] | None = None
@@ -119,17 +118,17 @@ class ConnectionFiles:
 
     def add(self, handle_id: str) -> ServedFile:
         """
-        Return a file that is to be opened; its id is taken from now on.
+        Reserve an id and return its file, which the caller opens.
 
         Raises:
-            InvalidRequest: The id is taken, or the connection has too many files open.
-            Overloaded: The principal has too many files open.
+            InvalidRequest: The id is in use, or the connection has too many open files.
+            Overloaded: The principal has too many open files.
         """
         if handle_id in self._handles:
             raise InvalidRequest(texts.handle_exists(handle_id))
         if len(self._handles) >= MAX_HANDLES:
             raise InvalidRequest(texts.too_many_handles(MAX_HANDLES))
-        # The connection's own limit first: clients know its text.
+        # The connection's limit first: clients expect its text.
         self._usage.check("file_handles")
         file = self._handles[handle_id] = ServedFile(handle_id)
         self._usage.file_handles += 1
@@ -154,11 +153,11 @@ class ConnectionFiles:
             self._usage.file_handles -= 1
 
     def take(self, handle_id: str) -> ServedFile | None:
-        """Free an id and return its file, which the caller closes; None if there is none."""
+        """Free an id and return its file for the caller to close, or None."""
         file = self._handles.get(handle_id)
         if file is not None:
             self.forget(handle_id, file)
-            # Discarded with the connection, should that end before the file is closed.
+            # Discarded if the connection ends before the file is closed.
             self._closing.add(file)
         return file
 
@@ -170,8 +169,8 @@ class ConnectionFiles:
             self._closing.discard(file)
 
     async def watch(self, params: WatchMissingParams) -> bool:
-        """Watch missing paths, in place of the previous watch; return False if not watched."""
-        # Ids only grow: an older request was overtaken by a newer one.
+        """Watch missing paths, replacing the previous watch; return False if that fails."""
+        # Ids only grow: a newer request has overtaken this one.
         if params.watch_id <= self._last_watch_id:
             return False
         self._end_watch()
@@ -180,23 +179,23 @@ class ConnectionFiles:
         if watch is None:
             return False
         if self._ended or params.watch_id != self._last_watch_id:
-            # The connection ended, or a newer watch was requested, while this one was set up.
+            # The connection ended, or a newer watch was requested, meanwhile.
             watch.cancel()
             return not self._ended
         self._watch = self._tasks.create_task(self._report(watch, params.watch_id))
-        # In a callback: a task that is cancelled before its first step runs no `finally`.
+        # Not in a `finally`, which does not run in a task cancelled before its first step.
         self._watch.add_done_callback(lambda _: watch.cancel())
         return True
 
     async def _report(self, watch: MissingWatch, watch_id: int) -> None:
-        # A backend that has lost its files cannot tell, so the client looks for itself.
+        # A backend that lost its files cannot know, so the client checks for itself.
         try:
             with ignoring_stray_cancellation():
                 await watch.changed()
         except HoldfastError as error:
             logger.info("a watch of missing files was lost: %s", error)
         except Exception:
-            # Raised further, it would end the server with all its connections.
+            # Letting it propagate would end the server with all its connections.
             logger.exception("a watch of missing files failed")
         self._watch = None
         self._connection.notify(FS_MISSING_CHANGED, MissingChangedEvent(watch_id=watch_id))
@@ -208,10 +207,10 @@ class ConnectionFiles:
 
     def end(self, *, at_once: bool = False) -> None:
         """
-        Discard all open files, with everything written to them, and end the watch.
+        Discard all open files and what was written to them, and end the watch.
 
         Args:
-            at_once: True if the server ends, and has no time left for that.
+            at_once: True to discard all now, because the server is ending.
         """
         self._ended = True
         self._end_watch()
@@ -226,8 +225,8 @@ class ConnectionFiles:
 
 
 def _discard_some(loop: asyncio.AbstractEventLoop, files: list[ServedFile]) -> None:
-    """Discard a few files now, and the others in the next turns of the event loop."""
-    # Each costs a job of a thread. Many connections may end together, with thousands of files.
+    """Discard a few files now, and the others in later iterations of the event loop."""
+    # Each takes a job in a thread, and many connections with thousands of files may end together.
     for file in files[:_DISCARDED_AT_ONCE]:
         file.discard()
     if len(files) > _DISCARDED_AT_ONCE:

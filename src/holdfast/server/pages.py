@@ -1,7 +1,7 @@
 """
-Pages of a listener for plain HTTP: a page is a function and a row of `PAGES`.
+Plain HTTP pages of a listener: each is a function and a row of `PAGES`.
 
-A listener answers them before it looks at an upgrade to WebSocket [serve.listen.*].
+A listener serves them before it handles an upgrade to WebSocket [serve.listen.*].
 """
 
 import os
@@ -24,9 +24,9 @@ __all__ = ["PAGES", "metrics_text", "served_pages"]
 class _PageRow(NamedTuple):
     answer: Callable[[ServerState], Response]
     token: bool
-    """True if only clients that may connect can read it."""
+    """True if it needs a token, like a connection."""
     always: bool = False
-    """True if it is served without `Server(pages=True)`, too."""
+    """True if it is served even without `Server(pages=True)`."""
 
 
 def _ready(state: ServerState) -> Response:
@@ -42,7 +42,7 @@ def _metrics(state: ServerState) -> Response:
     return Response(HTTPStatus.OK, text, (("content-type", _CONTENT_TYPE),))
 
 
-# Load balancers and systemd, which ask for the first two, have no token.
+# Load balancers and systemd, which request the first two, have no token.
 PAGES: Final[Mapping[str, _PageRow]] = {
     "/readyz": _PageRow(_ready, token=False, always=True),
     "/healthz": _PageRow(_alive, token=False),
@@ -51,7 +51,7 @@ PAGES: Final[Mapping[str, _PageRow]] = {
 
 
 def served_pages(state: ServerState, *, every: bool) -> Mapping[str, PlainPage]:
-    """Return the pages of a server by their paths, all of them or those of every server."""
+    """Return the pages of a server by path: all, or those that every server has."""
     return {
         path: PlainPage(partial(row.answer, state), row.token)
         for path, row in PAGES.items()
@@ -63,15 +63,15 @@ def served_pages(state: ServerState, *, every: bool) -> Mapping[str, PlainPage]:
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-# This module is imported with the server, so this is about the time of its start.
+# This module is imported with the server, so about when the server starts.
 _STARTED: Final = time.time()
 
 _GAUGES: Final = (
     ("connections", "Open connections."),
-    ("sessions", "Sessions, those that wait for a new connection as well."),
-    ("processes", "Processes that run, or are about to."),
-    ("file_handles", "Files that clients have open."),
-    ("requests", "Requests that wait for their answer."),
+    ("sessions", "Sessions, including those without a connection."),
+    ("processes", "Processes that are running or being started."),
+    ("file_handles", "Open files of clients."),
+    ("requests", "Requests that wait for their response."),
 )
 
 _COUNTERS: Final = (
@@ -79,7 +79,7 @@ _COUNTERS: Final = (
     ("requests", "Requests since the start."),
     ("processes", "Processes since the start."),
     ("refusals", "Attempts to connect without a valid token."),
-    ("overloads", "What was refused because a principal was at its limit."),
+    ("overloads", "Refusals because a principal was at its limit."),
 )
 
 
@@ -96,12 +96,12 @@ def _lines(principals: Principals) -> Iterator[str]:
     for name, about in _COUNTERS:
         value = getattr(principals.totals, name)
         yield from _family(f"holdfast_{name}_total", "counter", about, [("", value)])
-    # The names that Prometheus's own client libraries use, so that common dashboards work.
+    # Named as by Prometheus's client libraries, so that common dashboards work.
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield from _family(
         "process_cpu_seconds_total",
         "counter",
-        "Processor time of the server itself.",
+        "CPU time of the server itself.",
         [("", round(usage.ru_utime + usage.ru_stime, 3))],
     )
     yield from _family(
@@ -110,11 +110,14 @@ def _lines(principals: Principals) -> Iterator[str]:
     yield from _family(
         "process_open_fds",
         "gauge",
-        "Descriptors of the server.",
+        "Open file descriptors of the server.",
         [("", len(os.listdir("/proc/self/fd")))],
     )
     yield from _family(
-        "process_start_time_seconds", "gauge", "When it started.", [("", round(_STARTED, 3))]
+        "process_start_time_seconds",
+        "gauge",
+        "Start time of the server.",
+        [("", round(_STARTED, 3))],
     )
 
 
@@ -126,7 +129,7 @@ def _family(name: str, kind: str, about: str, values: Iterable[tuple[str, float]
 
 
 def _quoted(text: str) -> str:
-    # The escapes of label values in the text format.
+    # The text format's escapes for label values.
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 

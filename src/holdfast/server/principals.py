@@ -1,8 +1,8 @@
 """
-Usage and limits of each principal of a server.
+Usage and limits of the principals of a server.
 
-A principal is all clients whose tokens have one name. Their connections and sessions count
-together; other principals are counted apart.
+A principal is all clients whose tokens have the same name. Their connections and sessions are
+counted together, but separately from those of other principals.
 """
 
 from collections.abc import Iterator
@@ -31,20 +31,20 @@ _WORDS: Final[dict[Counted, str]] = {
 
 
 class PrincipalLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one principal at any time; None for no limit."""
+    """Limits per principal at any time; None for no limit."""
 
     connections: int | None = None
     sessions: int | None = None
-    """Sessions; those that their clients have left make room for new ones."""
+    """Sessions; those left by their clients make room for new ones."""
     processes: int | None = None
-    """Processes that run or are being started."""
+    """Processes that are running or being started."""
     file_handles: int | None = None
     requests: int | None = None
-    """Requests that wait for their answer; one that is answered at once does not count."""
+    """Requests that wait for their response; those answered at once do not count."""
 
 
 class Totals:
-    """Counters since the start of the server, for all principals together."""
+    """Counters for all principals since the start of the server."""
 
     __slots__ = ("connections", "overloads", "processes", "refusals", "requests")
 
@@ -53,13 +53,13 @@ class Totals:
         self.requests = 0
         self.processes = 0
         self.refusals = 0
-        """Attempts to connect whose token was missing or wrong."""
+        """Connection attempts whose token was missing or wrong."""
         self.overloads = 0
         """Refusals of any kind because a principal was at its limit."""
 
 
 class Usage(ProcessObserver):
-    """Current usage of one principal; it observes the processes of all its sessions."""
+    """Current usage of a principal; observes the processes of all its sessions."""
 
     def __init__(self, principal: str, limits: PrincipalLimits, totals: Totals) -> None:
         self.principal = principal
@@ -70,26 +70,26 @@ class Usage(ProcessObserver):
         self.requests = 0
         self.limits = limits
         self._running = 0
-        # Weak references: a start that is dropped before it runs is not reported to observers.
+        # Weak, since observers are not notified of a start that is dropped before it runs.
         self._starting: WeakSet[ProcessStart] = WeakSet()
 
     @property
     def processes(self) -> int:
-        """Number of processes that run or are being started."""
+        """Number of processes that are running or being started."""
         return self._running + len(self._starting)
 
     def is_full(self, what: Counted) -> bool:
         """Return True if the principal is at a limit."""
-        # The names of limits, of counts and of options are the same.
+        # Limits, counts and options have the same names.
         limit: int | None = getattr(self.limits, what)
         return limit is not None and getattr(self, what) >= limit
 
     def check(self, what: Counted) -> None:
         """
-        Raise if the principal is at a limit; call this before one more is counted.
+        Raise if the principal is at a limit; call this before counting one more.
 
         Raises:
-            Overloaded: There are as many as the limit allows.
+            Overloaded: The limit is reached.
         """
         if not self.is_full(what):
             return
@@ -112,19 +112,19 @@ class Usage(ProcessObserver):
         self._starting.discard(start)
 
     def exited(self, process: LoggedProcess, verdict: Verdict) -> None:
-        """Keep counting the process until its close: a descendant may hold its output open."""
+        """Continue to count the process until its close: a descendant may hold its output open."""
 
     def closed(self, process: LoggedProcess) -> None:
         self._running -= 1
 
 
 class Principals:
-    """The usage of every principal that has a connection or a session."""
+    """The usage of all principals with a connection or session."""
 
     def __init__(self, limits: PrincipalLimits | None = None) -> None:
         self.totals = Totals()
         self._limits = PrincipalLimits() if limits is None else limits
-        # Weak values: connections and sessions hold the usage of their principal.
+        # Weak: connections and sessions hold the usage of their principal.
         self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
 
     def __getitem__(self, principal: str) -> Usage:
@@ -134,7 +134,7 @@ class Principals:
         return usage
 
     def change_limits(self, limits: PrincipalLimits) -> None:
-        """Apply other limits from now on; what is over them already stays."""
+        """Apply new limits; existing usage above them is not reduced."""
         self._limits = limits
         for usage in self._usages.values():
             usage.limits = limits

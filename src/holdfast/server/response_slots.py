@@ -1,8 +1,8 @@
 """
-Limits how many large responses one connection may have in preparation.
+Limits how many large responses of a connection are prepared at a time.
 
-A client may ask for a thousand large files at once and then not read. Only a few responses are
-prepared at a time, and none while the client does not read. So its requests wait instead of
+A client may request a thousand large files at once and then not read. Only a few responses are
+prepared at a time, and none while the client does not read, so its requests wait instead of
 filling the memory.
 """
 
@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 
 __all__ = ["AT_ONCE", "LONGEST", "ResponseSlots"]
 
-# Large responses of one connection that are prepared concurrently.
+# Large responses of a connection that are prepared concurrently.
 AT_ONCE = 4
 
-# Seconds after which a slot is free again: a read on a dead mount must not block the others.
+# Seconds after which a slot is freed: a read on a dead mount must not block the others.
 LONGEST = 1.0
 
 
 class ResponseSlots:
-    """The slots of one connection, given out in the order of the requests."""
+    """The slots of a connection, acquired in the order of the requests."""
 
     def __init__(self, *, longest: float = LONGEST) -> None:
         self._longest = longest
@@ -30,7 +30,7 @@ class ResponseSlots:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it until the response is prepared."""
+        """Acquire a slot, and hold it until the response is prepared."""
         await self._slots.acquire()
         given_back = False
 
@@ -41,7 +41,7 @@ class ResponseSlots:
                 self._slots.release()
 
         try:
-            # Inside of the slot, so that at most `AT_ONCE` requests start when the client reads.
+            # With the slot held, so that at most `AT_ONCE` requests start when the client reads.
             await self._reads.wait()
             timer = asyncio.get_running_loop().call_later(self._longest, give_back)
             try:
@@ -52,9 +52,9 @@ class ResponseSlots:
             give_back()
 
     def pause(self) -> None:
-        """Prepare no more responses: the client does not read."""
+        """Stop preparing responses while the client does not read."""
         self._reads.clear()
 
     def resume(self) -> None:
-        """Go on: the client reads again."""
+        """Continue: the client reads again."""
         self._reads.set()

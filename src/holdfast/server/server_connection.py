@@ -1,4 +1,4 @@
-"""One client's connection to the server: handshake, requests, and its session."""
+"""A client's connection to the server: handshake, requests and session."""
 
 import asyncio
 import logging
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 class ServerConnection:
     """
-    Handler of one client's messages.
+    Handles the messages of a client.
 
-    It is the context of every method handler, and the owner of a session while it lasts.
+    It is the context of all method handlers, and the owner of a session while it is connected.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ServerConnection:
         self.state = state
         self.credential = transport.credential
         self.principal = self.credential.principal
-        """The name of the client's token, or `local`, or `anonymous`."""
+        """Name of the client's token, or `local` or `anonymous`."""
         self.usage = state.principals[self.principal]
         self.connection = Connection(transport, self, prepare=router.prepare)
         self.paused = False
@@ -60,7 +60,7 @@ class ServerConnection:
         """True for a Holdfast client, which sends `process/ack`."""
         self.response_slots = ResponseSlots()
         self.bodies = ConnectionBodies(self.connection, tasks)
-        # A client whose files are on a dead mount blocks only itself.
+        # A client whose files are on a dead mount blocks only its own threads.
         self.threads = state.threads.share()
         local = state.local_files
         self.local_files = None if local is None else local.for_client(self.threads)
@@ -86,14 +86,14 @@ class ServerConnection:
 
     @property
     def session(self) -> Session:
-        """The session of this connection; handlers that need one run only after `initialize`."""
-        # `_admit` refuses all handlers of sessions before that.
+        """The session; handlers that need it run only after `initialize`."""
+        # `_admit` refuses all handlers that need a session before that.
         assert self._session is not None
         return self._session
 
     @cached_property
     def http(self) -> HttpClient:
-        """The HTTP client, which resolves names in the threads of this connection if it can."""
+        """The HTTP client; resolves names in the threads of this connection, if it can."""
         http = self.state.http
         if isinstance(http, ResolvesNames):
             return http.resolving_by(self.threads.run)
@@ -110,10 +110,10 @@ class ServerConnection:
         self.connection.abandon(reason)
 
     def refuse(self, error: Overloaded) -> None:
-        """Send an error for a connection that is one too many, and close it."""
+        """Send an error for a connection over the limit, and close it."""
         logger.info("%s is refused: %s", self.connection.transport.label, error)
         self.connection.fail(codes.UNPARSED_ID, codes.OVERLOADED, str(error))
-        # Later: the transport is still being set up by the caller.
+        # Later: the caller is still setting up the transport.
         asyncio.get_running_loop().call_soon(self.connection.close)
 
     def initialize(self, params: InitializeParams) -> InitializeResponse:
@@ -121,9 +121,9 @@ class ServerConnection:
         Open a session or resume one.
 
         Raises:
-            InvalidRequest: The connection is initialized already, or the session is unknown.
-            SessionAttached: Another connection has the session.
-            Overloaded: The principal has as many sessions as its limit allows.
+            InvalidRequest: The connection is already initialized, or the session is unknown.
+            SessionAttached: The session is attached to another connection.
+            Overloaded: The principal is at its limit of sessions.
         """
         if self._session is not None:
             raise InvalidRequest(texts.INITIALIZE_ONCE)
@@ -147,7 +147,7 @@ class ServerConnection:
         )
         if self.acknowledges:
             self.connection.transport.expect_heartbeats(self.state.sign_interval)
-        # Only clients with our extensions expect `data` in an error [envelope.codes].
+        # Only clients with Holdfast's extensions expect `data` in an error [envelope.codes].
         self._dispatcher.wants_error_data = self.acknowledges
         return InitializeResponse(
             session_id=self._session.id, environment_info=self.state.environment
@@ -158,15 +158,15 @@ class ServerConnection:
         return self.connection.transport.label.removeprefix("exec-server ")
 
     def stop_serving(self) -> None:
-        """Answer no more requests, since the server ends; events of processes are still sent."""
-        # Requests that arrive from now on are ignored: the farewell is the answer to all.
+        """Ignore requests from now on: the server is ending. Process events are still sent."""
+        # The farewell is the response to all later requests.
         self._stopping = True
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end(at_once=True)
 
     def say_goodbye(self) -> None:
-        """Notify a Holdfast client of the end of the server, and close the connection."""
+        """Notify a Holdfast client that the server ends, and close the connection."""
         self.connection.notify(SERVER_STOPPING, Empty())
         self.connection.close()
 
@@ -186,19 +186,19 @@ class ServerConnection:
     def notification(self, notification: Notification) -> None:
         if notification.method == INITIALIZED.name and self._session is not None:
             self._initialized = True
-            # From here on no notification has to wait for the requests before it.
+            # From here on, notifications need not wait for earlier requests.
             self._dispatcher.takes_turns = True
             return
         if notification.method == PROCESS_ACK.name and self._initialized and self.acknowledges:
             try:
                 ack = decode_params(notification.params, AckParams)
             except InvalidParams as error:
-                # A notification cannot be answered, so the reason is only logged.
+                # A notification has no response, so the error is only logged.
                 logger.info("%s: process/ack: %s", self.connection.transport.label, error)
             else:
                 self.session.acknowledge(ack.process_id, ack.seq)
                 return
-        # There is no other notification, and none can be answered, so the connection ends
+        # No other notification exists, and none has a response, so the connection ends
         # [envelope.violation.notification].
         logger.info("%s sent an unexpected notification", self.connection.transport.label)
         self.connection.abandon("protocol violation")
@@ -211,7 +211,7 @@ class ServerConnection:
         logger.info(
             LogEvent("connection closed", peer=self._peer, reason=clip(reason), seconds=seconds)
         )
-        # Requests first: they use the files and bodies that end after them.
+        # Requests first: they use the files and bodies that end next.
         self._dispatcher.drop()
         self.bodies.end()
         self.files.end()
@@ -225,7 +225,7 @@ class ServerConnection:
             )
         if self.state.telemetry is not None:
             self.state.telemetry.connection_closed(self.connection.transport.kind)
-        # A refused connection was counted as well, so each one is subtracted once.
+        # Refused connections were counted too, so subtract every one.
         self.state.newcomers.pop(self, None)
         if self in self.state.connections:
             self.state.connections.discard(self)

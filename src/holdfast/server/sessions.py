@@ -33,65 +33,64 @@ __all__ = ["EXPIRY", "SILENT_EXPIRY", "Session", "Sessions", "short_session"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds that killed processes may take to end; the kernel rarely needs more than 10 ms.
+# Seconds for killed processes to end; the kernel rarely needs more than 10 ms.
 _KILL_LIMIT = 2.0
 
 # Seconds a session is kept without a connection.
 EXPIRY = limits.SESSION_KEPT
 
-# Seconds a Holdfast client's session is kept whose connection went silent.
+# Seconds the session of a Holdfast client is kept after its connection went silent.
 #
-# The client may only be stopped, in a debugger or by Ctrl-Z, and comes back when it goes on.
+# The client may only be stopped, in a debugger or by Ctrl-Z, and reconnect when it continues.
 SILENT_EXPIRY = 300.0
 
 
-# Owners of marked commands in one session, such as the environments of one client. Each one costs
-# a search through the processes of this machine at the end of the session.
+# Maximum marks in a session: one per environment of the client, for example. Each costs a search
+# through the processes of this machine at the end of the session.
 _MOST_MARKS = 64
 
 
 class Session(ProcessObserver):
-    """One client's processes, with or without a connection."""
+    """A client's processes, with or without a connection."""
 
     def __init__(self, session_id: str, processes: ProcessTable, owner: Owner) -> None:
         self.id = session_id
         self.processes = processes
         self.usage = owner.usage
-        """Usage of its principal; only the same principal can resume the session."""
+        """Usage of its principal, the only one that can resume the session."""
         self.owner: Owner | None = None
         self.credential = owner.credential
-        """Credential of the client that opened the session, or resumed it last."""
+        """Credential of the client that opened or last resumed the session."""
         self._left = False
-        # True if the last connection was that of a Holdfast client.
+        # True if the last connection was from a Holdfast client.
         self._acknowledges = False
-        # By process id, for all processes that are not forgotten.
+        # By process id, until a process is forgotten.
         self._deliveries: dict[str, Delivery] = {}
-        # Marks of the client's commands, by which their daemons are found; see
-        # `process.variable_marks`.
+        # Marks of the client's commands, for finding their daemons; see `process.variable_marks`.
         self._marks: set[str] = set()
         self._first: FirstCommand | None = None
 
     @property
     def principal(self) -> str:
-        """Name of the token that opened the session, or resumed it last."""
+        """Name of the token that opened or last resumed the session."""
         return self.credential.principal
 
     @property
     def is_left(self) -> bool:
-        """True if its client closed the connection, or lost it and has no process here."""
+        """True if its client closed the connection, or lost it and has no processes."""
         return self.owner is None and (self._left or not len(self.processes))
 
     @property
     def has_marks(self) -> bool:
-        """True if marked commands were started, which may have left daemons."""
+        """True if marked commands were started, which may have left daemons behind."""
         return bool(self._marks)
 
     async def wait_closed(self) -> None:
-        """Wait until all processes are closed that were killed, for a while at most."""
+        """Wait for killed processes to close, at most `_KILL_LIMIT` seconds."""
         await self.processes.wait_all_closed(_KILL_LIMIT)
 
     def attach(self, owner: Owner) -> None:
-        """Send new events to this connection from now on."""
+        """Send events to this connection from now on."""
         self.owner = owner
         self.credential = owner.credential
         self._acknowledges = owner.acknowledges
@@ -101,20 +100,20 @@ class Session(ProcessObserver):
 
     def detach(self, *, closed: bool = False) -> None:
         """
-        Keep events instead of sending them; call this when the connection is gone.
+        Keep events instead of sending them; call this when the connection is lost.
 
         Args:
-            closed: True if the client closed it, and so will hardly come back.
+            closed: True if the client closed it, and so is unlikely to return.
         """
         self.owner = None
         self._left = closed
         for delivery in self._deliveries.values():
             delivery.detach()
-        # Closed processes are kept as long as the session: the client may not know of their end.
+        # Keep closed processes as long as the session: the client may not know of their end.
         self.processes.pause_forgetting()
 
     def owner_paused(self, paused: bool) -> None:
-        """Stop reading the output of all processes while the client does not read."""
+        """Stop or resume reading the output of all processes, as the client does."""
         for delivery in self._deliveries.values():
             delivery.owner_paused(paused)
 
@@ -137,24 +136,24 @@ class Session(ProcessObserver):
         )
 
     def forgotten(self, process: LoggedProcess) -> None:
-        """Drop the delivery of a process that can neither be read nor acknowledged any more."""
+        """Drop the delivery of a process that can no longer be read or acknowledged."""
         self._deliveries.pop(process.process_id).end()
 
     def acknowledge(self, process_id: str, seq: int) -> None:
-        """Release the events that the client has; a forgotten process is ignored."""
+        """Release the events that the client has received; ignore a forgotten process."""
         delivery = self._deliveries.get(process_id)
         if delivery is not None:
             delivery.acknowledge(seq)
 
     def caught_up(self, process_id: str, after_seq: int) -> None:
-        """Send new events of a process again, after the client has read those it missed."""
+        """Send events of a process again, after the client has read those it missed."""
         delivery = self._deliveries.get(process_id)
         if delivery is not None:
             delivery.caught_up(after_seq)
 
     def hold(self, process_id: str, held: bool) -> None:
         """
-        Stop or resume the reading of one process's output.
+        Stop or resume reading the output of a process.
 
         Raises:
             UnknownProcess: No process has that id.
@@ -167,7 +166,7 @@ class Session(ProcessObserver):
         """Kill all processes with a mark, and return their number."""
         owner, one_only, _ = mark.partition("-")
         if owner not in self._marks:
-            # Only marks of this session: a client must not kill the processes of another one.
+            # Only marks of this session: a client must not kill another client's processes.
             return 0
         if not one_only:
             self._marks.discard(owner)
@@ -175,7 +174,7 @@ class Session(ProcessObserver):
         return await loop.run_in_executor(None, kill_by_variable, mark, self._first)
 
     async def end_all_marked(self) -> None:
-        """Kill the processes with any mark of this session."""
+        """Kill all processes with a mark of this session."""
         for mark in list(self._marks):
             await self.end_marked(mark)
 
@@ -192,9 +191,9 @@ class Sessions:
     ) -> None:
         """
         Args:
-            make_processes: Makes the table of a session's processes.
+            make_processes: Creates the process table of a session.
             expiry: Seconds a session is kept without a connection.
-            records: Has the ends of sessions.
+            records: Records the ends of sessions.
         """
         self._loop = asyncio.get_running_loop()
         self._make_processes = make_processes
@@ -214,12 +213,12 @@ class Sessions:
         """
         Open a session for a connection.
 
-        A principal at its limit loses those sessions first that their clients have left.
+        If the principal is at its limit, sessions that clients have left are ended.
 
         Raises:
-            Overloaded: The principal has as many sessions as its limit allows.
+            Overloaded: The principal is at its limit of sessions.
         """
-        # Timers are in the order in which the sessions were detached.
+        # Timers are ordered by when the sessions were detached.
         for session_id in list(self._timers) if owner.usage.is_full("sessions") else ():
             left = self._sessions[session_id]
             if left.usage is owner.usage and left.is_left:
@@ -238,20 +237,20 @@ class Sessions:
         """
         Attach a connection to a detached session.
 
-        A Holdfast client also takes its session over from a connection that still looks alive.
+        A Holdfast client can also take over its session from a connection that still looks alive.
 
         Raises:
-            InvalidRequest: The session is unknown, has expired, or is another principal's.
-            SessionAttached: The connection of a client without our extensions has the session.
+            InvalidRequest: The session is unknown, has expired, or belongs to another principal.
+            SessionAttached: The session is attached to a client without Holdfast's extensions.
         """
         session = self._sessions.get(session_id)
-        # The same error for both: another principal must not find out that the id exists.
+        # The same error for both: another principal must not learn that the id exists.
         if session is None or session.usage is not owner.usage:
             raise InvalidRequest(texts.unknown_session(session_id))
         if session.owner is not None:
             if not (owner.acknowledges and session.owner.acknowledges):
                 raise SessionAttached(session_id)
-            # The client has given that connection up, but its end did not arrive here.
+            # The client has abandoned that connection, but the server has not noticed.
             session.owner.abandon("its session was resumed on another connection")
         self._timers.pop(session_id).cancel()
         session.attach(owner)
@@ -263,18 +262,18 @@ class Sessions:
 
         Args:
             session: The session.
-            silent: True if the server closed the connection because nothing came on it.
+            silent: True if the server closed the connection because nothing arrived on it.
             closed: True if the client closed the connection.
         """
         session.detach(closed=closed)
         if session.id not in self._sessions:
-            # The session was ended before its connection.
+            # The session ended before its connection.
             return
         expiry = max(self._expiry, SILENT_EXPIRY) if silent else self._expiry
         self._timers[session.id] = self._loop.call_later(expiry, self._expire, session)
 
     def end_revoked(self, admits: Callable[[Credential], bool]) -> list[Credential]:
-        """Destroy the sessions whose credential is not valid any more; return the credentials."""
+        """Destroy the sessions whose credential is no longer valid; return the credentials."""
         revoked = [one for one in self._sessions.values() if not admits(one.credential)]
         for session in revoked:
             self.end(session, Reason.TERMINATED)
@@ -299,9 +298,9 @@ class Sessions:
         )
         session.processes.end(reason)
         if killed:
-            # So that `end_all` also waits for the processes of a session that has just ended.
+            # Lets `end_all` also wait for the processes of a session that has just ended.
             self._tasks.start(session.wait_closed())
-        # In a task: the search through all processes takes a while, and daemons can wait.
+        # In a task: the search through all processes takes a while and is not urgent.
         if session.has_marks:
             self._tasks.start(session.end_all_marked())
 
@@ -310,7 +309,7 @@ class Sessions:
         sessions = list(self._sessions.values())
         for session in sessions:
             self.end(session, reason)
-        # After all were killed, so that they end at the same time.
+        # After all were killed, so that they end in parallel.
         for session in sessions:
             await session.processes.wait_all_closed(grace)
         with suppress(TimeoutError):
@@ -322,12 +321,12 @@ class Sessions:
 
 
 def short_session(session_id: str) -> str:
-    """Return the start of an id for the log; whoever has all of it could resume the session."""
+    """Return the start of an id for the log; the whole id would allow resuming the session."""
     return session_id[:8]
 
 
 def _new_id() -> str:
-    """Return a random UUID (version 4), without importing `uuid`, which slows the start-up."""
+    """Return a random UUID (version 4) without importing `uuid`, which is slow."""
     raw = bytearray(os.urandom(16))
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80

@@ -1,4 +1,4 @@
-"""State that all connections of a server share."""
+"""State shared by all connections of a server."""
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_CONCURRENT_REQUESTS", "LocalFiles", "ServerState"]
 
-# Requests of one connection that may wait at once; those answered at once do not count.
+# Maximum waiting requests of a connection; those answered at once do not count.
 DEFAULT_CONCURRENT_REQUESTS = 1024
 
-# Connections of one principal that have not opened a session, at most.
+# Maximum connections of a principal that have not opened a session.
 _MOST_NEWCOMERS = 1_024
 
 
 @runtime_checkable
 class LocalFiles(FileSystem, Protocol):
-    """Optional: a `FileSystem` of this machine, which answers from the kernel's caches."""
+    """Optional for a local `FileSystem`: can answer from the kernel's caches."""
 
     def for_client(self, threads: Threads) -> "LocalFiles":
-        """Return the same files for one of several clients, with threads of that client."""
+        """Return the same file system, using the threads of one client."""
 
     def cached_content(self, params: ReadFileParams) -> bytes | None:
-        """Return the content of a file if it can be had without a wait, or None."""
+        """Return the content of a file if that needs no wait, else None."""
 
     def cached_metadata(self, params: GetMetadataParams) -> FileMetadata | None:
-        """Return the metadata of a path if it can be had without a wait, or None."""
+        """Return the metadata of a path if that needs no wait, else None."""
 
 
 class ServerState:
-    """The sessions, the backends and the settings of a server."""
+    """The sessions, backends and settings of a server."""
 
     def __init__(
         self,
@@ -70,21 +70,21 @@ class ServerState:
         self.records = records
         self.connections: set[ServerConnection] = set()
         self.newcomers: dict[ServerConnection, None] = {}
-        """Connections that have not opened or resumed a session yet, the oldest first."""
+        """Connections that have not opened or resumed a session yet, oldest first."""
         self.draining = False
-        """True once the server is about to end: it refuses commands, HTTP requests and sessions."""
-        # On stdio there is only one connection, so no client can resume a session.
+        """True while the server is stopping: it refuses commands, HTTP requests and sessions."""
+        # On stdio there is only one connection, so sessions cannot be resumed.
         self._resumable = resumable
 
     def admit(self, usage: Usage) -> None:
         """
         Make room for another connection of a principal.
 
-        Connections that have not opened a session make room, the oldest first: a client in earnest
-        opens one at once.
+        Connections that have not opened a session make room, oldest first: genuine clients open one
+        at once.
 
         Raises:
-            Overloaded: The principal has as many connections with a session as its limit allows.
+            Overloaded: The principal is at its limit of connections with a session.
         """
         waiting = [one for one in self.newcomers if one.usage is usage]
         if len(waiting) >= _MOST_NEWCOMERS or (waiting and usage.is_full("connections")):
@@ -93,15 +93,15 @@ class ServerState:
 
     def check_draining(self) -> None:
         """
-        Raise if the server takes no new work.
+        Raise if the server accepts no new work.
 
         Raises:
-            Overloaded: It is about to end.
+            Overloaded: It is stopping.
         """
         if self.draining:
             raise Overloaded("the server is stopping and takes no new work")
 
     def connection_ended(self, session: Session, *, silent: bool, closed: bool) -> None:
-        """Keep a session for a resume, unless the server is not resumable; see `detach`."""
+        """Keep a session for a resume, if the server supports that; see `Sessions.detach`."""
         if self._resumable:
             self.sessions.detach(session, silent=silent, closed=closed)

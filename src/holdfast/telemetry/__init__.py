@@ -1,9 +1,9 @@
 """
 Interfaces for the telemetry of server and client (docs/telemetry.md).
 
-Other packages use these interfaces only. Without telemetry there is no object, no cost, and no
-import of OpenTelemetry. `otel` implements the interfaces; `configure` sets up a server that runs
-in its own process.
+Other packages only use these interfaces. Without telemetry there is no object, no cost and no
+import of OpenTelemetry. `otel` implements the interfaces; `configure` sets up telemetry for a
+server process.
 """
 
 from typing import Literal, Protocol
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Preparation = Literal["sandbox", "shell_snapshot"]
-"""Steps before a process is spawned that may take long."""
+"""Possibly long steps before a process is spawned."""
 
 
 class ServerRecord(Protocol):
@@ -36,8 +36,7 @@ class RequestRecord(Protocol):
     """
     Record of a running request.
 
-    As a context manager it is the current request for the code of the block, and for tasks that
-    are created there.
+    As a context manager, it is the current request for the block and the tasks created in it.
     """
 
     def __enter__(self) -> object: ...
@@ -56,13 +55,13 @@ class ProcessRecord(Protocol):
 
 
 class StartRecord(Protocol):
-    """Record of a start. A start that is refused before the spawn is not recorded."""
+    """Record of a start, unless it is refused before the spawn."""
 
     def prepared(self, what: Preparation) -> None:
-        """Record the end of a step, which began at the end of the step before it."""
+        """Record the end of a step, which began when the previous one ended."""
 
     def started(self, sandbox_type: str = "none") -> ProcessRecord:
-        """Record the spawn of a process; `sandbox_type` as on the wire."""
+        """Record the spawn of a process; `sandbox_type` is as on the wire."""
 
     def failed(self, sandbox_type: str = "none") -> None:
         """Record that the system refused the spawn."""
@@ -82,7 +81,7 @@ class Telemetry(Protocol):
     def connection_closed(self, transport: str) -> None: ...
 
     def request(self, method: str, trace: Trace | None, queued: float | None) -> RequestRecord:
-        """Record the start of a request; `queued` is its arrival, if it had to wait."""
+        """Record the start of a request; `queued` is its arrival time, if it had to wait."""
 
     def start(self, params: StartParams) -> StartRecord:
         """Record that the current request is about to start a process."""
@@ -96,5 +95,5 @@ class ClientTelemetry(Protocol):
         Count a request that is about to be sent.
 
         Returns:
-            The trace context to send along, or None.
+            The trace context to send with it, or None.
         """

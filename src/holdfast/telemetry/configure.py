@@ -1,8 +1,8 @@
 """
-Sets up the telemetry of a server process by environment variables.
+Configures the telemetry of a server process from environment variables.
 
-The variables are OpenTelemetry's own, and its SDK reads most of them. This module reads those
-that select exporters, and imports OpenTelemetry only if one is selected.
+The variables are OpenTelemetry's, and its SDK reads most of them. This module reads those that
+select exporters, and imports OpenTelemetry only if one is selected.
 """
 
 import logging
@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 
 _SIGNALS = ("TRACES", "METRICS", "LOGS")
 _KNOWN = ("otlp", "console")
-# The only protocol of the exporters in the extra; gRPC would need a large dependency.
+# The only protocol of the extra's exporters; gRPC would need a large dependency.
 _PROTOCOL = "http/protobuf"
 
 
 def configure_telemetry() -> "Exporting | None":
     """
-    Return the telemetry that environment variables ask for, or None.
+    Return the telemetry that environment variables enable, or None.
 
-    An error does not prevent the start of the server: it is one line in the log.
+    An error is only logged and does not prevent the server from starting.
     """
     wanted = wanted_exporters(os.environ)
     if not any(wanted.values()):
@@ -43,8 +43,8 @@ def configure_telemetry() -> "Exporting | None":
         return sdk.export(traces=wanted["TRACES"], metrics=wanted["METRICS"], logs=wanted["LOGS"])
     except ImportError as error:
         logger.error(
-            "telemetry is off: OTEL_… variables ask for it, but there is no way to send it (%s);"
-            " to install one: %s",
+            "telemetry is off: OTEL_… variables enable it, but its packages are missing (%s);"
+            " to install them: %s",
             error,
             install_command("otel"),
         )
@@ -55,13 +55,13 @@ def configure_telemetry() -> "Exporting | None":
 
 def wanted_exporters(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """
-    Return the exporters that environment variables ask for, by signal.
+    Return the exporters that environment variables select, by signal.
 
-    An endpoint alone selects `otlp` for its signals. Without endpoint and exporter there is
-    none, unlike OpenTelemetry's default: a server must not connect to a collector that nobody
-    has configured.
+    An endpoint by itself selects `otlp` for its signals. Without endpoint and exporter nothing is
+    exported, unlike OpenTelemetry's default: a server must not connect to a collector that was not
+    configured.
     """
-    # The SDK would check this too, but only after it is imported.
+    # The SDK checks this too, but only once it is imported.
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}
     return {signal: _exporters(signal, environ) for signal in _SIGNALS}
@@ -76,7 +76,7 @@ def _exporters(signal: str, environ: Mapping[str, str]) -> list[str]:
         names = ["otlp"] if any(environ.get(name) for name in endpoints) else []
     if "none" in names:
         return []
-    # An unknown exporter is logged, and the others still work.
+    # Log an unknown exporter, and use the others.
     for name in names:
         if name not in _KNOWN:
             logger.error("telemetry: %s=%s is not one of otlp, console, none", variable, name)

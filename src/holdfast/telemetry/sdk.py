@@ -1,8 +1,8 @@
 """
-Sets up OpenTelemetry's SDK and its exporters (extra `otel`).
+Configures OpenTelemetry's SDK and its exporters (extra `otel`).
 
 `configure` imports this module if an exporter is selected. The SDK reads endpoints, headers,
-limits and intervals from its own environment variables.
+limits and intervals from environment variables.
 """
 
 import logging
@@ -33,11 +33,11 @@ __all__ = ["FLUSH_LIMIT", "Exporting", "export"]
 logger = logging.getLogger(__name__)
 
 FLUSH_LIMIT = 3.0
-"""Seconds that a server waits at its end for a collector that does not respond."""
+"""Seconds that a stopping server waits for a collector."""
 
 
 class Exporting:
-    """Recorder with exporters."""
+    """A recorder with exporters."""
 
     def __init__(self, telemetry: OpenTelemetry, shutdowns: Sequence[Callable[[], object]]) -> None:
         self.telemetry = telemetry
@@ -45,26 +45,26 @@ class Exporting:
 
     def close(self, limit: float = FLUSH_LIMIT) -> None:
         """Flush and shut down the exporters, within `limit` seconds."""
-        # Exporters ignore their own timeouts, so they run in daemon threads that may be left.
+        # In daemon threads, which can be abandoned: exporters ignore their own timeouts.
         threads = [
             threading.Thread(target=shutdown, name="telemetry-flush", daemon=True)
             for shutdown in self._shutdowns
         ]
         deadline = monotonic() + limit
-        # All at once, since they share the time limit.
+        # All started first, since they share the time limit.
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
         if any(thread.is_alive() for thread in threads):
-            logger.error("telemetry: some was lost, for the collector does not answer")
+            logger.error("telemetry: some data was lost: the collector does not respond")
 
 
 def export(*, traces: Sequence[str], metrics: Sequence[str], logs: Sequence[str]) -> Exporting:
     """
     Return a recorder that sends each signal to its exporters, `otlp` or `console`.
 
-    Its providers are private: the global ones belong to an application that embeds a server.
+    Its providers are private: the global ones belong to the embedding application.
     """
     resource = _resource()
     shutdowns: list[Callable[[], object]] = []
@@ -87,18 +87,18 @@ def _resource() -> Resource:
         {
             "service.name": "holdfast",
             "service.version": __version__,
-            # Servers on one machine have separate counters.
+            # Distinguishes the counters of servers on one machine.
             "service.instance.id": os.urandom(16).hex(),
             "os": release.get("NAME", platform.system()),
             "os_version": release.get("VERSION_ID", platform.release()),
         }
     )
-    # In this order: the merged resource wins for attributes that both have.
+    # In this order: the merged resource overrides common attributes.
     return ours.merge(OTELResourceDetector().detect())
 
 
-# A signal without exporters gets a no-op provider. Console exporters write to stderr, since
-# stdout has the URL of the server or belongs to the client.
+# A signal without exporters gets a no-op provider. Console exporters write to stderr, since stdout
+# has the server's URL or the protocol.
 
 
 def _tracers(
@@ -106,7 +106,7 @@ def _tracers(
 ) -> trace.TracerProvider:
     if not exporters:
         return trace.NoOpTracerProvider()
-    # No exit handler: `close` shuts the providers down, within its time limit.
+    # No exit handler: `close` shuts the providers down within its time limit.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for name in exporters:
         exporter = ConsoleSpanExporter(out=sys.stderr) if name == "console" else OTLPSpanExporter()

@@ -1,9 +1,7 @@
 """Test doubles for programs that use Holdfast, controlled by the test."""
 
-from holdfast.testing.fake_backend import FakeBackend, Program
+from holdfast.testing.fake_backend import FakeBackend, FakeEnvironment, Program
 from holdfast.testing.fake_calls import CODEX, HOLDFAST, Asked, Termination
-from holdfast.testing.fake_child import FakeChild
-from holdfast.testing.fake_environment import FakeEnvironment
 from holdfast.testing.fake_files import FakeFileSystem, FileRequest
 from holdfast.testing.fake_line import FakeLine
 from holdfast.testing.fake_path import FakePath
@@ -12,6 +10,7 @@ from holdfast.testing.recorder import RecordedEnvironment, Recorder
 from holdfast.testing.recording import LostProcess, Recorded, Recording
 from holdfast.testing.replay import replay
 from holdfast.testing.scripted import ScriptedPeer, ScriptedServer
+from holdfast.testing.scripted_process import FakeChild
 from holdfast.testing.virtual_time import VirtualTimeLoop, WaitsForEver, run_virtual
 
 __all__ = [

@@ -10,12 +10,6 @@ from holdfast.base.errors import (
     Refused,
     Unsupported,
 )
-from holdfast.engine.process.checked_arguments import (
-    check_input,
-    check_read,
-    check_streams,
-    signal_number,
-)
 from holdfast.engine.process.event_stream import LogEventStream
 from holdfast.events import (
     Verdict,
@@ -29,6 +23,10 @@ from holdfast.wire.protocol.process import (
     StreamsAtEnd,
     TerminalSize,
     WriteStatus,
+    check_input,
+    check_read,
+    check_streams,
+    signal_number,
 )
 
 __all__ = ["FakeProcess"]

@@ -5,11 +5,13 @@ The side of a fake process that a test controls: what happens to it, and how it 
 """
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.base.errors import ConnectionLost, HoldfastError
 from holdfast.engine.process.event_stream import HIGH_WATER, EventReaders
+from holdfast.engine.process.io.log import OutputLog
 from holdfast.events import (
     Closed,
     Exited,
@@ -21,9 +23,7 @@ from holdfast.events import (
     WaitingFor,
 )
 from holdfast.testing.fake_calls import HOLDFAST, Asked, Call, Termination
-from holdfast.testing.fake_child import FakeChild, new_pid
 from holdfast.testing.fake_line import FakeLine
-from holdfast.testing.transit import Transit
 from holdfast.wire.protocol.handshake import Capabilities
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import (
@@ -34,7 +34,98 @@ from holdfast.wire.protocol.process import (
     WriteStatus,
 )
 
-__all__ = ["ScriptedProcess"]
+__all__ = ["FakeChild", "ScriptedProcess"]
+
+# Pids beyond the kernel's default limit, so that a mistake signals no real process.
+_pids = itertools.count(1_000_001)
+
+
+def _new_pid() -> int:
+    """Return a pid that no process of this machine has."""
+    return next(_pids)
+
+
+class FakeChild:
+    """Something that a fake process started, and that may outlive it."""
+
+    def __init__(self, ended: Callable[[], None], *, own_session: bool, holds_output: bool) -> None:
+        self.pid = _new_pid()
+        self.alive = True
+        self.own_session = own_session
+        """True if it left the group of the process; only `terminate(tree=True)` reaches it."""
+        self.holds_output = holds_output
+        """True if the output does not end before it does."""
+        self._ended = ended
+        self._task: asyncio.Task[object] | None = None
+
+    def exit(self) -> None:
+        """End it; harmless a second time."""
+        if self.alive:
+            self.alive = False
+            if self._task is not None and self._task is not asyncio.current_task():
+                self._task.cancel()
+            self._ended()
+
+    def play(self, program: Callable[[], Awaitable[object]]) -> None:
+        """Do something in its name; the child ends with it, and it with the child."""
+        self._task = asyncio.get_running_loop().create_task(self._play(program))
+
+    async def _play(self, program: Callable[[], Awaitable[object]]) -> None:
+        await program()
+        self.exit()
+
+
+class _Transit:
+    """
+    The log where a process runs, and its copy on this side; the difference is under way.
+
+    For a local process both are always equal.
+    """
+
+    def __init__(self, line: FakeLine) -> None:
+        self.there = OutputLog()
+        self.here = OutputLog()
+        self.size = 0
+        """Bytes of output that are under way."""
+        self._line = line
+        self._under_way: deque[ProcessEvent] = deque()
+        # Events that may still arrive while they are delayed; None if they are not.
+        self._let_through: int | None = None
+
+    def delay(self) -> None:
+        """
+        Keep events under way until `arrive`.
+
+        Raises:
+            RuntimeError: The process is local, where nothing is ever under way.
+        """
+        self._line.need("delay")
+        self._let_through = 0
+
+    def arrive(self, count: int | None) -> None:
+        """Let the next events through that are delayed; None for all from now on."""
+        self._let_through = None if count is None else (self._let_through or 0) + count
+
+    def send(self, event: ProcessEvent) -> None:
+        """Record an event where the process runs; `deliver` brings it here."""
+        self.there.record(event)
+        self._under_way.append(event)
+        self.size += _size(event)
+
+    def deliver(self) -> None:
+        """Bring here what may arrive."""
+        # In order: an event that is delayed delays those behind it.
+        while self._under_way and self._line.carries and self._let_through != 0:
+            event = self._under_way.popleft()
+            self.size -= _size(event)
+            if self._let_through is not None:
+                self._let_through -= 1
+            self.here.record(event)
+
+
+def _size(event: ProcessEvent) -> int:
+    return len(event.chunk) if type(event) is OutputChunk else 0
+
 
 _PIECE = 64 << 10
 
@@ -66,7 +157,7 @@ class ScriptedProcess:
         self.remote = remote
         self.capabilities = capabilities
         self.line = FakeLine(remote=remote) if line is None else line
-        self.pid: int | None = new_pid() if capabilities.process_ack else None
+        self.pid: int | None = _new_pid() if capabilities.process_ack else None
         self.enforcement: Enforcement | None = None
         """May be set by a test."""
         self.sandbox_type = "none" if self.params.sandbox is None else "linuxSeccomp"
@@ -100,7 +191,7 @@ class ScriptedProcess:
 
     def _begin(self) -> None:
         """Set the state of a process that has just started."""
-        self._transit = Transit(self.line)
+        self._transit = _Transit(self.line)
         self._there = self._transit.there
         self._here = self._transit.here
         # Output of `flow` while it is held, like a pipe that nobody reads.

@@ -534,7 +534,7 @@ async def test_a_client_of_many_short_commands_is_never_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its server keeps no more of their output than it may, since all is acknowledged."""
-    monkeypatch.setattr("holdfast.engine.process.closed_processes.MAX_OUTPUT", 8 << 20)
+    monkeypatch.setattr("holdfast.engine.process.process_table.MAX_OUTPUT", 8 << 20)
     argv = ["head", "-c", "200000", "/dev/zero"]
     async with (
         Server() as server,

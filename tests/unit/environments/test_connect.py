@@ -118,7 +118,7 @@ def test_a_name_is_looked_up_in_the_file(home: Path) -> None:
 
 @pytest.mark.parametrize("where", ["", "  ", "http://example.com", "unix://relative"])
 def test_what_is_no_place_is_refused_with_what_could_be_one(where: str, home: Path) -> None:
-    with pytest.raises(InvalidParams, match=r"is no environment.*: expected `local`, ws://"):
+    with pytest.raises(InvalidParams, match=r"is not an environment.*: expected `local`, ws://"):
         connect(where)
 
 
@@ -129,13 +129,13 @@ def test_a_command_that_is_empty_is_refused() -> None:
 
 @pytest.mark.parametrize("where", [None, "unix:///x", ["serve"], "name", "ssh://host"])
 def test_a_token_goes_with_a_url_only(where: str | list[str] | None) -> None:
-    with pytest.raises(InvalidParams, match="a bearer token goes with"):
+    with pytest.raises(InvalidParams, match="a bearer token can only be used with"):
         connect(where, bearer_token="t")
 
 
 def test_only_a_host_can_be_installed_on() -> None:
     assert connect("ssh://someone@host:22", install=True).is_remote
-    with pytest.raises(InvalidParams, match="ssh:// only"):
+    with pytest.raises(InvalidParams, match="behind ssh://"):
         connect("ws://127.0.0.1:1", install=True)
 
 
@@ -240,6 +240,6 @@ def test_a_sandbox_is_looked_at_before_anything_is_connected(tmp_path: Path) -> 
 @pytest.mark.parametrize("where", [5, ["ssh", 5], {"url": "ws://127.0.0.1:1"}])
 def test_a_place_is_a_text_or_a_command(where: object) -> None:
     with pytest.raises(
-        TypeError, match="an environment is a text, or a command as a list of texts"
+        TypeError, match="where must be a string, or a command as a list of strings"
     ):
         connect(where)  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ async def test_paths_that_make_no_sense_are_refused(env: Environment) -> None:
     with pytest.raises(InvalidParams, match="the path is empty"):
         await env.files.read_text("")
     foreign = PathUri.parse("file:///C:/work/x")
-    with pytest.raises(InvalidParams, match="make it with mkdir"):
+    with pytest.raises(InvalidParams, match="create it with mkdir"):
         await env.files.write(foreign, "", parents=True)
 
 
@@ -109,7 +109,7 @@ async def test_a_folder_of_this_process_that_is_gone_is_told(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     async with LocalEnvironment() as env:
-        with pytest.raises(NotFound, match="give a cwd"):
+        with pytest.raises(NotFound, match="pass a cwd"):
             await env.run("true")
         assert (await env.run("pwd", cwd="/")).stdout == "/\n"
         env.cwd = "/"
@@ -231,7 +231,7 @@ async def test_a_folder_that_fails_half_way_leaves_whole_files_only(
 
 async def test_a_file_that_became_a_pipe_does_not_make_an_upload_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="is no regular file any more"):
+    with pytest.raises(OSError, match="is no longer a regular file"):
         open_regular(str(tmp_path / "pipe"))
     (tmp_path / "link").symlink_to("pipe")
     with pytest.raises(OSError, match="symbolic links"):
@@ -249,7 +249,7 @@ async def test_a_folder_that_cannot_be_sent_has_the_error_of_the_system(
         await env.files.upload(source, "taken")
     assert caught.value.errno == errno.EEXIST
     assert caught.value.path == (await env.uri("taken")).native
-    with pytest.raises(TypeError, match="a path is text"):
+    with pytest.raises(TypeError, match="a path must be a string"):
         await env.files.exists(None)  # type: ignore[arg-type]
 
 

@@ -42,7 +42,7 @@ async def test_slips_in_opening_it_are_answered_with_the_right_way() -> None:
     sync = pytest.raises(TypeError, match=r"use `async with`, or `with holdfast\.sync\.connect")
     with sync, environment:  # type: ignore[attr-defined]
         pass
-    with pytest.raises(TypeError, match=r"a sandbox is a profile, its name, .*, not bool"):
+    with pytest.raises(TypeError, match=r"a sandbox must be a profile, its name, .*, not bool"):
         await environment.run("true", sandbox=True)  # type: ignore[arg-type]
 
 
@@ -68,7 +68,7 @@ async def test_a_launched_process_is_followed_by_its_events(guarded: bool) -> No
         assert (await process.wait()).exit_code == 3
         with pytest.raises(SpawnFailed, match=r"^cannot run `.*true` in `/no`: there is no such"):
             await environment.launch(["true"], cwd="/no")
-        with pytest.raises(TypeError, match="limits is a `Limits`, not int"):
+        with pytest.raises(TypeError, match="limits must be a `Limits`, not int"):
             await environment.launch("true", limits=3)  # type: ignore[arg-type]
     with pytest.raises(EnvironmentClosed):
         await environment.launch("true")

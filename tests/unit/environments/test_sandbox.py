@@ -112,15 +112,15 @@ def test_a_pattern_below_home_has_the_home_of_the_place() -> None:
 @pytest.mark.parametrize(
     ("profile", "text"),
     [
-        (SandboxProfile(read=["../x"]), "outside of the folder"),
-        (SandboxProfile(read=[".."]), "outside of the folder"),
-        (SandboxProfile(read=["a/../../x"]), "outside of the folder"),
+        (SandboxProfile(read=["../x"]), "leads out of the directory"),
+        (SandboxProfile(read=[".."]), "leads out of the directory"),
+        (SandboxProfile(read=["a/../../x"]), "leads out of the directory"),
         (SandboxProfile(read=[""]), "is empty"),
         (SandboxProfile(read=[":nowhere"]), "unknown special path `:nowhere`"),
         (SandboxProfile(read=[":unknown"]), "unknown special path"),
-        (SandboxProfile(read=["*.py"]), "can only be denied"),
-        (SandboxProfile(write=["*.py"]), "can only be denied"),
-        (SandboxProfile(deny="/etc"), "is a list of paths"),
+        (SandboxProfile(read=["*.py"]), "only `deny` accepts patterns"),
+        (SandboxProfile(write=["*.py"]), "only `deny` accepts patterns"),
+        (SandboxProfile(deny="/etc"), "must be a list of paths"),
         (SandboxProfile("disabled", deny=["/etc"]), "a base that restricts something"),
         (SandboxProfile(ExternalProfile(network="enabled"), network=False), "a base that"),
         (
@@ -138,7 +138,7 @@ def test_a_rule_that_makes_no_sense_is_refused(profile: SandboxProfile, text: st
 
 @pytest.mark.parametrize("home", [None, PathUri.parse("file:///C:/Users/me")])
 def test_a_home_that_is_not_known_is_not_guessed(home: PathUri | None) -> None:
-    with pytest.raises(InvalidParams, match="home directory there is not known"):
+    with pytest.raises(InvalidParams, match="home directory there is unknown"):
         rules(SandboxProfile(deny=["~/.ssh"]), ProfileContext(folder=FOLDER, home=home))
 
 
@@ -218,7 +218,7 @@ def test_the_home_in_a_file_is_not_taken_for_that_of_another_machine(tmp_path: P
     path = tmp_path / "ci.toml"
     path.write_text('[file_system]\nentries = [{ path = "~/.ssh", access = "deny" }]\n')
     assert resolve_sandbox(path, CONTEXT) is not None
-    with pytest.raises(InvalidParams, match="home of this machine"):
+    with pytest.raises(InvalidParams, match="home on this machine"):
         resolve_sandbox(path, THERE)
     path.write_text('[file_system]\nentries = [{ path = "/etc", access = "deny" }]\n')
     assert resolve_sandbox(path, THERE) is not None

@@ -103,7 +103,7 @@ def test_another_scheme_is_unsupported(url: str) -> None:
         ("ws://localhost:4500/", "did you mean `ws://127.0.0.1:4500`?"),
         ("http://127.0.0.1:4500", "did you mean `ws://127.0.0.1:4500`?"),
         ("/run/x.sock", "did you mean `unix:///run/x.sock`?"),
-        ("wss://127.0.0.1:4500", "`--tls-cert` and `--tls-key` make `wss://` of `ws://`"),
+        ("wss://127.0.0.1:4500", "use `ws://` with `--tls-cert` and `--tls-key`"),
     ],
 )
 def test_a_url_that_is_refused_has_a_hint(url: str, meant: str) -> None:

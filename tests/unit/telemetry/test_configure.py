@@ -171,7 +171,7 @@ def test_a_collector_that_does_not_answer_is_not_waited_for(
     exporting = Exporting(OpenTelemetry(), [never.wait, lambda: done.append("the other")])
     exporting.close(limit=0.01)
     assert done == ["the other"]
-    assert caplog.messages == ["telemetry: some was lost, for the collector does not answer"]
+    assert caplog.messages == ["telemetry: some data was lost: the collector does not respond"]
     never.set()
 
 

@@ -6,8 +6,7 @@ from opentelemetry.sdk.metrics.export import Gauge
 from opentelemetry.trace import SpanKind, StatusCode
 
 from holdfast.telemetry import ClientTelemetry, Telemetry
-from holdfast.telemetry.instruments import BUCKETS
-from holdfast.telemetry.otel import OpenTelemetry
+from holdfast.telemetry.otel import BUCKETS, OpenTelemetry
 from holdfast.wire.protocol.envelope import Trace
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.process import (

@@ -48,7 +48,7 @@ from holdfast.agent.unified_exec.tool_errors import (
     CreateProcess,
     rejected_text,
 )
-from holdfast.agent.unified_exec.tool_variables import POLICY
+from holdfast.agent.unified_exec.tool_starter import POLICY
 from holdfast.agent.unified_exec.waiting.clock import GRACE
 from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, Refused

@@ -12,8 +12,7 @@ from holdfast.agent.unified_exec.options import Options
 from holdfast.agent.unified_exec.output.call_output import CallOutput
 from holdfast.agent.unified_exec.result import ExecResult
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession
-from holdfast.agent.unified_exec.sessions.owner import HeldSession, SessionOwner
-from holdfast.agent.unified_exec.sessions.store import CAPACITY, CROWDED
+from holdfast.agent.unified_exec.sessions.owner import CAPACITY, CROWDED, HeldSession, SessionOwner
 from holdfast.agent.unified_exec.text.truncate import used_policy
 from holdfast.agent.unified_exec.tool_errors import CreateProcess, ProcessFailed, UnknownProcessId
 from holdfast.base.errors import ConnectionLost, HoldfastError, RemoteError, ServerGone, SpawnFailed

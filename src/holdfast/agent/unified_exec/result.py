@@ -2,12 +2,11 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from holdfast.agent.unified_exec.arguments.schemas import SchemaKind
+from holdfast.agent.unified_exec.arguments.schemas import SchemaKind, check_kind
 from holdfast.agent.unified_exec.output.pages import Page
 from holdfast.agent.unified_exec.output.selection import Selected
-from holdfast.agent.unified_exec.result_content import data_url, image_content, text_content
 from holdfast.agent.unified_exec.text.answer import answer_object, answer_text, original_token_count
 from holdfast.agent.unified_exec.text.truncate import (
     DEFAULT_MODEL_POLICY,
@@ -18,6 +17,7 @@ from holdfast.agent.unified_exec.text.truncate import (
 from holdfast.environments.collect.head_tail import Captured
 from holdfast.environments.notes import Note
 from holdfast.events import Verdict, WaitingFor
+from holdfast.wire.rpc.base64 import encode_base64
 
 # Only tools with approvals or patches load these modules.
 if TYPE_CHECKING:
@@ -25,7 +25,55 @@ if TYPE_CHECKING:
     from holdfast.agent.approvals.question import GrantScope
     from holdfast.agent.patching.apply import PatchResult
 
-__all__ = ["ExecResult", "ImageResult", "PermissionGrant", "ReadResult", "ToolError"]
+__all__ = [
+    "ExecResult",
+    "ImageResult",
+    "PermissionGrant",
+    "ReadResult",
+    "ToolError",
+    "text_content",
+]
+
+
+def text_content(kind: SchemaKind, text: str) -> dict[str, object]:
+    """
+    Return a text as a part of a result.
+
+    Raises:
+        ValueError: `kind` is unknown.
+    """
+    check_kind(kind)
+    return {"type": "input_text" if kind == "openai" else "text", "text": text}
+
+
+def _image_content(kind: SchemaKind, data: bytes, mime_type: str) -> dict[str, object]:
+    """
+    Return an image as a part of a result.
+
+    Raises:
+        ValueError: `kind` is unknown.
+    """
+    check_kind(kind)
+    match kind:
+        case "openai":
+            url = _data_url(data, mime_type)
+            return {"type": "input_image", "image_url": url, "detail": "high"}
+        case "anthropic":
+            encoded = encode_base64(data).decode()
+            source = {"type": "base64", "media_type": mime_type, "data": encoded}
+            return {"type": "image", "source": source}
+        case "langchain":
+            image = {"url": _data_url(data, mime_type), "detail": "high"}
+            return {"type": "image_url", "image_url": image}
+        case "mcp":
+            return {"type": "image", "data": encode_base64(data).decode(), "mimeType": mime_type}
+        case _:
+            assert_never(kind)
+
+
+def _data_url(data: bytes, mime_type: str) -> str:
+    """Return a URL that contains an image."""
+    return f"data:{mime_type};base64,{encode_base64(data).decode()}"
 
 
 class _TextResult:
@@ -216,11 +264,11 @@ class ImageResult(_TextResult):
 
     def content(self, kind: SchemaKind) -> list[dict[str, object]]:
         """Return the image as the message for the model, in the form of an interface."""
-        return [image_content(kind, self.data, self.mime_type)]
+        return [_image_content(kind, self.data, self.mime_type)]
 
     def object(self) -> dict[str, object]:
         """Return what code that a model writes gets instead of the image."""
-        return {"image_url": data_url(self.data, self.mime_type), "detail": "high"}
+        return {"image_url": _data_url(self.data, self.mime_type), "detail": "high"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

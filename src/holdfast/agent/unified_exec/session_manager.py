@@ -23,18 +23,25 @@ from holdfast.agent.unified_exec.options import Options
 from holdfast.agent.unified_exec.output.call_output import CallOutput
 from holdfast.agent.unified_exec.output.pages import Page, PageRequest, read_window
 from holdfast.agent.unified_exec.output.search_thread import SearchThread
-from holdfast.agent.unified_exec.planner import Planner, refuse_half_characters
 from holdfast.agent.unified_exec.reporter import Reporter
 from holdfast.agent.unified_exec.result import ExecResult, PermissionGrant
-from holdfast.agent.unified_exec.sessions.command_session import CommandSession, SessionInfo
-from holdfast.agent.unified_exec.sessions.input import send_input
+from holdfast.agent.unified_exec.sessions.command_session import (
+    CommandSession,
+    SessionInfo,
+    send_input,
+)
 from holdfast.agent.unified_exec.sessions.owner import END_LIMIT, HeldSession, SessionOwner
 from holdfast.agent.unified_exec.sessions.session_events import Listener, Listeners
 from holdfast.agent.unified_exec.tool_errors import (
     CallRefused,
     UnknownProcessId,
 )
-from holdfast.agent.unified_exec.tool_starter import CLOSED, Starter
+from holdfast.agent.unified_exec.tool_starter import (
+    CLOSED,
+    Planner,
+    Starter,
+    refuse_half_characters,
+)
 from holdfast.agent.unified_exec.waiting.clock import PausableClock, exec_wait, write_wait
 from holdfast.base.dialect import texts
 from holdfast.base.errors import HoldfastError

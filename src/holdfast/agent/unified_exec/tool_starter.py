@@ -1,13 +1,22 @@
 """
-Start of commands: asks the hooks, starts the process, and waits for the first moments.
+Start of commands: from the arguments of a model to a process that runs.
+
+A planner turns the arguments into the parameters of a process. A starter asks the hooks, starts the
+process, and waits for the first moments.
 
 Closing the tools ends every running start, whatever it waits for.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import posixpath
+import uuid
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
+from msgspec import UNSET
+
+from holdfast.agent.unified_exec.added_permissions import added_permissions
+from holdfast.agent.unified_exec.arguments.tool_arguments import ExecArguments
 from holdfast.agent.unified_exec.hooks import (
     Attempt,
     DeniedAttempt,
@@ -16,12 +25,11 @@ from holdfast.agent.unified_exec.hooks import (
     checked_answer,
     end_attempt,
 )
+from holdfast.agent.unified_exec.options import Options
 from holdfast.agent.unified_exec.output.call_output import CallOutput
 from holdfast.agent.unified_exec.output.search_thread import SearchThread
-from holdfast.agent.unified_exec.planner import Planner, impossible_start, spawn_failure
-from holdfast.agent.unified_exec.sessions.announce import announce_failed_start
 from holdfast.agent.unified_exec.sessions.owner import HeldSession, SessionOwner
-from holdfast.agent.unified_exec.sessions.session_events import Listeners
+from holdfast.agent.unified_exec.sessions.session_events import Listeners, announce_failed_start
 from holdfast.agent.unified_exec.text.answer import denial_message
 from holdfast.agent.unified_exec.tool_errors import (
     CallInterrupted,
@@ -30,10 +38,270 @@ from holdfast.agent.unified_exec.tool_errors import (
     rejected_text,
 )
 from holdfast.agent.unified_exec.waiting.clock import GRACE, PausableClock, exec_wait
-from holdfast.base.errors import HoldfastError
+from holdfast.base.dialect import names, texts, versions
+from holdfast.base.errors import (
+    HoldfastError,
+    InvalidParams,
+    NotFound,
+    RemoteError,
+    SpawnFailed,
+    Unsupported,
+)
 from holdfast.environments.environment import Environment
+from holdfast.environments.shell import shell_kind
+from holdfast.wire.protocol import codes
+from holdfast.wire.protocol.fs import GetMetadataParams
+from holdfast.wire.protocol.handshake import ShellInfo
+from holdfast.wire.protocol.paths import ForeignPathUri, PathUri
+from holdfast.wire.protocol.process import (
+    EnvPolicy,
+    ShellSnapshotParams,
+    ShellSnapshotShell,
+    StartMetadata,
+    StartParams,
+    ThreadId,
+)
+from holdfast.wire.protocol.sandbox import ManagedProfile, SandboxContext
 
-__all__ = ["CLOSED", "Starter"]
+__all__ = [
+    "CLOSED",
+    "POLICY",
+    "Planner",
+    "Starter",
+    "command_variables",
+    "folder_of",
+    "refuse_half_characters",
+]
+
+_FORCED = names.TOOL_VARIABLES
+"""Set over everything else, also on a terminal: plain text, and no program that waits for a key."""
+
+POLICY = EnvPolicy(
+    inherit="all",
+    ignore_default_excludes=True,
+    exclude=list(names.NOT_INHERITED),
+    set={},
+    include_only=[],
+)
+"""Commands inherit all variables of their environment, but for those about another command."""
+
+
+def command_variables(
+    given: Mapping[str, str],
+    unset: Iterable[str],
+    *,
+    session_id: str,
+    sandbox: SandboxContext | None,
+) -> dict[str, str]:
+    """
+    Return the variables to set for one command, besides those it inherits.
+
+    The ids of the thread and of the call are not here: they go with the start's metadata.
+
+    Args:
+        given: Variables the owner of the tools wants set.
+        unset: Names the owner does not want set, not even by force.
+        session_id: The id of the conversation.
+        sandbox: The sandbox of the command.
+    """
+    variables = {
+        **given,
+        names.TOOL_SESSION: session_id,
+        names.TOOL_VERSION: versions.FOLLOWED,
+        names.LINE_ENDINGS: "1",
+        **_FORCED,
+    }
+    if sandbox is not None and not _has_network(sandbox):
+        variables[names.NO_NETWORK] = "1"
+    for name in unset:
+        variables.pop(name, None)
+    return variables
+
+
+def _has_network(sandbox: SandboxContext) -> bool:
+    permissions = sandbox.permissions
+    return not isinstance(permissions, ManagedProfile) or permissions.network == "enabled"
+
+
+_POWERSHELL = ("pwsh", "powershell")
+
+
+def _shell_argv(shell: ShellInfo, script: str, *, login: bool) -> list[str]:
+    """Return the argv that runs `script` in `shell`, with the start files of a login or not."""
+    kind = shell_kind(shell.name)
+    if kind in _POWERSHELL:
+        return [shell.path, *([] if login else ["-NoProfile"]), "-Command", script]
+    if kind == "cmd":
+        return [shell.path, "/c", script]
+    return [shell.path, "-lc" if login else "-c", script]
+
+
+class Planner:
+    """Planner of the commands of one conversation."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._thread_id = ThreadId(options.thread_id or str(uuid.uuid4()))
+
+    async def plan(
+        self,
+        environment: Environment,
+        arguments: ExecArguments,
+        *,
+        call_id: str,
+        session_id: int,
+    ) -> StartRequest:
+        """
+        Return the command that `exec_command` asks for.
+
+        Raises:
+            CallRefused: An argument cannot be met; the text is for the model.
+        """
+        options = self._options
+        # First, since no later step could report a text that cannot be encoded.
+        refuse_half_characters(cmd=arguments.cmd, workdir=arguments.workdir, shell=arguments.shell)
+        if arguments.login and not options.allow_login_shell:
+            raise CallRefused(texts.LOGIN_DISABLED)
+        login = options.allow_login_shell if arguments.login is None else arguments.login
+        cwd = await folder_of(environment, arguments.workdir)
+        try:
+            shell = await environment.shell(arguments.shell)
+        except InvalidParams as error:
+            raise CallRefused(str(error)) from error
+        # Hooks get the environment's own shell, whichever the call asks for.
+        own_shell = shell if arguments.shell is None else await environment.shell()
+        sandbox = await environment.sandbox_context(options.sandbox)
+        added = None
+        if options.approvals is not None and arguments.additional_permissions is not None:
+            added = await added_permissions(
+                arguments.additional_permissions, environment, cwd, sandbox
+            )
+        return StartRequest(
+            call_id=call_id,
+            session_id=session_id,
+            environment_id=environment.id,
+            script=arguments.cmd,
+            argv=tuple(_shell_argv(shell, arguments.cmd, login=login)),
+            cwd=cwd,
+            tty=arguments.tty,
+            env=command_variables(
+                options.env, options.unset, session_id=self._thread_id, sandbox=sandbox
+            ),
+            sandbox=sandbox,
+            arguments=arguments,
+            shell=own_shell.path,
+            is_local=not environment.is_remote,
+            added=added,
+            cwd_missing=arguments.tty
+            and bool(arguments.workdir)
+            and await _is_missing(environment, cwd, sandbox),
+        )
+
+    async def params(self, environment: Environment, attempt: Attempt) -> StartParams:
+        """
+        Return the parameters of one start.
+
+        Raises:
+            Unsupported: The server lacks an extension that an option needs.
+        """
+        request, options = attempt.request, self._options
+        if options.unset and not (await environment.capabilities()).process_unset:
+            raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
+        snapshot = None
+        # A snapshot replaces the start files of a login shell; other commands run none.
+        is_shell = request.clearance is None or request.clearance.program is None
+        if options.shell_snapshot and is_shell and request.argv[1:2] == ("-lc",):
+            shell = await environment.shell()
+            snapshot = ShellSnapshotParams(
+                scope_id=self._thread_id,
+                shell=ShellSnapshotShell(name=shell.name, path=shell.path),
+            )
+        return StartParams(
+            # Unique beyond the number: a second attempt of the same call uses the same number.
+            process_id=f"{request.session_id}-{uuid.uuid4()}",
+            argv=list(request.argv),
+            arg0=request.arg0,
+            cwd=request.cwd,
+            env={**request.env, **attempt.environment},
+            env_policy=POLICY,
+            metadata=StartMetadata(thread_id=self._thread_id, tool_call_id=request.call_id),
+            tty=request.tty,
+            pipe_stdin=False,
+            sandbox=request.sandbox,
+            limits=None if options.limits is None else options.limits.on_wire(),
+            shell_snapshot=snapshot,
+            unset=list(options.unset) or UNSET,
+        )
+
+
+def refuse_half_characters(**texts: str | None) -> None:
+    """
+    Refuse texts that cannot be encoded; JSON cannot contain them, a program's arguments can.
+
+    Raises:
+        CallRefused: One of them has half a surrogate pair; the text names it.
+    """
+    for name, text in texts.items():
+        try:
+            (text or "").encode()
+        except UnicodeEncodeError as error:
+            raise CallRefused(
+                f"`{name}` has half a surrogate pair at position {error.start}: it is no text"
+            ) from None
+
+
+async def folder_of(environment: Environment, workdir: str | None) -> PathUri:
+    """
+    Return the directory that a `workdir` means, normalized as text: `a/link/..` is `a`.
+
+    Raises:
+        CallRefused: It is relative to a directory of another operating system, or no path.
+    """
+    if not workdir:
+        return await environment.uri()
+    if "\0" in workdir:
+        raise CallRefused(f"'{workdir}' is invalid on 'linux'")
+    try:
+        base = (await environment.uri()).native
+    except ForeignPathUri as error:
+        raise CallRefused(str(error)) from error
+    return PathUri.from_path(posixpath.normpath(posixpath.join(base, workdir)))
+
+
+async def _is_missing(
+    environment: Environment, folder: PathUri, sandbox: SandboxContext | None
+) -> bool:
+    """Return True if a directory is known not to exist, as far as the sandbox shows it."""
+    try:
+        found = await environment.filesystem.get_metadata(
+            GetMetadataParams(folder, sandbox=sandbox)
+        )
+        return not found.is_directory
+    except NotFound:
+        return True
+    except HoldfastError:
+        # The start meets it, too, and says more about it.
+        return False
+
+
+def _impossible_start(environment: Environment, request: StartRequest) -> HoldfastError | None:
+    """Return the reason why a command cannot be started anywhere, before anybody is asked."""
+    if "\0" not in request.script:
+        return None
+    # A NUL would end the argument early and turn the rest into another one.
+    reason = "nul byte found in provided data"
+    # A remote start fails with the server's error, a local one with the system's.
+    if environment.is_remote:
+        return RemoteError(codes.INTERNAL_ERROR, reason)
+    return SpawnFailed(reason, program=request.argv[0])
+
+
+def _spawn_failure(error: HoldfastError) -> str:
+    """Return the reason of a failed start, as the model reads it."""
+    cause = error.__cause__
+    text = str(cause if isinstance(cause, RemoteError) else error)
+    return f"{texts.PROCESS_NOT_CREATED}{text}"
+
 
 CLOSED = "the tools are closed"
 """The text of a call that comes too late, or whose command was not started yet."""
@@ -110,9 +378,9 @@ class Starter:
             UnifiedExecError: It may not be started, or cannot be.
         """
         # Before the hooks, so that nobody is asked about a command that can never run.
-        impossible = impossible_start(environment, request)
+        impossible = _impossible_start(environment, request)
         if impossible is not None:
-            failure = spawn_failure(impossible)
+            failure = _spawn_failure(impossible)
             announce_failed_start(self._listeners, request, failure, 0.0)
             raise CreateProcess(rejected_text(failure)) from impossible
         try:
@@ -233,7 +501,7 @@ class Starter:
             process = await environment.backend.start(params)
         except HoldfastError as error:
             end_attempt(self._hooks, attempt)
-            failure = spawn_failure(error)
+            failure = _spawn_failure(error)
             # A second attempt (`first` is set) was announced before, and its end still will be.
             if first is None:
                 announce_failed_start(self._listeners, request, failure, loop.time() - started)

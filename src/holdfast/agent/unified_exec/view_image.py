@@ -1,12 +1,15 @@
 """Reads an image for a model, under the sandbox of its commands."""
 
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agent.unified_exec.image_format import image_format
 from holdfast.agent.unified_exec.options import Options
-from holdfast.agent.unified_exec.planner import folder_of, refuse_half_characters
 from holdfast.agent.unified_exec.result import ImageResult
 from holdfast.agent.unified_exec.tool_errors import CallRefused
+from holdfast.agent.unified_exec.tool_starter import folder_of, refuse_half_characters
 from holdfast.backends import FileSystem
 from holdfast.base.dialect import texts
 from holdfast.base.errors import Refused, RemoteError
@@ -15,7 +18,7 @@ from holdfast.wire.protocol.fs import GetMetadataParams, OpenParams
 from holdfast.wire.protocol.paths import PathUri
 from holdfast.wire.protocol.sandbox import SandboxContext
 
-__all__ = ["LONGEST_SIDE", "view_image"]
+__all__ = ["LONGEST_SIDE", "ImageFormat", "image_format", "view_image"]
 
 LONGEST_SIDE: Final = 8_000
 """Pixels of an image in one direction: the least that any of the large providers takes."""
@@ -109,3 +112,124 @@ async def _content(
 
 def _reason(error: Refused | RemoteError) -> str:
     return error.message if isinstance(error, RemoteError) else str(error)
+
+
+# -- kind and size of an image, read from the bytes of its file without decoding it
+#
+# A sandboxed command may have written the file, and a decoder outside the sandbox would be a way
+# out of it. So only headers and the ends of files are read, which is enough to refuse what is not
+# an image or is cut off.
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+# Parts of a file that are looked at; a file made of millions of them would hold the loop.
+_MOST_PARTS = 10_000
+
+# Markers of JPEG that begin a frame, and so have its size; the gaps are tables.
+_FRAMES = frozenset(
+    {*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)}
+)
+
+# Markers of JPEG without a length behind them.
+_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFormat:
+    """The kind of an image, and its size in pixels."""
+
+    mime_type: str
+    width: int
+    height: int
+
+
+def image_format(data: bytes) -> ImageFormat | None:
+    """
+    Return the kind and the size of an image: PNG, JPEG, GIF or WebP.
+
+    Returns:
+        None for any other content, and for an image without its end or without a size.
+    """
+    for begins, mime_type, size in _READERS:
+        if data.startswith(begins):
+            try:
+                found = size(data)
+            except (struct.error, IndexError):
+                # The header itself is cut off.
+                return None
+            return None if found is None or 0 in found else ImageFormat(mime_type, *found)
+    return None
+
+
+def _png(data: bytes) -> tuple[int, int] | None:
+    """Return the size of a PNG whose parts are all there, each with the right checksum."""
+    at, found = len(_PNG), None
+    for _ in range(_MOST_PARTS):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        if found is None:
+            if kind != b"IHDR" or length != 13:
+                return None
+            found = struct.unpack_from(">II", data, at + 8)
+        end = at + 8 + length
+        (checksum,) = struct.unpack_from(">I", data, end)
+        if zlib.crc32(memoryview(data)[at + 4 : end]) != checksum:
+            return None
+        if kind == b"IEND":
+            return found[0], found[1]
+        at = end + 4
+    return None
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    """Return the size in the first frame of a JPEG that has an end after it."""
+    at = 2
+    for _ in range(_MOST_PARTS):
+        mark, kind = data[at], data[at + 1]
+        if mark != 0xFF:
+            return None
+        if kind == 0xFF:
+            # Any number of these may stand before a marker.
+            at += 1
+        elif kind in _ALONE:
+            at += 2
+        elif kind in _FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return (width, height) if data.rfind(b"\xff\xd9") > at else None
+        else:
+            (length,) = struct.unpack_from(">H", data, at + 2)
+            at += 2 + length
+    return None
+
+
+def _gif(data: bytes) -> tuple[int, int] | None:
+    """Return the size of a GIF that has its end."""
+    width, height = struct.unpack_from("<HH", data, 6)
+    ended = data[:6] in (b"GIF87a", b"GIF89a") and data.rstrip(b"\0").endswith(b";")
+    return (width, height) if ended else None
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    """Return the size of a WebP that is as long as it says."""
+    length, kind, form = struct.unpack_from("<I4s4s", data, 4)
+    if kind != b"WEBP" or length + 8 > len(data):
+        return None
+    if form == b"VP8X":
+        extent = data[24:30]
+        width, height = (int.from_bytes(part, "little") for part in (extent[:3], extent[3:]))
+        return width + 1, height + 1
+    if form == b"VP8L" and data[20] == 0x2F:
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if form == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", data, 26)
+        # The two bits above are a scale for the display.
+        return width & 0x3FFF, height & 0x3FFF
+    return None
+
+
+_READERS: tuple[tuple[bytes, str, Callable[[bytes], tuple[int, int] | None]], ...] = (
+    (_PNG, "image/png", _png),
+    (b"\xff\xd8\xff", "image/jpeg", _jpeg),
+    (b"GIF8", "image/gif", _gif),
+    (b"RIFF", "image/webp", _webp),
+)

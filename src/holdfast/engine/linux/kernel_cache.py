@@ -12,11 +12,13 @@ Python's `os` has neither call, so ctypes makes them.
 import ctypes
 import errno
 import os
+import select
 import struct
+import threading
+from collections.abc import Callable
 from time import monotonic
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from holdfast.engine.linux.mounts import LOCAL_KINDS, mount_changes
 from holdfast.engine.linux.openat2 import (
     AT_FDCWD,
     OPEN_HOW_BYTES,
@@ -32,6 +34,7 @@ __all__ = [
     "AT_STATX_DONT_SYNC",
     "AT_SYMLINK_NOFOLLOW",
     "BIRTH",
+    "LOCAL_KINDS",
     "NO_LINK",
     "THE_LINK_ITSELF",
     "WHAT_IT_LEADS_TO",
@@ -39,6 +42,7 @@ __all__ = [
     "StatxFields",
     "is_on_this_machine",
     "look",
+    "mount_changes",
     "open_cached",
     "recall",
 ]
@@ -53,6 +57,14 @@ BIRTH = 0x800
 _MOUNT = 0x1000
 # A `struct statx`, as bytes.
 _Statx = ctypes.c_char * 256
+
+_MOUNTINFO: Final = "/proc/self/mountinfo"
+
+LOCAL_KINDS: Final = frozenset(
+    {"bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs"}
+    | {"overlay", "ramfs", "squashfs", "tmpfs", "xfs", "zfs"}
+)
+"""File systems of this machine, whose calls always return."""
 
 # Their files change through this kernel only, so its cache is always right.
 _LOCAL = frozenset(map(str.encode, LOCAL_KINDS))
@@ -170,6 +182,59 @@ def is_on_this_machine(descriptor: int) -> bool:
     return bool(facts.mask & _MOUNT) and _table.is_local(facts.mount)
 
 
+class _ChangeCounter:
+    """Number of the changes of this process's mounts, as signalled by the kernel."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._poll: Callable[[int], list[tuple[int, int]]] | None = None
+        self._descriptor = -1
+        self._count = 0
+
+    def count(self) -> int | None:
+        with self._lock:
+            if self._poll is None and not self._open():
+                return None
+            # `_open` has returned True.
+            assert self._poll is not None
+            self._count += bool(self._poll(0))
+            return self._count
+
+    def forget(self) -> None:
+        """Drop the descriptor of a parent process, which would take the parent's signals."""
+        self._lock = threading.Lock()
+        self._poll = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> bool:
+        try:
+            # Open as long as this process lives.
+            self._descriptor = os.open(_MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLPRI)
+        self._poll = poll.poll
+        # Invalidates what was read before.
+        self._count += 1
+        return True
+
+
+_changes: Final = _ChangeCounter()
+os.register_at_fork(after_in_child=_changes.forget)
+
+
+def mount_changes() -> int | None:
+    """
+    Return a number that grows with each change of this process's mounts.
+
+    None if the kernel cannot be asked: no descriptor is left, or there is no `/proc`.
+    """
+    return _changes.count()
+
+
 class _LocalMounts:
     """The mounts of this process by id, each local or not."""
 
@@ -203,7 +268,7 @@ _table = _LocalMounts()
 def _is_local(mount: int) -> bool:
     """Look the mount up in mountinfo, which queries no file system."""
     try:
-        with open("/proc/self/mountinfo", "rb") as lines:
+        with open(_MOUNTINFO, "rb") as lines:
             for line in lines:
                 head, _, tail = line.partition(b" - ")
                 if int(head.split(b" ", 1)[0]) == mount:

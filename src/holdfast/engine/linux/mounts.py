@@ -14,32 +14,24 @@ from __future__ import annotations
 
 import os
 import re
-import select
-import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from holdfast.engine.linux.kernel_cache import LOCAL_KINDS, mount_changes
+
 __all__ = [
-    "LOCAL_KINDS",
     "NO_MOUNTS",
     "Aliases",
     "Mount",
     "MountTable",
     "Place",
-    "mount_changes",
     "mount_table",
     "parse_mounts",
 ]
 
 _MOUNTINFO: Final = "/proc/self/mountinfo"
-
-LOCAL_KINDS: Final = frozenset(
-    {"bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs"}
-    | {"overlay", "ramfs", "squashfs", "tmpfs", "xfs", "zfs"}
-)
-"""File systems of this machine, whose calls always return."""
 
 # Spaces, tabs, line feeds and backslashes are written in octal; in options, commas as well.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
@@ -313,59 +305,6 @@ def mount_table() -> MountTable:
         known = _ReadTable(changes, content, found if found.has_aliases else NO_MOUNTS)
     _known = known._replace(changes=changes)
     return known.table
-
-
-class _ChangeCounter:
-    """Number of the changes of this process's mounts, as signalled by the kernel."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._poll: Callable[[int], list[tuple[int, int]]] | None = None
-        self._descriptor = -1
-        self._count = 0
-
-    def count(self) -> int | None:
-        with self._lock:
-            if self._poll is None and not self._open():
-                return None
-            # `_open` has returned True.
-            assert self._poll is not None
-            self._count += bool(self._poll(0))
-            return self._count
-
-    def forget(self) -> None:
-        """Drop the descriptor of a parent process, which would take the parent's signals."""
-        self._lock = threading.Lock()
-        self._poll = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _open(self) -> bool:
-        try:
-            # Open as long as this process lives.
-            self._descriptor = os.open(_MOUNTINFO, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLPRI)
-        self._poll = poll.poll
-        # Invalidates what was read before.
-        self._count += 1
-        return True
-
-
-_changes: Final = _ChangeCounter()
-os.register_at_fork(after_in_child=_changes.forget)
-
-
-def mount_changes() -> int | None:
-    """
-    Return a number that grows with each change of this process's mounts.
-
-    None if the kernel cannot be asked: no descriptor is left, or there is no `/proc`.
-    """
-    return _changes.count()
 
 
 def _plain(text: str) -> str:

@@ -7,6 +7,7 @@ filters refuse it; callers treat every failure as "not known" and fall back to a
 
 import ctypes
 import os
+from collections.abc import Iterable
 
 __all__ = [
     "AT_FDCWD",
@@ -15,6 +16,7 @@ __all__ = [
     "RESOLVE_CACHED",
     "RESOLVE_NO_SYMLINKS",
     "OpenHow",
+    "are_directories",
     "openat2",
 ]
 
@@ -74,3 +76,21 @@ def openat2(path: bytes, how: OpenHow) -> int:
     """Open an absolute path; return its descriptor, or -1 for any error."""
     descriptor: int = _syscall(OPENAT2, AT_FDCWD, path, how.reference, OPEN_HOW_BYTES)
     return descriptor
+
+
+_DIRECTORY = OpenHow(os.O_PATH | os.O_DIRECTORY, RESOLVE_NO_SYMLINKS)
+
+
+def are_directories(paths: Iterable[bytes]) -> bool:
+    """
+    Return True if all paths are directories that are reached without a link.
+
+    False may also mean that the kernel or a container refuses `openat2`.
+    """
+    for path in paths:
+        descriptor = openat2(path, _DIRECTORY)
+        # ELOOP, ENOTDIR and ENOENT mean a change; the caller finds out which.
+        if descriptor < 0:
+            return False
+        os.close(descriptor)
+    return True

@@ -1,1 +1,1 @@
-"""The engine: starts processes, holds their terminals and pipes, and keeps what they wrote."""
+"""The engine: starts processes, owns their terminals and pipes, and retains their output."""

@@ -1,9 +1,8 @@
 """
 Checks of start requests, each made once, in the order of the protocol [start.check-order].
 
-What this server cannot serve is refused with an error. A sandbox that cannot be enforced becomes
-a process that fails instead, like one whose launcher fails
-[sandbox.launcher-fails].
+Requests that this server cannot serve are refused with an error. A sandbox that cannot be enforced
+becomes a process that fails instead, like one whose launcher fails [sandbox.launcher-fails].
 """
 
 import re
@@ -29,8 +28,8 @@ else:
 
 __all__ = ["CannotConfine", "CheckedStart", "admit", "is_sandboxed", "refuse_unsupported"]
 
-# Matches the value of a `*_PROXY` variable whose proxy runs on this machine. Scheme and
-# credentials are optional there; what follows the host must not make it another host's name.
+# Matches the value of a `*_PROXY` variable whose proxy runs on this machine. Scheme and credentials
+# are optional there; the rest must not turn it into another host's name.
 _LOCAL_PROXY = re.compile(
     r"(?:[a-z0-9+.-]+://)?(?:[^/@]*@)?(?:localhost|127\.0\.0\.1|\[::1\])(?::|/|\Z)", re.IGNORECASE
 )
@@ -48,7 +47,7 @@ class CheckedStart(NamedTuple):
 
     params: StartParams
     argv: Sequence[str]
-    """The arguments, those of the captured shell around them once it is there."""
+    """The arguments, wrapped in those of the captured shell once it is available."""
     cwd: str
     """The working directory, as a path of this machine."""
     env: Mapping[str, str]
@@ -58,11 +57,11 @@ class CheckedStart(NamedTuple):
     confinement: SandboxContext | CannotConfine | None
     """The profile to enforce, or the reason why none can be; None without one."""
     is_cached: bool
-    """True if no file that the start needs has to be waited for."""
+    """True if the start need not wait for a file."""
 
     @property
     def has_to_wait(self) -> bool:
-        """True if something has to be made, or waited for, before the process is spawned."""
+        """True if the start has to wait for anything before the process is spawned."""
         return not (
             self.is_cached
             and self.snapshot is None
@@ -92,7 +91,7 @@ def admit(
     make_environment: Callable[[StartParams], Mapping[str, str]],
 ) -> CheckedStart:
     """
-    Make all checks of a request.
+    Perform all checks of a request.
 
     Args:
         params: The request.
@@ -173,8 +172,8 @@ def _refuse_managed_network(env: Mapping[str, str]) -> CannotConfine:
     """
     Return the reason not to start a command that may reach the network through a proxy only.
 
-    Without a local proxy in its variables, the command fails: a server starts no proxy of its
-    own [sandbox.program-missing].
+    Without a local proxy in its variables, the command fails: a server starts no proxy itself
+    [sandbox.program-missing].
 
     Raises:
         InvalidParams: A local proxy is configured, which this server cannot connect a sandbox to.

@@ -12,10 +12,9 @@ from contextlib import suppress
 from typing import Self
 
 from holdfast.base.errors import HoldfastError, OutputLost
-from holdfast.engine.process.checked_arguments import check_after_seq
 from holdfast.engine.process.io.log import LogListener, OutputLog
 from holdfast.events import Closed, Exited, Gap, ProcessEvent, StreamEnded, Verdict
-from holdfast.wire.protocol.process import OutputChunk
+from holdfast.wire.protocol.process import OutputChunk, check_after_seq
 
 __all__ = [
     "CLAIM_TIME",
@@ -35,19 +34,19 @@ __all__ = [
 # Bytes a reader may fall behind before the writer has to wait.
 HIGH_WATER = 1 << 20
 
-# Bytes left in the queue at which the writer may go on.
+# Bytes left in the queue at which the writer may continue.
 LOW_WATER = 256 << 10
 
 # Events a reader may fall behind: many events of single bytes need memory too.
 HIGH_EVENTS = 4096
 
-# Events left in the queue at which the writer may go on.
+# Events left in the queue at which the writer may continue.
 LOW_EVENTS = 1024
 
 # Bytes and events a reader that accepts gaps may fall behind while its writer does not wait.
 #
-# A connection is read in spite of a slow reader while a call waits for its answer, which comes
-# behind the output. Without this limit the queue would grow until then.
+# A connection is read in spite of a slow reader while a call waits for its answer, which follows
+# the output. Without this limit the queue would grow until then.
 MOST_BYTES = 4 * HIGH_WATER
 MOST_EVENTS = 4 * HIGH_EVENTS
 
@@ -59,9 +58,9 @@ TURN_EVENTS = 64
 
 # Seconds that a connection waits for a reader that accepts gaps and reads nothing.
 #
-# A reader that makes progress is waited for: a socket delivers more in one turn of the event loop
-# than a stream returns in one. Only a reader that stands still loses events, so that other readers
-# of the same connection need not wait for it.
+# The connection waits for a reader that makes progress: a socket delivers more in one turn of the
+# event loop than a stream returns in one. Only a reader that makes no progress loses events, so
+# that other readers of the same connection need not wait for it.
 READER_TIME = 0.25
 
 # Seconds that a writer waits until a caller asks for the first stream.
@@ -106,7 +105,8 @@ class EventReaders:
         self._claim_timer: asyncio.TimerHandle | None = None
         self._failure: HoldfastError | None = None
         self._open: set[_Queue] = set()
-        # The first stream until a caller asks for it. It takes no gap: that reader may want all.
+        # The first stream until a caller asks for it. It accepts no gap: its reader may want all
+        # events.
         self._unclaimed: _Queue | None = self._open_queue(0, gaps=False)
 
     def stream(
@@ -127,7 +127,7 @@ class EventReaders:
         else:
             queue.gaps = gaps
             queue.skip_through(after_seq)
-            # It holds since before anybody read it. From now on it has to make progress.
+            # It has been holding since before it had a reader. From now on it has to make progress.
             if gaps and queue.holding and not self._can_hold():
                 self._wait_for_reader(queue)
         return LogEventStream(
@@ -150,7 +150,7 @@ class EventReaders:
         return any(not queue.gaps for queue in self._open)
 
     def fail(self, error: HoldfastError) -> None:
-        """End all streams with this error, after the events that came before it."""
+        """End all streams with this error, after the events before it."""
         self._failure = error
         for queue in self._open:
             queue.fail(error)
@@ -177,13 +177,13 @@ class EventReaders:
 
     def _close_soon(self, queue: "_Queue") -> None:
         """Close a queue later in the event loop; safe in any thread and inside any method here."""
-        # The loop is closed, so no writer waits any more.
+        # The loop is closed, so no writer waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._close, queue)
 
     def _behind(self, queue: "_Queue") -> bool:
-        """Make the writer wait for a queue; return False if the queue should drop events."""
-        # A reader that accepts no gap is always waited for: to drop events would break it.
+        """Make the writer wait for a queue; return False if it should drop events instead."""
+        # The writer always waits for a reader that accepts no gap: dropping events would break it.
         if queue.gaps and not self._can_hold():
             if queue.stands_still:
                 return False
@@ -208,7 +208,7 @@ class EventReaders:
         elif queue.taken != taken:
             self._loop.call_later(READER_TIME, self._look_at_reader, queue, queue.taken, 1)
         elif times:
-            # A second chance: the loop itself may have been busy, so that the reader had no turn.
+            # A second chance: the loop itself may have been busy, so that the reader could not run.
             self._loop.call_later(READER_TIME, self._look_at_reader, queue, taken, times - 1)
         else:
             queue.watched = False
@@ -257,7 +257,7 @@ class _Queue(LogListener):
         self.taken = 0
         """Number of events that the reader has read."""
         self.stands_still = False
-        """True from when a wait for the reader was in vain until it has caught up."""
+        """True after a wait for the reader was in vain, until it has caught up."""
         self.watched = False
         """True while a timer checks that the reader makes progress."""
         self._failure: HoldfastError | None = None
@@ -304,7 +304,7 @@ class _Queue(LogListener):
     def fail(self, error: HoldfastError) -> None:
         self._failure = error
         self._woken.set()
-        # Nothing comes any more that could wait.
+        # No further event could have to wait.
         self._release()
 
     def drop_instead_of_holding(self) -> None:
@@ -351,7 +351,7 @@ class _Queue(LogListener):
             if too_many and self._too_far_behind(self):
                 self._drop_oldest()
             return
-        # Set first: `_behind` starts timers that look at it.
+        # Set first: `_behind` starts timers that check it.
         self.holding = True
         if not self._behind(self):
             self.holding = False
@@ -365,7 +365,7 @@ class _Queue(LogListener):
 
     def closed(self, seq: int) -> None:
         self._add(Closed(seq))
-        # Nothing comes any more that could wait.
+        # No further event could have to wait.
         self._release()
 
     def gap(self, gap: Gap) -> None:
@@ -456,7 +456,7 @@ class LogEventStream:
             elif kind is StreamEnded and not self._stream_ends:
                 continue
             # `after_seq` may be ahead of the log, and a close at or before it only ends the
-            # iteration. The end of a stream has no number of its own.
+            # iteration. The end of a stream has no number itself.
             if event.seq > self._after_seq or kind is StreamEnded:
                 return event
         raise StopAsyncIteration
@@ -476,7 +476,7 @@ class LogEventStream:
         self.close()
 
     def close(self) -> None:
-        """Stop reading; harmless a second time. A reader that waits gets the end of the stream."""
+        """Stop reading; a second call does nothing. A waiting reader gets the end of the stream."""
         self._ended = True
         self._close(self._queue)
         self._queue.end()

@@ -63,7 +63,8 @@ def pipe_launch(argv: Sequence[str], arg0: str | None, cwd: str, env: Mapping[st
             return Launch(candidate, seen, cwd)
         if fault != errno.ENOENT:
             refused = errno.EACCES
-    # A missing cwd comes first: it is the more useful error, and the one the kernel would meet.
+    # A missing cwd comes first: it is the more useful error, and the one that the kernel would
+    # report.
     _check_folder(cwd, program)
     raise SpawnFailed(system_text(refused), errno=refused, program=program)
 

@@ -1,5 +1,5 @@
 """
-A process with its output log: what a server needs beside the seam `ExecProcess`.
+A process with its output log: what a server needs in addition to the seam `ExecProcess`.
 
 `LocalProcess` is one by itself. A process of another backend becomes one when its events are
 followed into a log (`server.backend_processes`).
@@ -15,7 +15,6 @@ from msgspec import UNSET
 
 from holdfast.backends import ExecProcess, Ready
 from holdfast.base.errors import InvalidParams
-from holdfast.engine.process.checked_arguments import check_read
 from holdfast.engine.process.event_stream import EventReaders, LogEventStream
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.events import Reason, Verdict
@@ -25,6 +24,7 @@ from holdfast.wire.protocol.process import (
     ReadResponse,
     StartParams,
     WriteStatus,
+    check_read,
 )
 
 __all__ = ["ACCEPTED", "LONGEST_WAIT", "LoggedProcess", "sandbox_type"]
@@ -44,7 +44,7 @@ def sandbox_type(params: StartParams) -> str:
 
 class LoggedProcess(ExecProcess):
     """
-    An `ExecProcess` that answers from its log, and what the owner of the process needs beside.
+    An `ExecProcess` that answers from its log, plus what the owner of the process needs.
 
     Its methods answer at once where they can; see `backends.Ready`.
     """
@@ -55,7 +55,7 @@ class LoggedProcess(ExecProcess):
     pid: int | None = None
     enforcement: Enforcement | None = None
     input_refused = False
-    """True if it had an input and was terminated: nothing is written any more."""
+    """True if it had a stdin and was terminated: no more input is written."""
     left_something = True
     """True if processes of its group may have outlived it; known after the close."""
 
@@ -78,7 +78,7 @@ class LoggedProcess(ExecProcess):
         self._loop = loop
         # The reason of our kill, if there was one; it becomes the reason of the verdict.
         self._killed: Reason | None = None
-        # True if the owner is gone, so that nobody will read further output.
+        # True if the owner is gone, so that further output has no reader.
         self._abandoned = False
         self._readers: EventReaders | None = None
 
@@ -106,7 +106,7 @@ class LoggedProcess(ExecProcess):
     def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> Coroutine[Any, Any, ReadResponse]:
-        # A client that polls asks again and again, so this needs no task.
+        # A client may poll repeatedly, so this needs no task.
         if wait > 0 and not self.log.has_news(after_seq):
             return self._read_later(after_seq, max_bytes, wait)
         try:
@@ -168,12 +168,12 @@ class LoggedProcess(ExecProcess):
         if self.running and self._killed is None:
             self._killed = reason
         await self.signal("SIGTERM")
-        # A stopped process takes the signal only when it goes on.
+        # A stopped process handles the signal only once it continues.
         await self.signal("SIGCONT")
 
     @abstractmethod
     def kill_group(self, reason: Reason) -> None:
-        """Kill its process group, whether it has exited or not; for an owner that goes away."""
+        """Kill its process group, whether it has exited or not; for an owner that is leaving."""
 
     def summary(self) -> ProcessSummary:
         """Return the row of this process in the answer to `process/list`."""

@@ -48,7 +48,7 @@ class ProcessStart:
 
     @property
     def sandbox_type(self) -> str:
-        """The kind of sandbox that was asked for, in the protocol's words."""
+        """The requested kind of sandbox, in the protocol's words."""
         return sandbox_type(self.params)
 
 
@@ -72,7 +72,7 @@ class ProcessObserver:
         """Handle the moment before the spawn; see `ProcessStart.preparation`."""
 
     def started(self, start: ProcessStart, process: LoggedProcess) -> None:
-        """Handle a process that runs; its log has no entry yet."""
+        """Handle the start of a process; its log has no entry yet."""
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         """

@@ -1,7 +1,7 @@
 """
 One process of this machine: its child, its log, and the ways to act on it.
 
-Nothing here knows of connections: a reader of output subscribes to the log.
+It knows no connections: readers of output subscribe to the log.
 """
 
 import asyncio
@@ -15,13 +15,11 @@ from typing import Any
 from holdfast.backends import Later, Ready, at_once
 from holdfast.base.errors import InvalidParams, InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
-from holdfast.engine.process.checked_arguments import check_input, check_streams, signal_number
 from holdfast.engine.process.child import Child
-from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.engine.process.io.input_wanted import SECOND_LOOK, Polling, look
 from holdfast.engine.process.io.log import OutputLog
-from holdfast.engine.process.io.output_reader import OutputReader
+from holdfast.engine.process.io.output_reader import OutputReader, readers_of
 from holdfast.engine.process.io.stdin import StdinQueue
 from holdfast.engine.process.limits.watchdog import Watchdog
 from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
@@ -34,6 +32,9 @@ from holdfast.wire.protocol.process import (
     StreamsAtEnd,
     TerminalSize,
     WriteStatus,
+    check_input,
+    check_streams,
+    signal_number,
 )
 
 __all__ = ["LocalProcess"]
@@ -77,7 +78,7 @@ class LocalProcess(LoggedProcess):
         self._terminal = child.terminal
         # The `streams` of the kill; "close" is final.
         self._streams_at_end: StreamsAtEnd | None = None
-        # Made before the readers: its sink stands in front of the log.
+        # Created before the readers: its sink is in front of the log.
         limits = params.limits
         self._limits = None if limits is None else Watchdog(self, loop, limits, child)
         self._stdin: StdinQueue | None = None
@@ -139,7 +140,7 @@ class LocalProcess(LoggedProcess):
     @at_once
     def waiting_for(self) -> WaitingFor | Coroutine[Any, Any, WaitingFor]:
         """
-        Find out whether the process waits for input; this has to wait for a terminal.
+        Determine whether the process waits for input; for a terminal this takes a wait.
 
         One look at `/proc` usually takes less than a millisecond. If it finds a thread in
         `poll`, a second look follows after 80 ms.
@@ -159,7 +160,7 @@ class LocalProcess(LoggedProcess):
 
     async def _look(self) -> WaitingFor | Polling:
         if not self.running or self._terminal is None:
-            # The process has exited, or no process has the terminal open any more.
+            # The process has exited, or no process has the terminal open.
             return WaitingFor.NONE
         try:
             # In a thread: it reads the memory of processes, and a page that is mapped from a
@@ -180,7 +181,7 @@ class LocalProcess(LoggedProcess):
         try:
             return bool(send())
         except ProcessLookupError:
-            # The process has exited, and the event loop has not got to its pidfd yet.
+            # The process has exited, and the event loop has not reached its pidfd yet.
             return False
         except OSError as error:
             raise OperationFailed(
@@ -211,10 +212,10 @@ class LocalProcess(LoggedProcess):
             tree: Kill its descendants in other groups too.
             left: If the process has exited, kill the processes it left in its group. This
                 works after the close too. A sandboxed process never leaves any.
-            streams: `close` ends its output after the exit, even if a descendant still has the
-                pipe open. A terminal is read on. `keep` reads until end of file.
-                For an exited process, `close` ends the output that was kept; with `left` it
-                ends any output, that of a terminal included.
+            streams: `close` ends its output after the exit, even if a descendant still has the pipe
+                open. Reading a terminal continues. `keep` reads until end of file. For an exited
+                process, `close` ends the output that was kept; with `left` it ends any output, that
+                of a terminal included.
 
         Returns:
             True if there was something to kill. Without `left`, nothing is killed once the
@@ -265,7 +266,7 @@ class LocalProcess(LoggedProcess):
                 return
             self._child.kill_group()
         except (OperationFailed, PermissionError):
-            # It runs as another user by now, as `sudo` does, so we may not signal it.
+            # It runs as another user now, as `sudo` does, so we may not signal it.
             logger.info("process %s cannot be killed", self.process_id)
         for output in self._outputs:
             output.close()
@@ -300,9 +301,9 @@ class LocalProcess(LoggedProcess):
         self.log.exit(verdict)
         self._exited(self, verdict)
         if self._abandoned or (self._streams_at_end == "close" and not self.tty):
-            # A descendant in another group may hold the pipe open for ever, and nobody waits
-            # for its output [terminate.closes-pipes]. On a terminal its output still counts,
-            # as long as there is an owner to read it.
+            # A descendant in another group may hold the pipe open for ever, and its output has no
+            # reader [terminate.closes-pipes]. On a terminal its output still counts, as long as
+            # there is an owner to read it.
             for output in self._outputs:
                 output.close()
         self._close_if_done()

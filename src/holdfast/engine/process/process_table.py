@@ -1,28 +1,30 @@
 """
 The processes of one session, by the client's ids: found, observed and forgotten.
 
-A table starts processes too, but how is the matter of its subclass: `ProcessRegistry` starts
-them on this machine, `server.backend_processes` on any `ExecBackend`.
+A table also starts processes, in the way of its subclass: `ProcessRegistry` starts them on this
+machine, `server.backend_processes` on any `ExecBackend`.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 from weakref import WeakValueDictionary
 
 from holdfast.backends import at_once
-from holdfast.base.dialect import texts
+from holdfast.base.dialect import limits, texts
 from holdfast.base.errors import DuplicateProcess, InvalidRequest, Overloaded, UnknownProcess
-from holdfast.engine.process.checked_arguments import check_streams
-from holdfast.engine.process.closed_processes import MAX_OUTPUT, RETENTION, ClosedProcesses
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.logged import LoggedProcess
 from holdfast.engine.process.observers import Observers, ProcessObserver, ProcessStart
 from holdfast.events import Reason
-from holdfast.wire.protocol.process import StartParams, StreamsAtEnd
+from holdfast.wire.protocol.process import StartParams, StreamsAtEnd, check_streams
 
 __all__ = [
+    "MAX_OUTPUT",
+    "RETENTION",
+    "ClosedProcesses",
     "MakeLog",
     "OpensSessions",
     "PendingStart",
@@ -30,6 +32,125 @@ __all__ = [
     "TableSettings",
     "plain_log",
 ]
+
+# Seconds after a resume in which no process with unacknowledged output is forgotten.
+_RESUMED_TIME = 5.0
+
+# Seconds that a closed process can still be read and its id stays taken.
+RETENTION = limits.PROCESS_KEPT
+
+MAX_OUTPUT = 64 << 20
+"""Bytes of memory for the output of all closed processes of one table."""
+
+
+class ClosedProcesses:
+    """
+    Closed processes, the oldest first; one timer forgets them all.
+
+    Beyond `MAX_OUTPUT`, the output of the oldest is dropped, unless it is not acknowledged.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        retention: float,
+        forget: Callable[[LoggedProcess], None],
+    ) -> None:
+        """
+        Args:
+            loop: Has the clock and the timer.
+            retention: Seconds a closed process is kept.
+            forget: Called with each process whose time is over.
+        """
+        self._loop = loop
+        self._retention = retention
+        self._forget = forget
+        # With the time at which to forget each.
+        self._closed: deque[tuple[float, LoggedProcess]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        # Times at which the forgetting was paused, and at which it last went on.
+        self._paused_at: float | None = None
+        self._resumed_at = -_RESUMED_TIME
+        # At least the memory of all output: it becomes less without notice here, when a client
+        # acknowledges or a process is forgotten.
+        self._output = 0
+        # Where to count it again: not at each close, if nothing can be dropped.
+        self._recount_at = MAX_OUTPUT
+
+    def add(self, process: LoggedProcess) -> None:
+        """Keep a process that was closed just now."""
+        self._closed.append((self._loop.time() + self._retention, process))
+        # A timer that runs is for an older process, and is set again after it.
+        if self._timer is None and self._paused_at is None:
+            self._timer = self._loop.call_later(self._retention, self._forget_old)
+        # Without a retention time, only a reader in this program can keep the log, and needs it.
+        if self._retention:
+            self._output += process.log.memory
+            if self._output > self._recount_at:
+                self._drop_output()
+
+    def exceeds(self) -> bool:
+        """Return True if the output takes too much memory, and nothing of it can be dropped."""
+        if self._output > MAX_OUTPUT:
+            self._drop_output()
+        return self._output > MAX_OUTPUT
+
+    def keep_no_more(self) -> None:
+        """Forget each process at its close from now on: nobody will read it."""
+        self._retention = 0.0
+
+    def pause(self) -> None:
+        """Keep all until `resume`; for a client that is disconnected."""
+        if self._paused_at is None:
+            self._paused_at = self._loop.time()
+        # `resume` sets it anew, by the times that are left.
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def resume(self) -> None:
+        """
+        Let the retention time of all go on where it was paused.
+
+        The time does not start again: a client whose connection breaks again and again would
+        keep every process that ever ended. Unacknowledged output is kept `_RESUMED_TIME` longer.
+        """
+        if self._paused_at is None:
+            return
+        now = self._loop.time()
+        pause = now - self._paused_at
+        self._paused_at = None
+        self._resumed_at = now
+        # All by the same amount, so the order by time stays.
+        self._closed = deque((due + pause, process) for due, process in self._closed)
+        if self._closed:
+            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
+
+    def _forget_old(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        protected_until = self._resumed_at + min(_RESUMED_TIME, self._retention)
+        while self._closed and self._closed[0][0] <= now:
+            _, process = self._closed.popleft()
+            # The client may have lost this output with its connection, and is about to ask.
+            if now < protected_until and process.log.has_pinned_output:
+                self._closed.append((protected_until, process))
+            else:
+                self._forget(process)
+        if self._closed:
+            self._timer = self._loop.call_at(self._closed[0][0], self._forget_old)
+
+    def _drop_output(self) -> None:
+        """Drop the oldest output until a quarter of the memory is free."""
+        self._output = sum(process.log.memory for _, process in self._closed)
+        for _, process in self._closed:
+            if self._output <= MAX_OUTPUT - MAX_OUTPUT // 4:
+                break
+            before = process.log.memory
+            process.log.drop_output()
+            self._output -= before - process.log.memory
+        self._recount_at = max(MAX_OUTPUT, self._output + MAX_OUTPUT // 4)
+
 
 P = TypeVar("P", bound=LoggedProcess)
 R = TypeVar("R")
@@ -71,23 +192,23 @@ class PendingStart(Generic[P]):
         """
         Args:
             process_id: The client's id of the process, for the error.
-            run: Makes the start; called once, with this object.
-            is_plain: True if callers are to see no difference to a start that is made at once,
-                as when only files are waited for (see `ProcessTable.call_after_start`).
+            run: Performs the start; called once, with this object.
+            is_plain: True if callers must see no difference to an immediate start, as when it only
+                waits for files (see `ProcessTable.call_after_start`).
         """
         self._process_id = process_id
         self._run = run
         self.called_off = False
         """True after `call_off`; `check` reports it at the next step."""
         self.afterwards: list[Callable[[], None]] | None = [] if is_plain else None
-        """Callbacks for its end, called in order; None unless it is plain."""
+        """Callbacks for its end, called in order; None if it is not plain."""
         self.task: asyncio.Task[None] | None = None
-        """The task that makes it, once its connection is lost; `call_off` cancels it."""
+        """The task that performs it, once its connection is lost; `call_off` cancels it."""
 
     def call_off(self) -> None:
-        """Cancel the start; it notices at its next step, and cleans up what it has made."""
+        """Cancel the start; at its next step it notices that and cleans up."""
         self.called_off = True
-        # Nobody waits for the answer of this one, so it need not come to its next step.
+        # No client waits for its answer, so it need not reach its next step.
         if self.task is not None:
             self.task.cancel()
 
@@ -107,7 +228,7 @@ class PendingStart(Generic[P]):
 
 
 Complete = Callable[[ProcessStart, PendingStart[P]], Coroutine[Any, Any, P]]
-"""Makes a start that has to wait."""
+"""Performs a start that has to wait."""
 
 
 class ProcessTable(ABC):
@@ -163,7 +284,7 @@ class ProcessTable(ABC):
 
     def call_after_start(self, process_id: str, call: Callable[[], None]) -> bool:
         """
-        Call back when a start whose wait a client need not know of has succeeded or failed.
+        Call back when a start that waits without the client's knowledge has succeeded or failed.
 
         Returns:
             False if there is no such start; then nothing will be called.
@@ -172,7 +293,7 @@ class ProcessTable(ABC):
         if process_id in self._processes:
             return False
         starting = self._starting.get(process_id)
-        # Without a list of callbacks, clients are told that the process is starting.
+        # Without a list of callbacks, clients get the error that the process is starting.
         if starting is None or starting.afterwards is None:
             return False
         starting.afterwards.append(call)
@@ -182,8 +303,9 @@ class ProcessTable(ABC):
         """
         Note that the client of a start is gone: only `terminate` or `end` cancels its task.
 
-        The process may run already. A client that comes back finds it by its id, and is told
-        until then that it is starting: its other processes must not wait for a slow start.
+        The process may run already. A client that returns finds it by its id; until then it gets
+        the error that the process is starting, since its other processes must not wait for a slow
+        start.
         """
         starting = self._starting.get(process_id)
         # None if it has just succeeded or failed.
@@ -234,7 +356,7 @@ class ProcessTable(ABC):
         """
         Kill a process as `ExecProcess.terminate` does, or cancel its start.
 
-        An unknown id is no error: there is nothing to kill.
+        An unknown id is not an error: there is nothing to kill.
         """
         check_streams(streams)
         starting = self._starting.get(process_id)
@@ -246,9 +368,9 @@ class ProcessTable(ABC):
 
     def end(self, reason: Reason) -> None:
         """Kill every process and its group, cancel all starts, and keep no closed process."""
-        # Nobody will read them: without this, their output would stay for 80 seconds.
+        # They have no readers left: without this, their output would stay for 80 seconds.
         self._closed.keep_no_more()
-        # Each notices at its next step, and cleans up what it has made.
+        # Each notices that at its next step and cleans up.
         for starting in list(self._starting.values()):
             starting.call_off()
         for process in list(self._processes.values()):
@@ -270,7 +392,7 @@ class ProcessTable(ABC):
         self._closed.pause()
 
     def resume_forgetting(self) -> None:
-        """Let the retention time of closed processes go on; see `ClosedProcesses.resume`."""
+        """Resume the retention times of closed processes; see `ClosedProcesses.resume`."""
         self._closed.resume()
 
     # -- for subclasses
@@ -282,7 +404,7 @@ class ProcessTable(ABC):
         try:
             return launch(start)
         except BaseException as error:
-            # Observers that counted the start have to hear of its end, whatever it was.
+            # Observers that counted the start need its end, whatever it was.
             self._observers.failed(start, error)
             raise
 
@@ -294,7 +416,7 @@ class ProcessTable(ABC):
     def _start_later(
         self, start: ProcessStart, complete: Complete[P], *, is_plain: bool
     ) -> PendingStart[P]:
-        """Return a start that has to wait, and is made by `complete` when it is awaited."""
+        """Return a start that has to wait; `complete` performs it when it is awaited."""
         process_id = start.params.process_id
 
         async def run(pending: PendingStart[P]) -> P:
@@ -305,7 +427,7 @@ class ProcessTable(ABC):
                 raise
             finally:
                 del self._starting[process_id]
-                # Last: requests that waited for it find the process, or no start any more.
+                # Last: requests that waited for it now find the process, or no start.
                 for call in pending.afterwards or ():
                     call()
 
@@ -334,7 +456,7 @@ class ProcessTable(ABC):
 @runtime_checkable
 class OpensSessions(Protocol):
     """
-    Optional fast path of a backend that is served: it has a table of its own for each session.
+    Optional fast path of a backend that is served: it has a separate table for each session.
 
     A server wraps every other `ExecBackend` in tables that read its event streams. A backend
     that can answer requests without a task saves that detour.

@@ -15,8 +15,8 @@ from holdfast.engine.linux.proc import children_of
 
 __all__ = ["kill_tree", "signal_all"]
 
-# Rounds of looking for new descendants. Each stops the processes that the round before found;
-# the bound ends a race against a fork bomb, whose group is killed in any case.
+# Rounds of searching for new descendants. Each stops the processes that the round before found; the
+# bound ends a race against a fork bomb, whose group is killed in any case.
 _ROUNDS = 32
 
 
@@ -28,7 +28,7 @@ def kill_tree(pid: int) -> None:
         pid: A child of this process that is not reaped yet and leads a group.
 
     Raises:
-        ProcessLookupError: The group does not exist any more.
+        ProcessLookupError: The group no longer exists.
         PermissionError: All its members belong to other users.
     """
     below: set[int] = set()
@@ -55,7 +55,7 @@ def _below(pid: int) -> set[int]:
     found: set[int] = set()
     ahead = [pid]
     while ahead:
-        # A process that is gone has no children. Where the kernel lists none, only the group is
+        # A process that has ended has no children. Where the kernel lists none, only the group is
         # killed.
         with suppress(OSError):
             new = set(children_of(ahead.pop())) - found

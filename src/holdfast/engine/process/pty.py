@@ -34,5 +34,5 @@ def open_terminal(rows: int, cols: int) -> tuple[int, int]:
 
 def set_size(fd: int, rows: int, cols: int) -> None:
     """Set the window size; the kernel sends SIGWINCH to the foreground group if it changed."""
-    # struct winsize: rows, columns, and two sizes in pixels that nobody uses.
+    # struct winsize: rows, columns, and two unused sizes in pixels.
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

@@ -10,6 +10,7 @@ All others are made in a thread. `scripts/bench --without start-in-loop` shows t
 import errno
 import os
 import stat
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,17 +19,22 @@ from typing import TypeVar
 
 from holdfast.base.errors import SpawnFailed
 from holdfast.base.system_text import system_text
-from holdfast.engine.linux.kernel_cache import WHAT_IT_LEADS_TO, recall
+from holdfast.engine.linux.kernel_cache import (
+    WHAT_IT_LEADS_TO,
+    CachedLookup,
+    StatxFields,
+    open_cached,
+    recall,
+)
 from holdfast.engine.linux.search_path import candidates
-from holdfast.engine.process.interpreter import is_interpreter_cached
 from holdfast.engine.process.start_threads import StartThreads
 
 __all__ = ["call_after_stat", "can_start_without_waiting", "mounts_may_hang", "paths_to_check"]
 
 T = TypeVar("T")
 
-# Paths that are looked up in the event loop for one start, at some microseconds each. A start
-# with a longer `PATH` is made in a thread.
+# Most paths to look up in the event loop for one start, at a few microseconds each. A start with a
+# longer `PATH` is made in a thread.
 _MAX_LOOKS = 64
 
 # File systems whose calls another machine or another process answers, besides those of FUSE.
@@ -37,13 +43,13 @@ _MAY_HANG = frozenset(
 )
 
 # Seconds for which the list of mounts is taken to be current. Only used on kernels without
-# `RESOLVE_CACHED`, where the mounts are all there is to go by.
+# `RESOLVE_CACHED`, where the mounts are the only evidence.
 _FRESH = 1.0
 
 _seen: tuple[float, bool] = (-_FRESH, False)
 
-# Seconds for which what the kernel had cached is taken to be cached still. Agents start one program
-# again and again, and the look-ups of a start take some percent of its time:
+# Seconds for which a cached entry is assumed to be cached still. Agents start one program
+# repeatedly, and the look-ups of a start take some percent of its time:
 # `scripts/bench --without start-again`.
 _CACHED_STILL = 0.01
 
@@ -65,7 +71,7 @@ def can_start_without_waiting(
         return True
     if not _is_cached(argv[0], cwd, env, tty=tty):
         return False
-    # A client may name a `PATH` of megabytes, and those are not worth their memory.
+    # A client may give a `PATH` of megabytes, which is not worth caching.
     if sum(len(text) for text in start[:4] if text is not None) < _MAX_KEY:
         if len(_ready) >= _MAX_READY:
             _ready.clear()
@@ -110,7 +116,7 @@ def _kind(path: str) -> str:
         return "directory"
     if not stat.S_ISREG(facts.mode) or not facts.mode & 0o111:
         return "other"
-    return "program" if is_interpreter_cached(path, facts, _kind) else "?"
+    return "program" if _is_interpreter_cached(path, facts, _kind) else "?"
 
 
 @cache
@@ -152,7 +158,7 @@ def paths_to_check(
     """Yield the paths that a start resolves, in the same order. Blocks, so call it in a thread."""
     yield cwd
     if tty and "HOME" in env:
-        # The directory of a terminal whose own is missing.
+        # The fallback directory of a terminal.
         yield env["HOME"]
     program = argv[0]
     for one in [program] if "/" in program else candidates(program, env.get("PATH")):
@@ -177,8 +183,8 @@ async def call_after_stat(
 
     Args:
         threads: The owner's threads.
-        paths: Files that may be on a dead mount. Their errors are ignored: `work` meets the
-            same errors and words them.
+        paths: Files that may be on a dead mount. Their errors are ignored: `work` hits the same
+            errors and reports them.
         work: Called once every `stat` has returned.
         undo: As for `StartThreads.call`.
         program: Named in the error.
@@ -186,7 +192,7 @@ async def call_after_stat(
     Raises:
         SpawnFailed: A path did not answer in time; `path` names it.
     """
-    # The path that is being looked at: after a timeout, the one that hangs.
+    # The path that is being checked: after a timeout, the one that hangs.
     at = ""
 
     def look_and_work() -> T:
@@ -203,3 +209,117 @@ async def call_after_stat(
         raise SpawnFailed(
             system_text(number), errno=number, path=at or None, program=program
         ) from None
+
+
+# -- the interpreter of a program, found without waiting
+#
+# To execute a script, the kernel opens the interpreter of its `#!` line. For most ELF files it
+# opens the dynamic loader named in their header. Either may be on another mount than the program.
+
+# Bytes read from the beginning of a program. Linkers put the name of the loader right behind the
+# program headers, so one page has it as a rule.
+_BEGINNING = 4096
+
+# `O_NONBLOCK` and `O_NOCTTY`: the path may be a FIFO or a terminal.
+_CONTENT = CachedLookup(os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+
+# Seconds for which an interpreter that was found in the cache is taken to be there still.
+_STILL_THERE = 1.0
+
+# Entries of each table below. A full table is emptied: clients choose the paths in it.
+_MAX_KNOWN = 1024
+
+# First bytes of a 64-bit little-endian ELF file. Others are left to a thread.
+_ELF_64 = b"\x7fELF\x02\x01"
+
+_PT_INTERP = 3
+
+# Interpreters by path, size and modification time of the program; empty for programs without.
+_known: dict[tuple[str, int, int, int], str] = {}
+
+# Times of the monotonic clock at which interpreters were found in the kernel's cache.
+_cached_at: dict[str, float] = {}
+
+
+def _is_interpreter_cached(path: str, facts: StatxFields, kind_of: Callable[[str], str]) -> bool:
+    """
+    Return True if a program can be executed without waiting for its interpreter.
+
+    Args:
+        path: The program.
+        facts: The cached attributes of the program.
+        kind_of: Returns `?` for a path that is not in the kernel's cache.
+    """
+    key = (path, facts.size, facts.modified, facts.modified_ns)
+    interpreter = _known.get(key)
+    if interpreter is None:
+        interpreter = _read_interpreter(path)
+        if interpreter is None:
+            return False
+        _remember(_known, key, interpreter)
+    if not interpreter:
+        return True
+    if not interpreter.startswith("/"):
+        # Resolved from the cwd of the start, which is not known here. Rare enough for a thread.
+        return False
+    now = time.monotonic()
+    if now - _cached_at.get(interpreter, -_STILL_THERE) < _STILL_THERE:
+        return True
+    # Before `kind_of`, which calls this function for the interpreter: a chain of scripts that
+    # leads back to itself ends here. The kernel itself follows only a few levels.
+    _remember(_cached_at, interpreter, now)
+    if kind_of(interpreter) == "?":
+        del _cached_at[interpreter]
+        return False
+    return True
+
+
+def _remember(known: dict, key: object, value: object) -> None:  # type: ignore[type-arg]
+    if len(known) >= _MAX_KNOWN:
+        known.clear()
+    known[key] = value
+
+
+def _read_interpreter(path: str) -> str | None:
+    """Return the interpreter of a program, "" if it has none; None if that needs a wait."""
+    try:
+        descriptor = open_cached(os.fsencode(path), _CONTENT)
+    except FileNotFoundError:
+        # Removed since it was looked up. The start itself reports the error.
+        return ""
+    if descriptor is None:
+        return None
+    try:
+        room = bytearray(_BEGINNING)
+        # RWF_NOWAIT fails with EAGAIN if the page is not in memory.
+        size = os.preadv(descriptor, [room], 0, os.RWF_NOWAIT)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    beginning = bytes(room[:size])
+    if beginning.startswith(b"#!"):
+        words = beginning[2:].partition(b"\n")[0].split(maxsplit=1)
+        return os.fsdecode(words[0]) if words else ""
+    if beginning.startswith(b"\x7fELF"):
+        return _loader(beginning)
+    # Neither a script nor ELF: the kernel refuses it with ENOEXEC without opening more.
+    return ""
+
+
+def _loader(beginning: bytes) -> str | None:
+    """Return the dynamic loader of an ELF file, "" if static; None if it is named further on."""
+    # 64 bytes are the ELF header, 56 a program header; see elf(5) for the offsets.
+    if not beginning.startswith(_ELF_64) or len(beginning) < 64:
+        return None
+    (table,) = struct.unpack_from("<Q", beginning, 32)
+    size, count = struct.unpack_from("<HH", beginning, 54)
+    for at in range(table, table + size * count, size or 1):
+        if size < 56 or at + 56 > len(beginning):
+            return None
+        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", beginning, at)
+        if kind == _PT_INTERP:
+            if offset + length > len(beginning):
+                return None
+            return os.fsdecode(beginning[offset : offset + length].rstrip(b"\0"))
+    return ""

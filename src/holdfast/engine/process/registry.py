@@ -14,19 +14,19 @@ from holdfast.base.system_text import system_text
 from holdfast.engine.process import limits
 from holdfast.engine.process.admission import CannotConfine, CheckedStart, admit
 from holdfast.engine.process.child import Child
-from holdfast.engine.process.closed_processes import RETENTION
 from holdfast.engine.process.executable_lookup import (
     Launch,
     pipe_launch,
     terminal_folder,
     terminal_launch,
 )
-from holdfast.engine.process.io.epoll import readers_of
 from holdfast.engine.process.io.input_budget import InputBudget
 from holdfast.engine.process.io.log import OutputLog
+from holdfast.engine.process.io.output_reader import readers_of
 from holdfast.engine.process.observers import ProcessObserver, ProcessStart
 from holdfast.engine.process.process import LocalProcess
 from holdfast.engine.process.process_table import (
+    RETENTION,
     MakeLog,
     PendingStart,
     ProcessTable,
@@ -98,14 +98,14 @@ class ProcessRegistry(ProcessTable):
             sandboxes: Builds the sandboxes of starts; by default with bubblewrap.
         """
         super().__init__(TableSettings(observers, make_log, retention))
-        # The epoll instance is made now: once a child runs, nothing may fail because no
-        # descriptor is left.
+        # The epoll instance is made now: once a child runs, a lack of descriptors must not make it
+        # fail.
         readers_of(self._loop)
         self._inherited = os.environ if inherited is None else inherited
         self._shell = shell
         self._input_budget = InputBudget() if input_budget is None else input_budget
         self._sandboxes = sandboxes
-        # Made with the first start that wants one.
+        # Created by the first start that needs one.
         self._snapshots: cache.Snapshots | None = None
         self._threads = StartThreads()
 
@@ -168,7 +168,7 @@ class ProcessRegistry(ProcessTable):
     async def _prepare(
         self, request: CheckedStart, start: ProcessStart, pending: PendingStart[LocalProcess]
     ) -> LocalProcess:
-        """Make everything that a start needs, then start it."""
+        """Prepare everything that a start needs, then start it."""
         is_limited = request.params.limits is not None
         if is_limited:
             await self._check_limits(request.params)
@@ -184,23 +184,24 @@ class ProcessRegistry(ProcessTable):
             case None:
                 request = await self._with_snapshot(request)
                 pending.check()
-                # Not in the loop with limits: the child sets them itself, and is waited for.
+                # Not in the loop with limits: the child sets them itself, and the caller waits for
+                # that.
                 if request.is_cached and not is_limited:
                     return self._spawn_here(start, request)
                 return await self._spawn_in_thread(start, request, pending)
             case _:
-                # With a token, a command could use its server to get out of any sandbox.
+                # With a token, a command could use its server to escape any sandbox.
                 request = request._replace(env=without_tokens(request.env))
                 try:
                     request = await self._with_snapshot(request, sandbox)
                     pending.check()
                     return await self._start_inside(sandbox, start, request, pending)
                 finally:
-                    # The command has a reservation of its own by now.
+                    # The command has its own reservation now.
                     sandbox.close()
 
     async def _check_limits(self, params: StartParams) -> None:
-        """Refuse limits that cannot be enforced; this may have to ask systemd about cgroups."""
+        """Refuse limits that cannot be enforced; this may query systemd about cgroups."""
         # The caller has checked that.
         assert params.limits is not None
         check = partial(limits.rlimits.check_limits, params.limits)
@@ -304,7 +305,7 @@ class ProcessRegistry(ProcessTable):
         self, sandbox: CommandSandbox, request: CheckedStart
     ) -> tuple[Child, Enforcement]:
         """Start a command in a sandbox, or in another for the same profile if it is outdated."""
-        # Files that a sandbox hides or keeps come and go with other servers of the user.
+        # Files that a sandbox hides or protects come and go with other servers of the user.
         with ExitStack() as planned:
             for _ in range(_SANDBOX_RETRIES):
                 try:
@@ -322,7 +323,7 @@ class ProcessRegistry(ProcessTable):
         if params.tty:
             # The protocol sets SHELL, but never TERM [env.shell-on-terminal].
             env.setdefault("SHELL", self._shell)
-        # After all other steps, so that a name is unset wherever it came from.
+        # After all other steps, so that a name is unset whatever set it.
         for name in params.unset or ():
             env.pop(name, None)
         return env
@@ -420,10 +421,10 @@ async def _start_in(sandbox: CommandSandbox, request: CheckedStart) -> Child:
 
 async def _check_pending(pending: PendingStart[LocalProcess], child: Child) -> None:
     """
-    Check that nobody gave up the start in the meantime.
+    Check that the start was not called off in the meantime.
 
     Raises:
-        InvalidRequest: It was given up; nothing is left of the child.
+        InvalidRequest: It was called off; nothing is left of the child.
     """
     try:
         pending.check()

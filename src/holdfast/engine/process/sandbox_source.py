@@ -2,7 +2,7 @@
 The seam between the process engine and sandboxes.
 
 The engine asks a `SandboxSource` for the sandbox of a start, and lets that start the command. It
-knows no kind of sandbox: what enforces a profile is the business of `holdfast.engine.sandbox`.
+knows no kind of sandbox: `holdfast.engine.sandbox` decides what enforces a profile.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,8 @@ from holdfast.wire.protocol.sandbox import SandboxContext
 
 __all__ = ["CommandSandbox", "SandboxOutdated", "SandboxSource", "default_source"]
 
-# The module whose `shared_sandboxes` is the source of every registry without one of its own. By
-# name: it is above this package, and most servers never sandbox anything and start sooner
-# without it.
+# The module whose `shared_sandboxes` is the default source of every registry. By name: it is above
+# this package, and most servers never sandbox anything and start sooner without it.
 _DEFAULT = "holdfast.engine.sandbox.factory"
 
 
@@ -64,7 +63,7 @@ class CommandSandbox(Protocol):
         """
 
     def close(self) -> None:
-        """End the use of the sandbox by its owner; commands that run in it go on."""
+        """End the use of the sandbox by its owner; running commands continue."""
 
 
 class SandboxSource(Protocol):

@@ -49,8 +49,8 @@ _FIRST_PASSED = 3
 _SIGNALS = [int(number) for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}]
 _IGNORED = int(signal.SIG_IGN)
 
-# Signals that libc keeps for itself (musl also the third). `posix_spawn` leaves them ignored in
-# the child unless it is told to reset them, and so in all that the child starts.
+# Signals that libc keeps for itself (musl also the third). `posix_spawn` leaves them ignored in the
+# child, and in all that it starts, unless it has to reset them.
 _OF_LIBC = (32, 33, 34)
 
 # Signals reset to their default action in a child on pipes, ignored or not. Python ignores the
@@ -129,7 +129,7 @@ def spawn(
     call: Caller | None = None,
 ) -> int:
     """
-    Start a program as the leader of a session and group of its own.
+    Start a program as the leader of its own session and group.
 
     Args:
         program: The file to execute; a relative path is resolved from `cwd`.
@@ -277,7 +277,7 @@ def _close_others(actions: ctypes.Array[ctypes.c_char], first: int) -> None:
         return
     # Before glibc 2.34. Descriptors with FD_CLOEXEC are closed by the exec itself.
     for fd in map(int, os.listdir("/proc/self/fd")):
-        # The listing contains its own descriptor, which is closed by now.
+        # The listing contains its own descriptor, which is closed now.
         with suppress(OSError):
             if fd >= max(first, _FIRST_PASSED) and os.get_inheritable(fd):
                 _check(_add_close(actions, fd))
@@ -294,8 +294,8 @@ def _attributes(ignored: tuple[int, ...], *, terminal: bool) -> ctypes.Array[cty
     """
     Return spawn attributes: a new session, an empty signal mask, and signals to be reset.
 
-    The exec resets every signal that is not ignored. libc asks for each of them first, unless
-    it is told to reset it: the sixty system calls more are a sixth of the time of a spawn.
+    The exec resets every signal that is not ignored. libc queries each of them first unless it has
+    to reset it: those sixty system calls are a sixth of the time of a spawn.
     """
     defaults = {*_SIGNALS} - {*ignored} | {*(_TERMINAL_DEFAULTS if terminal else _PIPE_DEFAULTS)}
     attributes = ctypes.create_string_buffer(_ATTR_SIZE)

@@ -1,9 +1,9 @@
 """
 Threads for the blocking calls of a start: to file systems, to a child or to systemd.
 
-A call on a dead mount never returns and cannot be cancelled. So none is made in the event loop,
-and each owner may have `MAX_CALLS` of them. Its further calls wait for these, while the calls
-of other owners go on. An owner that is gone counts no more.
+A call on a dead mount never returns and cannot be cancelled. So none is made in the event loop, and
+each owner may have `MAX_CALLS` of them. Its further calls wait for these, while the calls of other
+owners continue. An owner that is gone no longer counts.
 
 A thread that has started a child must not end (see `DaemonThreads`), so these never do.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 # Seconds that a caller waits for a call.
 CALL_LIMIT = 10.0
 
-# Concurrent calls of one owner, those that never return included.
+# Most concurrent calls of one owner, including those that never return.
 MAX_CALLS = 8
 
 # Threads of this process; beyond them, a call waits until one is free.
@@ -46,7 +46,7 @@ class StartThreads:
 
         Args:
             work: A function without arguments; its exception is raised here.
-            undo: Called with the result, in a thread, if the caller does not wait any more.
+            undo: Called with the result, in a thread, if the caller no longer waits.
 
         Raises:
             TimeoutError: `work`, or the calls before it, took longer than `CALL_LIMIT`.
@@ -71,10 +71,10 @@ class StartThreads:
             error: BaseException | None = None
             try:
                 if done.done():
-                    # The caller gave up while this waited for a thread: do not even begin.
+                    # The caller gave up while this waited for a thread: do not start it.
                     raise TimeoutError
                 result = work()
-            except BaseException as raised:  # noqa: BLE001 - for whoever waits
+            except BaseException as raised:  # noqa: BLE001 - raised in the caller
                 error = raised
             try:
                 loop.call_soon_threadsafe(settle, result, error)
@@ -99,7 +99,7 @@ _others: "WeakKeyDictionary[asyncio.AbstractEventLoop, StartThreads]" = WeakKeyD
 
 async def call_in_daemon(work: Callable[[], T]) -> T:
     """
-    Call `work` as `StartThreads.call` does, for callers without a `StartThreads` of their own.
+    Call `work` as `StartThreads.call` does, for callers that have no `StartThreads`.
 
     Raises:
         TimeoutError: `work`, or the calls before it, took longer than `CALL_LIMIT`.

@@ -28,14 +28,14 @@ MARK_VARIABLE = "HOLDFAST_INVOCATION_ID"
 # expression or could be mistaken for the separator.
 _MARK = re.compile(r"[0-9a-f]{16}(-[0-9]+)?")
 
-# Rounds of looking: a process may fork between being found and being killed.
+# Rounds of searching: a process may fork between being found and being killed.
 _ROUNDS = 32
 
 # Pids to try one by one. For a wider range, listing `/proc` is cheaper.
 _MANY = 4096
 
-# Upper bound of the pids a machine gives out per second. Pids grow until `pid_max` and then wrap,
-# so for `pid_max` divided by this they cannot have wrapped.
+# Upper bound of the pids that a machine assigns per second. Pids grow until `pid_max` and then
+# wrap, so for `pid_max` divided by this they cannot have wrapped.
 _FORKS_PER_SECOND = 30_000
 
 
@@ -73,7 +73,7 @@ def kill_by_variable(mark: str, first: FirstCommand | None = None) -> int:
     Returns:
         The number of killed processes.
     """
-    # Another text, such as an empty one, could match the processes of others.
+    # Any other string, such as an empty one, could match unrelated processes.
     assert is_mark(mark), mark
     wanted = re.compile(
         rb"(?:^|\0)%b=(?:[^\0]*/)?%b(?:-[0-9]+)?(?:/[^\0]*)?(?:\0|$)"
@@ -114,10 +114,10 @@ def _variables(pid: int) -> bytes:
 
 
 def _candidates(first: FirstCommand | None) -> Iterable[int]:
-    """Return the pids given out since the first command if they are few, else all pids."""
+    """Return the pids assigned since the first command if they are few, else all pids."""
     if first is not None and monotonic() - first.at < _pids_grow():
         with open("/proc/loadavg", "rb") as file:
-            # The last field is the pid that was given out last, see proc_loadavg(5).
+            # The last field is the most recently assigned pid, see proc_loadavg(5).
             last = int(file.read().split()[-1])
         if first.pid <= last < first.pid + _MANY:
             return range(first.pid, last + 1)

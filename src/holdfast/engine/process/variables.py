@@ -55,7 +55,7 @@ def child_environment(
 
     Args:
         env: Variables given with the start; a policy never filters them.
-        policy: Rules of inheritance; without them the child gets `env` and nothing else.
+        policy: Rules of inheritance; without them the child gets only `env`.
         metadata: Thread and tool call of the start, passed to the child as two variables.
         inherited: The server's own variables.
 
@@ -130,7 +130,7 @@ def _inherit(policy: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
 @lru_cache(maxsize=64)
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
     """Return a test whether a name matches one of the patterns, without regard to case."""
-    # As an expression, the empty pattern would match the empty name. It is to match nothing.
+    # As an expression, the empty pattern would match the empty name. It must match nothing.
     parts = [_translate(pattern) for pattern in patterns if pattern]
     if not parts:
         return lambda name: None
@@ -165,7 +165,7 @@ def _translate(pattern: str) -> str:
     """
     Return the regular expression for a pattern with `*` and `?`.
 
-    A text between two stars matches where it occurs first, in an atomic group. With
+    A string between two stars matches at its first occurrence, in an atomic group. With
     backtracking, a pattern of many stars would take exponential time.
     """
     texts = [

@@ -1,9 +1,9 @@
 """
-The seam between what a profile means and how it is enforced.
+The seam between the meaning of a profile and its enforcement.
 
-`sandbox.profile` and `sandbox.policy` say what a command may do. An `Enforcer` makes that true on
-this machine. Bubblewrap is the one that is shipped (`sandbox.bubblewrap`); `sandbox.factory`
-chooses it. Another one needs only a module of its own.
+`sandbox.profile` and `sandbox.policy` say what a command may do. An `Enforcer` enforces that on
+this machine. Bubblewrap is included (`sandbox.bubblewrap`); `sandbox.factory` chooses it. Another
+one only needs its own module.
 
 File operations (`fs/*`) need no enforcer: `filesystem.sandboxed` compares each path with the
 policy.
@@ -37,7 +37,7 @@ class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):
 
     isolation: IsolationLevel
     enforced_by: str = ""
-    """Name and version of what enforces profiles, for people."""
+    """Name and version of the program that enforces profiles, for people."""
     problem: str | None = None
     """Reason why it is not the highest level, and what to change."""
     gaps: tuple[str, ...] = ()
@@ -48,8 +48,8 @@ class Enforcer(Protocol):
     """
     Enforces policies on the commands of this machine.
 
-    A policy is enforced wholly or refused: no command runs with less isolation than was asked
-    for. Inherit from this class to take over the methods that have a body.
+    A policy is enforced wholly or refused: no command runs with less isolation than requested.
+    Inherit from this class to reuse the methods that have a body.
     """
 
     def probe(self) -> SandboxSupport:

@@ -42,7 +42,7 @@ class Sandboxes:
             enforcer: Enforces the policies; bubblewrap by default.
             environ: Variables of the server; by default those of this process.
         """
-        # A copy: the first probe may come long after the start.
+        # A copy: the first probe may happen long after the start.
         self._environ = dict(os.environ if environ is None else environ)
         self._enforcer = BubblewrapEnforcer(self._environ) if enforcer is None else enforcer
         self._home = os.path.expanduser("~")
@@ -78,7 +78,7 @@ class Sandboxes:
         Return the sandbox for a profile; see `process.sandbox.SandboxSource`.
 
         Args:
-            context: As there, and so are the following ones.
+            context: As there, like the following ones.
             cwd: The working directory of the command.
             env: The environment of the command.
             threads: Threads for look-ups on the disk.
@@ -112,7 +112,7 @@ class Sandboxes:
         # systemd removes a runtime directory with the last login of its user.
         if not os.path.isdir(runtime_directory(self._environ)):
             make_runtime_directories(self._environ)
-        # A caller with other variables may have servers of its own, as for `holdfast-sh`.
+        # A caller with other variables may have its own servers, as for `holdfast-sh`.
         servers = reachable(self._environ, env)
         own = own_paths(self._environ)
         mounts = mount_table()
@@ -138,7 +138,7 @@ class Sandboxes:
                 if any(policy.access(name) == "write" for name in (path, *mounts.names(path)))
             ]
             if writable:
-                # What this program imports from now on must not be what a command wrote there.
+                # This program must not import code that a command wrote there.
                 distrust(entry for _, entry in writable)
                 gaps += tuple(_import_gap(path) for path, _ in writable)
         return policy, gaps
@@ -155,7 +155,7 @@ def _import_gap(path: str) -> str:
 def _open_server_gap(url: str) -> str:
     """Return the gap of a server without a token, which a command with network can reach."""
     return (
-        f"with the network enabled, the server at {url} can be used to run anything outside of"
+        f"with the network enabled, the server at {url} can be used to run anything outside"
         " the sandbox: it asks for no token"
     )
 

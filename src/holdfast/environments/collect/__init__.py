@@ -1,6 +1,6 @@
-"""Collects the output of a process: up to its end, and within a bound."""
+"""Reading the output of a process to its end, within a bound on memory."""
 
 __all__ = ["QUIET"]
 
 QUIET = 0.25
-"""Seconds without output, after an exit, that end the reading."""
+"""Seconds of silence after an exit that end the reading."""

@@ -1,11 +1,11 @@
 """
 Reads the events of one process until its output has ended.
 
-After an exit, a child of the process may keep its output open for ever. So the output is read
-until it is closed, until nothing was written for a while, or until a hard limit. Over a slow
-connection, silence may only mean that bytes are in flight. So the server is asked before the
-rest is given up. Stdout may have ended while stderr is still open: `StreamDrain` waits for each
-stream by itself.
+After an exit, a child of the process may keep its output open for ever. The output is therefore
+read until it is closed, until it has been silent for a while, or until a hard limit. Over a slow
+connection, silence may only mean that bytes are in flight, so the server is asked before the rest
+is given up. Stdout may end while stderr is still open: `StreamDrain` waits for each stream
+separately.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from holdfast.wire.protocol.process import OutputChunk, OutputStream, ReadRespon
 __all__ = ["DRAIN_LIMIT", "Drain", "StreamDrain"]
 
 DRAIN_LIMIT = 2.0
-"""Seconds after an exit that end the reading, though something else still writes."""
+"""Seconds after an exit at which reading stops, even if another process still writes."""
 
 # Iterations of the event loop after which all descriptors have been polled.
 _TURNS = 2
@@ -32,9 +32,9 @@ class _ReadInFlight(NamedTuple):
 
     task: asyncio.Task[ReadResponse]
     final: bool
-    """True for the last request, after the limit."""
+    """True for the last request, sent after the limit."""
     after_seq: int
-    """Number after which it asks for events."""
+    """`seq` after which events are requested."""
     asked: float
     """Time of the request, in seconds of the loop's clock."""
 
@@ -47,10 +47,10 @@ class Drain:
     is no limit until the exit. After it, the iteration ends:
 
     - with `Closed`, the end of the output;
-    - or when nothing was written for `quiet` seconds, by the clock of the server. A remote
-      server is asked by a `read` that waits so long. Output in its response is in flight, and
-      is waited for however slow the connection is;
-    - at the latest `limit` seconds after the exit. All output until then is still returned.
+    - or after `quiet` seconds without output, by the clock of the server. A remote server is
+      asked with a `read` that waits this long. Output in its response is in flight, and is
+      awaited however slow the connection is;
+    - at the latest `limit` seconds after the exit. All output until then is returned.
 
     While the connection is lost, the iteration waits for it.
 
@@ -59,10 +59,10 @@ class Drain:
         ConnectionLost: As `ExecProcess.events`.
     """
 
-    # Bytes that the server is asked for: one is enough to know that there is more.
+    # `max_bytes` of the request: one byte is enough to know that there is more.
     _page: int | None = 1
 
-    # True if a response would describe a state that an event has changed meanwhile.
+    # True if an event makes the response out of date.
     _event_ends_question = True
 
     def __init__(
@@ -76,7 +76,7 @@ class Drain:
         stream_ends: bool = False,
     ) -> None:
         """
-        Begin to read; from here on, the process waits for this reader.
+        Begin to read; from now on, the process is slowed to the pace of this reader.
 
         Args:
             process: Process to read.
@@ -102,13 +102,13 @@ class Drain:
             after_seq, gaps=gaps, stream_ends=stream_ends
         )
         self._loop = asyncio.get_running_loop()
-        # Events up to this number exist on the server, and are waited for.
+        # Events up to this number exist on the server, and are awaited.
         self._promised = 0
-        # True if the server was asked after the limit: nothing is read beyond its response.
+        # True once the server was asked after the limit: nothing beyond its response is read.
         self._final = False
         # Start of the current wait without events.
         self._silent_since: float | None = None
-        # Running `read` request. It outlives a cancelled wait.
+        # Running `read` request; it outlives a cancelled wait.
         self._question: _ReadInFlight | None = None
         # True once the window has ended without output.
         self._silent = False
@@ -125,10 +125,9 @@ class Drain:
 
     async def next(self, *, quiet: float | None, limit: float | None) -> ProcessEvent | None:
         """
-        Return the next event, or None at the end by these windows.
+        Return the next event, or None once one of these windows ends the reading.
 
-        After None it can be called again, with the same or longer windows, and returns the
-        output since then.
+        After None, another call with the same or longer windows returns later output.
         """
         if self.verdict is None and not (self.closed or self._shut):
             event = await self._take()
@@ -152,20 +151,20 @@ class Drain:
         return None
 
     def _is_over(self) -> bool:
-        """Return True after the exit, if nothing more is waited for."""
+        """Return True after the exit, if no more events are awaited."""
         return self.closed or self._shut or self._silent
 
     def _end(self, limit: float | None) -> float | None:
-        """Return when the limit has passed; call it after the exit only."""
+        """Return the time at which the limit passes; only valid after the exit."""
         # Set with the verdict.
         assert self.exit_time is not None
         return None if limit is None else self.exit_time + limit
 
     def note_exit(self) -> None:
         """
-        Start the limit now, since the process has exited.
+        Start the limit now: the process has exited.
 
-        For a reader that may be far behind; otherwise the limit starts at the exit event.
+        For a reader that may be far behind. Otherwise the limit starts at the exit event.
         """
         if self.exit_time is None:
             self.exit_time = self._loop.time()
@@ -177,9 +176,9 @@ class Drain:
 
     def pause(self) -> None:
         """
-        Stop reading until the next call of `next`; the process does not wait meanwhile.
+        Stop reading until the next call of `next`, without backpressure on the process.
 
-        Reading then continues after the last number, with a `Gap` for events that were evicted.
+        Reading resumes after the last number, with a `Gap` for events that were evicted.
         No task may be waiting for an event, except if `close` calls this.
         """
         if self._events is not None:
@@ -232,7 +231,7 @@ class Drain:
             return None
 
     async def _within_window(self, quiet: float | None, end: float | None) -> ProcessEvent | None:
-        """Wait for an event until the quiet window ends here, and then on the server."""
+        """Wait for an event until the quiet window has passed here and on the server."""
         # A cancelled wait may have asked the server already.
         if self._question is None or self._question.final:
             if self._silent_since is None:
@@ -255,7 +254,7 @@ class Drain:
 
     async def _event_or_answer(self, wait: float, *, final: bool) -> ProcessEvent | None:
         """
-        Ask the server what exists after the last number; return an event if one comes first.
+        Ask the server for output after the last number; return an event if one arrives first.
 
         Otherwise the response is stored in `_promised`. Events are returned meanwhile: a full
         queue of events would block the connection, and with it the response.
@@ -300,8 +299,8 @@ class Drain:
 
     async def _ask(self, wait: float, final: bool) -> ReadResponse:
         if not self._process.remote:
-            # A local process needs no question. But a busy loop may run this timer before it
-            # has polled the pipes, so it gets a few iterations.
+            # A local process need not be asked. But a busy loop may run this timer before it
+            # has polled the pipes, so let it run a few iterations.
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             wait = 0.0
@@ -335,8 +334,7 @@ class StreamDrain(Drain):
 
     _page = None
 
-    # Otherwise a stream that is written all the time would cancel every question about the
-    # other one.
+    # Otherwise constant output on one stream would cancel every question about the other.
     _event_ends_question = False
 
     def __init__(
@@ -349,10 +347,10 @@ class StreamDrain(Drain):
         last_pass: int,
     ) -> None:
         """
-        Begin to read; from here on, the process waits for this reader.
+        Begin to read; from now on, the process is slowed to the pace of this reader.
 
         Args:
-            process: Process whose events nobody else reads.
+            process: Process whose events have no other reader.
             streams: Streams of the process.
             quiet: Seconds without a byte after the exit; `None` for no such window.
             limit: Seconds after the exit.
@@ -370,7 +368,7 @@ class StreamDrain(Drain):
 
     @property
     def still_open(self) -> bool:
-        """True until all streams have ended; without our extensions only `Closed` reports that."""
+        """True until all streams have ended; some servers only report that with `Closed`."""
         return bool(self._unended) and not self.closed
 
     def finish(self, stream: OutputStream) -> None:
@@ -442,9 +440,8 @@ class StreamDrain(Drain):
         """
         Give up the streams that were silent on the server.
 
-        A byte is written before it arrives here. So a stream was silent for a whole window
-        under two conditions. Its last byte arrived that long before the question, and the
-        response has no later one.
+        Bytes arrive here after they were written. So a stream was silent for a whole window if
+        its last byte arrived that long before the question, and the response has no later one.
         """
         super()._answered(question, answer)
         # After a close, the rest of the output and its end are in flight.

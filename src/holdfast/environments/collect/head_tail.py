@@ -1,8 +1,8 @@
 """
 Keeps the beginning and the end of a byte stream, and counts the bytes between them.
 
-No event loop and no clock is used. Memory and time are bounded by the capacity, also for a
-process that writes one byte at a time. The rules are those of [unified.9.one-mebibyte].
+Uses no event loop and no clock. The capacity bounds memory and time, even if a process writes one
+byte at a time. The rules are those of [unified.9.one-mebibyte].
 """
 
 import codecs
@@ -17,39 +17,39 @@ BYTES_LEFT_OUT = "\n[... {} bytes left out ...]\n"
 BYTES_OMITTED = "\n... {} bytes omitted ...\n"
 """The marker of unified exec [unified.9.one-mebibyte]."""
 
-# A chunk with fewer bytes is appended to a block: an object for each would cost more memory
-# than its content.
+# Smaller chunks are appended to a block: an object per chunk would take more memory than its
+# content.
 _SMALL = 4 << 10
 
-# Bytes of such a block.
+# Size of a block in bytes.
 _BLOCK = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
     """
-    Kept parts of one stream.
+    The retained parts of one stream.
 
-    `bytes()` and `text` have the marker between the two parts if bytes are missing there.
+    `bytes()` and `text` have the marker between the two parts if bytes are missing.
     """
 
     head: bytes = b""
-    """The beginning; everything, if nothing is missing."""
+    """The beginning, or everything if nothing is missing."""
     tail: bytes = b""
     """The end, if something is missing before it."""
     omitted: int = 0
     """Bytes between the two that were not kept."""
     marker: str = field(default=BYTES_LEFT_OUT, compare=False, repr=False)
-    """The text that stands for them, with `{}` for their number."""
+    """Text in place of the missing bytes, with `{}` for their number."""
 
     @property
     def size(self) -> int:
-        """Bytes that were written, kept or not."""
+        """Number of bytes written, whether kept or not."""
         return len(self.head) + self.omitted + len(self.tail)
 
     @property
     def text(self) -> str:
-        """Text of the stream; invalid UTF-8 becomes U+FFFD, and cut characters are dropped."""
+        """The stream as text; invalid UTF-8 becomes U+FFFD, and cut characters are dropped."""
         if not self.omitted:
             return self.head.decode(errors="replace")
         # Not final: a character that is cut at the end of the head is left out.
@@ -66,7 +66,7 @@ class Captured:
 
 
 def _from_a_letter(data: bytes) -> bytes:
-    """Return `data` without the rest of a character that was cut at its start."""
+    """Drop the remains of a character that was cut at the start of `data`."""
     for at, byte in enumerate(data[:4]):
         if byte & 0xC0 != 0x80:
             return data[at:]
@@ -93,11 +93,11 @@ class HeadTail:
             raise ValueError(f"a buffer cannot keep {size} bytes")
         self._room = size // 2
         self._tail_size = size - self._room
-        # A block that is filled byte by byte must not outgrow a small buffer.
+        # A block filled byte by byte must not outgrow a small buffer.
         self._block = min(_BLOCK, max(self._tail_size, 64))
         self._head: list[bytes] = []
-        # Blocks in order; a `bytearray` is being filled with small chunks. Up to one block
-        # more than fits is kept, and cut off in `captured`: cutting at each append would copy.
+        # Blocks in order; a `bytearray` collects small chunks. Up to one block more than fits
+        # is kept, and cut off in `captured`: cutting at each append would copy.
         self._tail: deque[bytes | bytearray] = deque()
         self._held = 0
         self._dropped = 0
@@ -120,8 +120,8 @@ class HeadTail:
     def _append_tail(self, data: bytes) -> None:
         most = self._tail_size
         if len(data) >= most:
-            # The chunk replaces the whole tail. Only its end is copied, so that a large chunk
-            # is not kept in memory.
+            # The chunk replaces the whole tail. Copy only its end, so that a large chunk does
+            # not stay in memory.
             self._dropped += self._held + len(data) - most
             self._tail.clear()
             self._held = most
@@ -146,7 +146,7 @@ class HeadTail:
             self._tail.append(bytearray(data))
 
     def captured(self) -> Captured:
-        """Return what is kept so far."""
+        """Return the bytes kept so far."""
         head = self._head[0] if len(self._head) == 1 else b"".join(self._head)
         if not self._tail:
             return Captured(head, b"", self._dropped)

@@ -1,1 +1,1 @@
-"""Commands of an environment: run one to its end, or start one that keeps running."""
+"""Running commands in an environment, to their end or in the background."""

@@ -1,7 +1,7 @@
 """
-Checks of the arguments of `run` and `start`, made before anything is started.
+Validation of the arguments of `run` and `start`, before anything is started.
 
-A wrong type would otherwise fail in a background task, while the process waits for input that
+Otherwise a wrong type would fail in a background task, while the process waits for input that
 never comes.
 """
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 Command = str | Sequence[str | os.PathLike[str]]
-"""A text for the shell, or a program and its arguments."""
+"""A command line for the shell, or a program and its arguments."""
 
 
 def as_argv(command: Command) -> list[str]:
@@ -37,15 +37,15 @@ def as_argv(command: Command) -> list[str]:
 
     Raises:
         InvalidParams: It is empty.
-        TypeError: A part of it is no text.
+        TypeError: One of its parts is not a string.
     """
     if isinstance(command, str):
-        # A shell would do nothing, which is never meant.
+        # A shell would do nothing, which is never intended.
         if not command.strip():
             raise InvalidParams("the command is empty")
-        # A fixed shell, so that a command means the same for every user and on every server.
+        # Always the same shell, so that a command means the same for every user and server.
         return ["/bin/sh", "-c", command]
-    parts = as_items(command, "a command is a text or a list of texts")
+    parts = as_items(command, "a command must be a string or a list of strings")
     argv = [_as_argument(part) for part in parts]
     if not argv or not argv[0]:
         raise InvalidParams("the command is empty")
@@ -54,16 +54,16 @@ def as_argv(command: Command) -> list[str]:
 
 def as_items(given: object, expected: str) -> list[object]:
     """
-    Return the items of a list or of another iterable.
+    Return the items of a list or another iterable.
 
     Args:
         given: The list.
-        expected: How the error begins, such as `argv is a list of texts`.
+        expected: Start of the error, such as `argv must be a list of strings`.
 
     Raises:
-        TypeError: It is no iterable, or it is text or bytes.
+        TypeError: It is not iterable, or it is a string or bytes.
     """
-    # Text and bytes are iterable, and would be taken for lists of characters and of numbers.
+    # Strings and bytes are iterable, and would pass as lists of characters or numbers.
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(f"{expected}, not {type(given).__name__}")
     return list(given)
@@ -72,13 +72,13 @@ def as_items(given: object, expected: str) -> list[object]:
 def _as_argument(part: object) -> str:
     text = os.fspath(part) if isinstance(part, os.PathLike) else part
     if not isinstance(text, str):
-        raise TypeError(f"an argument is text, not {type(part).__name__}: {part!r}")
+        raise TypeError(f"an argument must be a string, not {type(part).__name__}: {part!r}")
     return text
 
 
 def as_bytes(data: object, name: str) -> bytes:
     """
-    Return text or bytes of any kind as bytes.
+    Return a string or any bytes-like object as bytes.
 
     Raises:
         TypeError: It is neither.
@@ -87,22 +87,22 @@ def as_bytes(data: object, name: str) -> bytes:
         return data.encode()
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
-    raise TypeError(f"{name} is text or bytes, not {type(data).__name__}")
+    raise TypeError(f"{name} must be a string or bytes, not {type(data).__name__}")
 
 
 def seconds(value: object, name: str) -> float:
     """
-    Return a number of seconds that a timer accepts.
+    Return a duration in seconds that a timer accepts.
 
     Raises:
-        TypeError: It is no number.
+        TypeError: It is not a number.
         InvalidParams: It is NaN, infinite or negative.
     """
-    # A bool is an int in Python, and never meant as a time.
+    # A bool is an int in Python, but never a duration.
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{name} is a number of seconds, not {type(value).__name__}")
+        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}")
     if not math.isfinite(value):
-        raise InvalidParams(f"{name} must be a number of seconds, not {value}; None has no limit")
+        raise InvalidParams(f"{name} must be a number of seconds, not {value}; None means no limit")
     if value < 0:
         raise InvalidParams(f"{name} must not be negative, but is {value}")
     return value
@@ -113,11 +113,11 @@ def as_cap(value: object) -> int:
     Return a number of bytes to keep.
 
     Raises:
-        TypeError: It is no whole number.
+        TypeError: It is not an integer.
         InvalidParams: It is negative.
     """
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"cap is a number of bytes, not {type(value).__name__}")
+        raise TypeError(f"cap must be a number of bytes, not {type(value).__name__}")
     if value < 0:
         raise InvalidParams("cap must not be negative")
     return value
@@ -125,44 +125,41 @@ def as_cap(value: object) -> int:
 
 def as_variables(env: object) -> dict[str, str]:
     """
-    Return the variables of a command.
+    Return the environment variables of a command.
 
     Raises:
-        TypeError: It is no mapping of text to text.
-        InvalidParams: A name is empty or has a `=` in it, and so would set another variable.
+        TypeError: It does not map strings to strings.
+        InvalidParams: A name is empty or contains `=`, which would set another variable.
     """
     if env is None:
         return {}
     if not isinstance(env, Mapping):
-        raise TypeError(f"env is a mapping of names to values, not {type(env).__name__}")
+        raise TypeError(f"env must map names to values, but is {type(env).__name__}")
     for name, value in env.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"env has text only, not {name!r}: {value!r}")
-        # It would set another variable than the one that is named.
+            raise TypeError(f"env must map strings to strings, not {name!r}: {value!r}")
         if not name or "=" in name:
             raise InvalidParams(
-                f"env has {name!r}, which is no name of a variable:"
-                " it must not be empty or contain `=`"
+                f"env has an invalid name {name!r}: it must not be empty or contain `=`"
             )
     return dict(env)
 
 
 def as_names(unset: object) -> list[str]:
     """
-    Return the names of variables that a command does not get.
+    Return the names of variables to remove from the environment of a command.
 
     Raises:
-        TypeError: It is no list of texts.
-        InvalidParams: One of them is no name.
+        TypeError: It is not a list of strings.
+        InvalidParams: One of them cannot be the name of a variable.
     """
     names: list[str] = []
-    for name in as_items(unset, "unset is a list of names"):
+    for name in as_items(unset, "unset must be a list of names"):
         if not isinstance(name, str):
-            raise TypeError(f"unset has names of variables only, not {name!r}")
+            raise TypeError(f"unset must be a list of names, not {name!r}")
         if not name or "=" in name or "\0" in name:
             raise InvalidParams(
-                f"unset has {name!r}, which is no name of a variable:"
-                " it must not be empty or contain `=` or NUL"
+                f"unset has an invalid name {name!r}: it must not be empty or contain `=` or NUL"
             )
         names.append(name)
     return names
@@ -173,7 +170,7 @@ def as_signal_name(which: object) -> str:
     Return the name of a signal, such as `SIGTERM`.
 
     Args:
-        which: A number or a name; `interrupt` is the protocol's word for `SIGINT`.
+        which: A number or a name; the protocol calls `SIGINT` `interrupt`.
 
     Raises:
         TypeError: It is neither.
@@ -186,7 +183,7 @@ def as_signal_name(which: object) -> str:
         if which in signals.Signals.__members__:
             return which
     elif not isinstance(which, int) or isinstance(which, bool):
-        raise TypeError(f"a signal is a name or a number, not {type(which).__name__}")
+        raise TypeError(f"a signal must be a name or a number, not {type(which).__name__}")
     else:
         with suppress(ValueError):
             return signals.Signals(which).name
@@ -195,11 +192,11 @@ def as_signal_name(which: object) -> str:
 
 def as_terminal_size(size: object) -> TerminalSize:
     """
-    Return rows and columns.
+    Return the size of a terminal, given as rows and columns.
 
     Raises:
-        TypeError: It is no pair of numbers.
-        InvalidParams: There is no terminal of that size.
+        TypeError: It is not a pair of numbers.
+        InvalidParams: A terminal cannot have that size.
     """
     match size:
         case (int(rows), int(cols)):
@@ -207,4 +204,4 @@ def as_terminal_size(size: object) -> TerminalSize:
                 return TerminalSize(rows=rows, cols=cols)
             except ValueError as error:
                 raise InvalidParams(str(error)) from None
-    raise TypeError(f"size is a pair of rows and columns, not {size!r}")
+    raise TypeError(f"size must be a pair of rows and columns, not {size!r}")

@@ -1,4 +1,4 @@
-"""Pieces of output as callers get them: bytes and their text."""
+"""Chunks of output as callers get them, as bytes and as text."""
 
 import codecs
 from collections.abc import Iterator
@@ -13,27 +13,27 @@ _STREAMS: tuple[OutputStream, ...] = ("stdout", "stderr", "pty")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a process's output."""
+    """A chunk of a process's output."""
 
     stream: OutputStream
     """`stdout` or `stderr`, or `pty` on a terminal."""
     data: bytes
     text: str
-    """The bytes as text; a character that is split between two chunks is in the second."""
+    """The bytes as text; a character split between two chunks is in the second."""
     seq: int
     """Its number among all events of the process."""
     missed: int = 0
-    """Number of events lost right before it; see `Running.missed`."""
+    """Number of events lost just before it; see `Running.missed`."""
 
     def __str__(self) -> str:
         return self.text
 
 
 class ChunkDecoder:
-    """Converter of output events into chunks, in order."""
+    """Converts output events to chunks, in order."""
 
     def __init__(self) -> None:
-        # One decoder per stream: characters are split within a stream, not between streams.
+        # One per stream, since a character may be split within a stream, but not across streams.
         self._decoders: dict[OutputStream, codecs.IncrementalDecoder] = {}
         self._missed = 0
 
@@ -48,12 +48,12 @@ class ChunkDecoder:
         return Chunk(event.stream, event.chunk, text, event.seq, missed)
 
     def skip(self, events: int) -> None:
-        """Note that so many events are lost, and drop the beginnings of characters before them."""
+        """Count lost events, and drop incomplete characters before them."""
         self._missed += events
         self._decoders.clear()
 
     def finish(self, seq: int) -> Iterator[Chunk]:
-        """Yield the remains of characters that were never completed."""
+        """Yield the characters that were never completed."""
         for stream in _STREAMS:
             decoder = self._decoders.get(stream)
             text = "" if decoder is None else decoder.decode(b"", final=True)

@@ -1,7 +1,7 @@
 """
-Starting one command in an environment: its parameters, its mark, and errors that name the cause.
+Starts single commands in an environment.
 
-`Environment.launch`, `start` and `run` stand on it. It loads little, because `holdfast run` does.
+`Environment.launch`, `start` and `run` use it. It imports little, to keep `holdfast run` fast.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 END_LIMIT = 5.0
-"""Seconds to wait for the end of a killed process; only a broken connection takes longer."""
+"""Seconds to wait for a killed process to end; only a broken connection takes longer."""
 
 EndLeft = Callable[[], Coroutine[object, object, None]]
-"""Function that kills what a process has left behind."""
+"""Function that kills the processes a command has left behind."""
 
-# A child gets all variables of its machine, as if it were started by hand there.
+# A child gets all variables of its machine, as if started by hand there.
 _EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
@@ -53,7 +53,7 @@ class Confinement(msgspec.Struct, frozen=True):
     """The sandbox and the limits of one command, as the caller gave them."""
 
     sandbox: "AnySandbox | None" = None
-    """The environment's sandbox applies if this is None."""
+    """None for the environment's sandbox."""
     limits: "Limits | None" = None
 
 
@@ -62,26 +62,26 @@ class CommandToStart(msgspec.Struct, frozen=True):
 
     argv: list[str]
     cwd: AnyPath | None = None
-    """The directory, relative to the environment's; None for that."""
+    """Its directory, relative to the environment's; None for the environment's."""
     env: Mapping[str, str] = {}
-    """Variables beside those of the machine."""
+    """Variables in addition to those of the machine."""
     unset: Sequence[str] = ()
-    """Names of variables that it does not get."""
+    """Names of variables to remove."""
     confined: Confinement = Confinement()
     stdin: bool = False
-    """True if it has an input on pipes."""
+    """True for an open stdin on a pipe."""
     tty: bool = False
     size: TerminalSize | None = None
     name: str = ""
-    """Begin of its process id; empty for any."""
+    """Prefix of its process id; empty for any."""
 
 
 class StartedCommand(NamedTuple):
-    """A process that runs."""
+    """A process that was started."""
 
     process: ExecProcess
     end_left: EndLeft
-    """Kills what it has left behind."""
+    """Kills the processes it has left behind."""
 
 
 class CommandStarter:
@@ -96,13 +96,13 @@ class CommandStarter:
         Args:
             environment: The environment.
             end_marked: Kills the processes whose mark begins with the given one: those of one
-                command, or of all.
+                command or of all commands.
         """
         self._environment = environment
         self._end_marked = end_marked
-        # Random, so that two users of one session do not choose the same process id.
+        # Random, so that the process ids of two users of one session do not collide.
         self._prefix = os.urandom(4).hex()
-        # Marks everything that commands start here; see `process.variable_marks`.
+        # Marks all processes of commands started here; see `process.variable_marks`.
         self._mark = os.urandom(8).hex()
         self._marked = False
         # The first command that was marked, if it is on this machine.
@@ -118,10 +118,10 @@ class CommandStarter:
 
         Args:
             request: The command.
-            shown: The command as errors name it, if another one is started in its place.
+            shown: The command to name in errors, if it differs from the one that is started.
 
         Raises:
-            SpawnFailed: It could not be started; the text says why.
+            SpawnFailed: It could not be started; the message says why.
             HoldfastError: See `Environment.run`.
             RuntimeError: Commands were started in another event loop before.
         """
@@ -139,7 +139,7 @@ class CommandStarter:
         return StartedCommand(process, self._end_left_by(process, params))
 
     def _check_loop(self) -> None:
-        """Refuse a second event loop: the connections and pipes belong to the first."""
+        """Refuse a second event loop, since connections and pipes belong to the first."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -150,7 +150,7 @@ class CommandStarter:
             )
 
     async def end_left(self) -> None:
-        """Kill what commands left behind, daemons too; call it when nothing more is started."""
+        """Kill what commands left behind, including daemons; call it after the last start."""
         if self._marked:
             self._marked = False
             await self._end_marked(self._mark, self._first)
@@ -161,19 +161,18 @@ class CommandStarter:
             raise Unsupported(codes.METHOD_NOT_FOUND, "exec-server cannot unset variables")
         limits = request.confined.limits
         if limits is not None and not hasattr(limits, "on_wire"):
-            raise TypeError(f"limits is a `Limits`, not {type(limits).__name__}")
+            raise TypeError(f"limits must be a `Limits`, not {type(limits).__name__}")
         self._count += 1
         env = dict(request.env)
         # The sandbox is resolved on the machine of the command, which may need a connection.
         sandbox = await environment.sandbox_context(request.confined.sandbox)
-        # A sandbox has a PID namespace: nothing outlives its command, so no mark is needed.
+        # In a sandbox, the PID namespace ends with the command, so no mark is needed.
         if (
             sandbox is None
             and environment.marks_commands
             and (await environment.capabilities()).process_end_marked
         ):
-            # A mark of an enclosing Holdfast is kept, so that its own cleanup still finds the
-            # process.
+            # Keep the mark of an enclosing Holdfast, whose cleanup has to find the process.
             outer = None if environment.is_remote else os.environ.get(MARK_VARIABLE)
             env[MARK_VARIABLE] = with_mark(outer, f"{self._mark}-{self._count}")
             self._marked = True
@@ -210,36 +209,36 @@ class CommandStarter:
     async def _explained(
         self, error: SpawnFailed, params: StartParams, argv: list[str]
     ) -> SpawnFailed:
-        """Return the failure with the cause that the system's text leaves open."""
+        """Return the failure with a cause, where the text of the system leaves it open."""
         errno = error.errno
         program = error.program or argv[0]
-        # The same errno is reported for a missing program and for a missing directory.
+        # A missing program and a missing directory have the same errno.
         if errno in (ENOENT, ENOTDIR, EACCES) and (fault := await self._folder_fault(params.cwd)):
             return _cannot_run_in(params.cwd, fault, program)
         hint = ""
-        # A common mistake: a whole command line as the only element of a list.
+        # A common mistake: the whole command line as a single list element.
         if errno == ENOENT and " " in argv[0]:
-            hint = "; give a whole command line as one text, not as a list"
+            hint = "; pass a command line as a string, not as a list"
         elif errno == E2BIG:
-            hint = "; write what is long to a file or to its input"
+            hint = "; pass long data in a file or on stdin"
         return SpawnFailed(
             f"cannot run `{argv[0]}`: {error}{hint}", errno=errno, path=error.path, program=program
         )
 
     async def _folder_fault(self, folder: PathUri) -> int | None:
-        """Return the errno that explains why a directory cannot be the cwd, or None."""
+        """Return the errno that explains why a directory cannot be the cwd, else None."""
         try:
             metadata = await self._environment.filesystem.get_metadata(GetMetadataParams(folder))
         except NotFound:
             return ENOENT
         except HoldfastError:
-            # Unknown: the first error stays as it is.
+            # Unknown: keep the first error.
             return None
         return None if metadata.is_directory else ENOTDIR
 
 
 async def nothing_left() -> None:
-    """Do nothing: the server cannot find left processes, or there cannot be any."""
+    """Do nothing: no processes can be left behind, or the server cannot find them."""
 
 
 def _cannot_run_in(folder: PathUri, errno: int, program: str) -> SpawnFailed:

@@ -1,4 +1,4 @@
-"""Implementation of `Environment.run`, `start` and `attach` for every kind of environment."""
+"""`Environment.run`, `start` and `attach`, for every kind of environment."""
 
 import asyncio
 import resource
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Commands"]
 
-# Detached processes that stay known after their end; the bound keeps memory finite.
+# Detached processes that are remembered after their end; bounds memory.
 _NAMES_KEPT = 64
 
-# Twice what one local process needs, so that half of the descriptor limit is left for others.
+# Twice what a local process needs, to leave half of the descriptor limit for other uses.
 _DESCRIPTORS_PER_RUN = 8
 
 # Ends the input of a command after `n` bytes. The base protocol has no method to close stdin, and
@@ -62,13 +62,13 @@ class Commands:
         self._starter = starter
         self._tasks = OwnedTasks()
         self._detached: dict[str, Running] = {}
-        # Names whose processes are being started now.
+        # Names of processes that are being started.
         self._claims: set[str] = set()
-        # Running processes that `start` made, by id; ended ones are removed by `_forget_ended`.
+        # Processes started by `start`, by id; `_forget_ended` removes those that have ended.
         self._processes: dict[str, ExecProcess] = {}
-        # The objects that callers have. Weak: a dropped one no longer holds up its process.
+        # Objects held by callers. Weak, so that a dropped one no longer blocks its process.
         self._started: WeakValueDictionary[str, Running] = WeakValueDictionary()
-        # A local run takes descriptors of this process; a server limits its own.
+        # A local run uses descriptors of this process; a server limits its own.
         self._turn: AbstractAsyncContextManager[object] = (
             nullcontext() if environment.is_remote else asyncio.Semaphore(_runs_at_once())
         )
@@ -91,7 +91,7 @@ class Commands:
         argv = as_argv(command)
         data = b"" if given is None else as_bytes(given, "input")
         if on_output is not None and not callable(on_output):
-            raise TypeError(f"on_output is a function, not {type(on_output).__name__}")
+            raise TypeError(f"on_output must be a function, not {type(on_output).__name__}")
         limit = None if timeout is None else seconds(timeout, "timeout")
         quiet = None if drain is None else seconds(drain, "drain")
         as_cap(cap)
@@ -114,12 +114,11 @@ class Commands:
                     on_output=on_output,
                     tasks=self._tasks,
                 )
-            # A second cancellation must not interrupt the killing, so it runs in a task.
+            # In a task, so that a second cancellation does not interrupt the kill.
             except BaseException:
                 await run_on(end_left(), self._tasks)
                 raise
-            # Only after a kill: a command that ended by itself may leave processes in the
-            # background.
+            # Only after a kill: a command that ends by itself may leave processes running.
             if done.reason in (Reason.TIMED_OUT, Reason.LIMIT):
                 await end_left()
             return done
@@ -157,12 +156,12 @@ class Commands:
         return Starting(start())
 
     async def _start(self, request: CommandToStart, detach: str | None) -> Running:
-        # The claim spans the awaits below: a second `start` with the same name is refused at once.
+        # Claimed during the awaits below: a second `start` with the same name fails at once.
         with nullcontext() if detach is None else self._claimed(detach):
             if detach is not None:
                 await self._see_free(detach)
             process, end_left = await self._starter.start(request)
-            # Here, because nothing else would shrink the table of a long-lived environment.
+            # In a long-lived environment nothing else shrinks the table.
             self._forget_ended()
             self._processes[process.process_id] = process
             running = self._running(process, detach, end_left)
@@ -189,32 +188,32 @@ class Commands:
             del self._processes[name]
 
     async def warm_up(self, confined: Confinement) -> None:
-        """Run `true` once, so that the next start finds sandbox and caches ready."""
+        """Run `true` once, so that the sandbox and the caches are ready for the next start."""
         process, _ = await self._starter.start(CommandToStart(["true"], confined=confined))
         await run_to_end(process, "true", cap=0, tasks=self._tasks)
 
     def attach(self, name: str) -> Running:
-        """Return a detached process; see `Environment.attach`."""
+        """Find a detached process; see `Environment.attach`."""
         running = self._detached.get(name)
         if running is None:
             raise UnknownProcess(name, f"no process was detached as `{name}` here")
         return running
 
     async def aclose(self) -> None:
-        """End all processes now; a server would do so only 80 seconds later."""
+        """End all processes now, not 80 seconds later as a server would."""
         running = self.processes()
         await asyncio.gather(*(one.aclose() for one in running), return_exceptions=True)
         await self._tasks.aclose()
-        # Last, when nothing more can be started that would carry the mark.
+        # Last, when no more processes can be started with the mark.
         await self._starter.end_left()
 
     @contextmanager
     def _claimed(self, name: str) -> Iterator[None]:
-        """Refuse a second start by the same name while one is under way."""
+        """Reserve a name, so that a second start with it is refused meanwhile."""
         if not isinstance(name, str):
-            raise TypeError(f"the name to detach a process by is text, not {type(name).__name__}")
+            raise TypeError(f"detach must be a string, not {type(name).__name__}")
         if not name:
-            raise InvalidParams("the name to detach a process by is empty")
+            raise InvalidParams("detach must not be empty")
         if name in self._claims:
             raise DuplicateProcess(name, f"a process detached as `{name}` is being started")
         self._claims.add(name)
@@ -224,13 +223,13 @@ class Commands:
             self._claims.discard(name)
 
     async def _see_free(self, name: str) -> None:
-        """Check that no running process has the name, and forget old names."""
+        """Check that no running process has the name; forget names of ended processes."""
         known = self._detached.get(name)
         if known is not None and not await _is_over(known.process):
             raise DuplicateProcess(
                 name, f"a process detached as `{name}` is running: attach to it, or end it first"
             )
-        # Only when full, since checking each process may take a round trip.
+        # Only when full: each check may take a round trip.
         if len(self._detached) >= _NAMES_KEPT:
             for other, running in list(self._detached.items()):
                 if await _is_over(running.process):
@@ -238,11 +237,11 @@ class Commands:
 
 
 async def _is_over(process: ExecProcess) -> bool:
-    """Return True if it has exited or is lost with its server; does not wait."""
+    """Return True if it has exited or was lost with its server, without waiting."""
     if process.verdict is not None:
         return True
     try:
-        # A zero timeout makes one attempt: the answer is known here, or not.
+        # A zero timeout makes a single attempt, which succeeds if the answer is known here.
         async with asyncio.timeout(0):
             await process.exited()
     except TimeoutError:

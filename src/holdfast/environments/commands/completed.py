@@ -1,4 +1,4 @@
-"""The result of a command that was run to its end."""
+"""Results of completed commands."""
 
 from dataclasses import dataclass, field
 from shlex import join
@@ -12,10 +12,10 @@ from holdfast.wire.protocol.process import Enforcement, NetworkAttempt
 
 __all__ = ["Completed"]
 
-# Letters of a command in a text for people.
+# Characters of the command in `str()`.
 _SHOWN_COMMAND = 80
 
-# Letters of a stream in a text for people, from its end: that is where errors are.
+# Characters of each stream in `str()`, from the end, where errors are.
 _SHOWN_OUTPUT = 2000
 
 _NOTHING = Captured()
@@ -26,25 +26,25 @@ class Completed:
     """The result of a command: verdict and output."""
 
     command: str | tuple[str, ...]
-    """As it was given: a text for the shell, or the arguments."""
+    """As it was given: a command line for the shell, or an argument list."""
     verdict: Verdict
-    """The verdict: reason, exit code, signal."""
+    """Reason, exit code and signal."""
     captured_stdout: Captured = _NOTHING
-    """Beginning, end, and what is missing between them; `stdout` is its text."""
+    """Beginning and end, and the number of bytes missing between them; `stdout` is its text."""
     captured_stderr: Captured = _NOTHING
     background: bool = False
     """
     True if a process it started still holds its output open.
 
-    That process keeps running until the environment is closed. Read its output with
-    `process.read(after_seq=last_seq)`.
+    That process runs until the environment is closed; `process.read(after_seq=last_seq)` returns
+    its output.
     """
     duration: float = 0.0
-    """Seconds from its start to its end, as seen from here."""
+    """Seconds from its start to its end, measured by the caller."""
     last_seq: int = 0
-    """The number of the last event that was seen."""
+    """`seq` of the last event that was received."""
     process: ExecProcess = field(compare=False)
-    """The process itself; `read` has up to 1 MiB of what it wrote last."""
+    """The process itself; its `read` returns up to 1 MiB of its last output."""
 
     @property
     def exit_code(self) -> int | None:
@@ -53,12 +53,12 @@ class Completed:
 
     @property
     def reason(self) -> Reason:
-        """The cause of the end, such as `TIMED_OUT` or `LIMIT`."""
+        """Reason of its end, such as `TIMED_OUT` or `LIMIT`."""
         return self.verdict.reason
 
     @property
     def ok(self) -> bool:
-        """True if it ended by itself with status 0."""
+        """True if it exited by itself with status 0."""
         return self.verdict.ok
 
     @property
@@ -73,7 +73,7 @@ class Completed:
 
     @property
     def network_attempts(self) -> tuple[NetworkAttempt, ...]:
-        """Network calls that its sandbox refused; they need not be the cause of a failure."""
+        """Network calls refused by its sandbox; they are not necessarily why it failed."""
         return self.verdict.network_attempts
 
     @property
@@ -103,17 +103,17 @@ class Completed:
 
     @property
     def omitted(self) -> int:
-        """Bytes of its output that were not kept, because they exceed the cap."""
+        """Number of bytes of output that were dropped because of the cap."""
         return self.captured_stdout.omitted + self.captured_stderr.omitted
 
     @property
     def truncated(self) -> bool:
-        """True if bytes were omitted; a line in the text marks where."""
+        """True if bytes were omitted; a line in the text marks the place."""
         return self.omitted > 0
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Sentences on what happened and what to do about it; often none."""
+        """Notes on what happened and what to do about it; often empty."""
         found = verdict_notes(self.verdict)
         if not self.truncated:
             return found
@@ -122,10 +122,10 @@ class Completed:
 
     def check(self) -> "Completed":
         """
-        Return the object itself if it is `ok`.
+        Return the object itself if the command succeeded (`ok`).
 
         Raises:
-            CommandFailed: It is not.
+            CommandFailed: It failed.
         """
         if not self.ok:
             raise CommandFailed(str(self), self)
@@ -139,7 +139,7 @@ class Completed:
         )
 
     def __str__(self) -> str:
-        """Return a text for people: the command, its verdict, and the end of its output."""
+        """Return the command, its verdict and the end of its output, as readable text."""
         parts = [self._headline()]
         for name, text in (("stdout", self.stdout), ("stderr", self.stderr)):
             if text.strip():
@@ -153,6 +153,6 @@ class Completed:
         text = self.command if isinstance(self.command, str) else join(self.command)
         if len(text) > _SHOWN_COMMAND:
             text = f"{text[: _SHOWN_COMMAND - 4]} ..."
-        # Shown, since the process keeps running although the command is complete.
+        # Mentioned because that process keeps running.
         holds = ", and something it started still holds its output" if self.background else ""
         return f"`{text}` {self.verdict}{holds}"

@@ -1,4 +1,4 @@
-"""Search for a pattern in output that is still arriving; no event loop and no clock."""
+"""Incremental pattern search in output, without an event loop or clock."""
 
 import codecs
 import re
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 __all__ = ["AnyPattern", "ExpectMatch", "PatternSearch"]
 
 AnyPattern = str | bytes | re.Pattern[str] | re.Pattern[bytes]
-"""A literal text, or a compiled regular expression."""
+"""A literal string or bytes, or a compiled regular expression."""
 
-# Bytes before new output in which a regular expression's match may begin. A bound, because
-# every `find` would otherwise search all output again.
+# How far before new output the match of a regular expression may begin. Without a bound, every
+# `find` would search all output again.
 _REACH = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectMatch:
-    """A pattern that was found in the output of a process."""
+    """A match in the output of a process."""
 
     before: str
     """The unread text before the match, at most about 1 MiB."""
     text: str
     """The text that matched."""
     match: re.Match[str] | re.Match[bytes] | None = None
-    """The match of a regular expression, for its groups; its positions have no meaning."""
+    """The match of a regular expression, for its groups; its positions are meaningless."""
     skipped: int = 0
     """Bytes before `before` that were dropped."""
 
@@ -34,12 +34,12 @@ class PatternSearch:
     def __init__(self, pattern: AnyPattern) -> None:
         """
         Raises:
-            TypeError: It is no pattern.
+            TypeError: It is not a pattern.
             ValueError: It is empty.
         """
         if not isinstance(pattern, str | bytes | re.Pattern):
             raise TypeError(
-                "a pattern is a text, bytes or a compiled regular expression,"
+                "a pattern must be a string, bytes or a compiled regular expression,"
                 f" not {type(pattern).__name__}"
             )
         if not pattern:
@@ -49,11 +49,11 @@ class PatternSearch:
         self._searched = 0
         self._skipped = 0
         self.end = 0
-        """Offset of the end of the match, once there is one."""
+        """Offset of the end of the match, once found."""
 
     @property
     def seen(self) -> str:
-        """All added bytes that were not dropped, as text."""
+        """The bytes added and not dropped, as text."""
         return self._data.decode(errors="replace")
 
     @property
@@ -78,8 +78,7 @@ class PatternSearch:
         if isinstance(pattern, re.Pattern):
             return self._find_regex(pattern, max(0, searched - _REACH))
         literal = pattern.encode() if isinstance(pattern, str) else pattern
-        # A match may begin in bytes that were searched before, by the length of the literal less
-        # one.
+        # A match may begin in bytes searched before: up to the length of the literal less one.
         at = self._data.find(literal, max(0, searched - len(literal) + 1))
         return None if at < 0 else self._found(at, at + len(literal), None)
 
@@ -117,7 +116,7 @@ class PatternSearch:
 
 
 def _letter_rest(data: bytes | bytearray) -> int:
-    """Return the number of leading bytes that continue a character begun earlier."""
+    """Return the number of leading bytes that continue an earlier character."""
     for at, byte in enumerate(data):
         if byte & 0xC0 != 0x80:
             return at

@@ -1,7 +1,7 @@
 """
-Running one process to its end: output collected, input fed, time limited.
+Runs a process to its end: collects output, feeds input and applies the timeout.
 
-The exit ends the run. A process it started may hold the output open for ever;
+A run ends with the exit of the process, although a child may hold the output open for ever;
 `holdfast.environments.collect.drain` decides how long to wait for that.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 OnOutput = Callable[[Chunk], Awaitable[object] | object]
-"""Called with each chunk of output; if it returns an awaitable, that is awaited."""
+"""Called with each chunk of output; a returned awaitable is awaited."""
 
 DRAIN = QUIET
 """Seconds of silence after the exit that end the wait for more output."""
@@ -58,12 +58,12 @@ async def run_to_end(
     """
     Follow a process that was just started, and return its result.
 
-    If the caller is cancelled, or this fails, the process is killed and its end awaited.
+    On an error or cancellation, the process is killed and its end awaited.
 
     Args:
-        process: Its events must not have been requested by anybody else.
+        process: A process whose events have no other reader.
         command: For the result.
-        given: Its input, if it has one.
+        given: Its input, if stdin is open.
         timeout: Seconds until it is killed.
         cap: Bytes to keep of each stream.
         drain: Seconds of silence that end the wait for more output.
@@ -71,7 +71,7 @@ async def run_to_end(
         tasks: Owner of the task that ends the process if the caller is cancelled twice.
 
     Raises:
-        ConnectionLost: It cannot be reached any more.
+        ConnectionLost: The connection was lost for good.
     """
     follower = _Follower(process, cap, drain, on_output)
     feeding: OwnedTasks | None = None
@@ -89,7 +89,7 @@ async def run_to_end(
     finally:
         follower.close()
         if feeding is not None:
-            # A process that ended without reading all input must not keep the feeder waiting.
+            # The process may have ended without reading all input.
             await feeding.aclose()
     return follower.completed(command)
 
@@ -100,8 +100,8 @@ async def end_process(
     """
     Kill a process tree and wait for the exit, at most `END_LIMIT` seconds.
 
-    Continues if the caller is cancelled. The close is not awaited: a daemon may hold the output
-    open for ever.
+    Continues if the caller is cancelled. Does not wait for the close, since a daemon may hold the
+    output open for ever.
     """
 
     async def end() -> None:
@@ -110,18 +110,18 @@ async def end_process(
                 await process.terminate(tree=True)
                 await see_the_exit()
 
-    # In a task, so that a second cancellation does not leave the process running.
+    # In a task, so that a second cancellation cannot leave the process running.
     await run_on(end(), tasks)
 
 
 async def run_on(work: Coroutine[object, object, None], tasks: OwnedTasks) -> None:
     """Wait for a coroutine that keeps running if the caller is cancelled."""
-    # Not by an event that the task sets: one that is cancelled before it begins sets none.
+    # Not an event set by the task: a task that is cancelled before it begins would not set it.
     await asyncio.wait([tasks.start(work)])
 
 
 class _Follower:
-    """Reader of the events of one process."""
+    """Reads the events of one process."""
 
     def __init__(
         self, process: ExecProcess, cap: int, drain: float | None, on_output: OnOutput | None
@@ -139,7 +139,7 @@ class _Follower:
         self._timed_out: Verdict | None = None
 
     async def follow(self, limit: float | None) -> bool:
-        """Collect until the end or for `limit` seconds; return True if it has exited."""
+        """Collect until the end or for `limit` seconds; return True if the process has exited."""
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
@@ -151,7 +151,7 @@ class _Follower:
                         if self._on_output is not None:
                             await self._pass_on(self._decoder.decode(event))
                     elif type(event) is Exited:
-                        # Only its own time counts, not that of processes that hold its output.
+                        # The timeout applies to the process, not to children that hold its output.
                         deadline.reschedule(None)
                 for chunk in self._decoder.finish(self._drain.last_seq):
                     await self._pass_on(chunk)
@@ -165,7 +165,7 @@ class _Follower:
         # Chunks are decoded only if there is a callback.
         assert self._on_output is not None
         result = self._on_output(chunk)
-        # An awaitable is awaited before the next event: a slow callback makes the command wait.
+        # Awaited before the next event, so that a slow callback slows the command down.
         if inspect.isawaitable(result):
             await result
 
@@ -175,7 +175,7 @@ class _Follower:
         await self._process.exited()
 
     async def time_out(self) -> None:
-        """Kill the process after its timeout; output until then is kept."""
+        """Kill the process after its timeout, and keep its output."""
         running = True
         with suppress(ConnectionLost):
             try:
@@ -184,20 +184,20 @@ class _Follower:
             except TimeoutError:
                 pass
             else:
-                # Output that was written before the kill is still collected.
+                # Collect the output written before the kill.
                 await self.follow(END_LIMIT)
         verdict = self._drain.verdict
         if verdict is None:
             verdict = self._process.verdict or Verdict(reason=Reason.TIMED_OUT)
             if self._process.verdict is None:
                 # The connection is broken, or the kill failed.
-                text = "took too long, and its end could not be seen"
+                text = "timed out, and its end could not be observed"
             else:
-                text = "took too long, and its last output was not taken in time"
+                text = "timed out, and its last output was not consumed in time"
             self._timed_out = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT, detail=text)
         elif running:
             self._timed_out = msgspec.structs.replace(verdict, reason=Reason.TIMED_OUT)
-        # Otherwise it ended by itself at the last moment.
+        # Otherwise it exited by itself at the last moment.
 
     def close(self) -> None:
         """Stop reading."""
@@ -215,7 +215,7 @@ class _Follower:
             verdict=verdict,
             captured_stdout=self._stdout.captured(),
             captured_stderr=self._stderr.captured(),
-            # Unknown if the end was not seen.
+            # Unknown if the end was not observed.
             background=drain.verdict is not None and not drain.closed,
             duration=ended - self._started,
             last_seq=drain.last_seq,
@@ -224,7 +224,7 @@ class _Follower:
 
 
 async def _feed(process: ExecProcess, data: bytes) -> None:
-    """Write all of the input and close it; the process need not read it, and may end before."""
+    """Write all input and close stdin; the process may exit without reading it."""
     with suppress(Refused, ConnectionLost, RemoteError):
         for at in range(0, len(data), PIECE):
             if await process.write(data[at : at + PIECE]) is not WriteStatus.ACCEPTED:

@@ -1,4 +1,4 @@
-"""A started process: write to it, read from it, wait for it, end it."""
+"""A running process: its input, output and end."""
 
 import asyncio
 import codecs
@@ -28,9 +28,9 @@ from holdfast.wire.protocol.process import (
 __all__ = ["EXPECT_TIMEOUT", "ExpectMatch", "Output", "Running", "Starting"]
 
 EXPECT_TIMEOUT = 30.0
-"""Seconds that `expect` waits unless told otherwise."""
+"""Seconds that `expect` waits by default."""
 
-# Bytes kept for `output` while somebody waits for the exit or a pattern and nobody reads.
+# Bytes kept for `output` while callers wait for the exit or a pattern without reading.
 _KEPT = 1 << 20
 
 
@@ -38,8 +38,8 @@ class Running:
     """
     A started process.
 
-    As a context manager it ends the process at the end of the block: the process tree is
-    killed, unless it was detached by a name.
+    As a context manager, it kills the process tree at the end of the block, unless the process
+    was detached.
     """
 
     def __init__(
@@ -56,24 +56,24 @@ class Running:
         """The name to find it by, if it has one."""
         self.missed = 0
         """
-        Number of output events that are lost: no longer retained, and read by nobody here.
+        Number of output events that were dropped before they were read.
 
-        Only output written while nobody read can be lost: before the first read, during a
-        `wait`, or between two blocks of a detached process. `Chunk.missed` marks each gap.
+        Output can only be lost while there is no reader: before the first read, during a `wait`,
+        or between two blocks of a detached process. `Chunk.missed` marks each gap.
         """
         self._tasks = tasks
         self._end_left = end_left
         self._drain: Drain | None = None
-        # Held by the one task that waits for the next event.
+        # Held by the task that waits for the next event.
         self._turn = asyncio.Lock()
         self._decoder = ChunkDecoder()
         self._closed = False
-        # Chunks that were received and not read yet.
+        # Chunks that were received but not read yet.
         self._pending: deque[Chunk] = deque()
         self._pending_size = 0
         self._room = asyncio.Event()
         self._readers = 0
-        # True while the process is being ended: from then on no reader is waited for.
+        # True once the process is being ended: from then on, readers cause no backpressure.
         self._ending = False
 
     async def __aenter__(self) -> Self:
@@ -83,17 +83,17 @@ class Running:
         if self.detached is None:
             await self.aclose()
         else:
-            # Paused, so that the process does not wait for a reader that has gone.
+            # Paused, so that the process does not wait for a reader that has left.
             self._pause()
 
     async def aclose(self) -> None:
         """
-        Kill the process tree, if it runs, and wait for its end; at most 5 s.
+        Kill the process tree if it runs, and wait for its end, at most 5 s.
 
-        Processes it left behind, daemons too, are killed as well: see `Environment.run`.
+        Also kills processes it left behind, including daemons: see `Environment.run`.
         """
         if self.verdict is None:
-            # From now on `wait` drops output instead of waiting for a reader.
+            # Makes `wait` drop output instead of waiting for a reader.
             self._ending = True
             await end_process(self.process, self.wait, self._tasks)
         await run_on(self._end_left(), self._tasks)
@@ -111,7 +111,7 @@ class Running:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict once it is known here; None while it runs."""
+        """The verdict, or None while it runs."""
         return self.process.verdict
 
     @property
@@ -129,11 +129,11 @@ class Running:
 
     async def write(self, data: str | bytes) -> None:
         """
-        Write to its input; waits while its queue is full.
+        Write to its stdin; waits while the queue is full.
 
         Raises:
-            StdinClosed: It reads nothing any more, or was started without an input.
-            TypeError: The data is neither text nor bytes.
+            StdinClosed: Its stdin is closed, or it was started without one.
+            TypeError: The data is neither a string nor bytes.
         """
         raw = as_bytes(data, "data")
         for at in range(0, len(raw), PIECE):
@@ -155,15 +155,15 @@ class Running:
 
     def output(self, *, drain: float | None = DRAIN) -> "Output":
         """
-        Return an iterator over its output; continues where the last one stopped.
+        Iterate over its output, from where the last iterator stopped.
 
-        It ends when the output has ended. After the exit it also ends after `drain` seconds of
-        silence, and at the latest 2 s (or `drain`) after the exit: then another process still
-        holds the output open. A slow reader makes the process wait.
+        Iteration ends when the output has ended. If another process holds the output open after
+        the exit, it ends after `drain` seconds of silence, and at the latest 2 s (or `drain`)
+        after the exit. A slow reader makes the process wait.
 
         Args:
-            drain: Seconds without output after the exit; None waits for the end of the output
-                as long as it takes.
+            drain: Seconds of silence after the exit; None waits for the end of the output without
+                a limit.
         """
         return Output(self, None if drain is None else seconds(drain, "drain"))
 
@@ -171,23 +171,23 @@ class Running:
         self, pattern: AnyPattern, timeout: float | None = EXPECT_TIMEOUT
     ) -> ExpectMatch:
         """
-        Wait until a pattern is in its output, and return the match with the text before it.
+        Wait until a pattern appears in its output; return the match and the text before it.
 
-        It looks at what `output` would have next, of all streams as they came. What it
-        returns is consumed: the next `expect` or `output` goes on right behind the match.
-        Without a match nothing is consumed but what is further back than 1 MiB. Do not read
-        in another task meanwhile: each chunk goes to one of the two.
+        Searches what `output` would return next, from all streams in order of arrival. The
+        returned text is consumed: the next `expect` or `output` continues after the match.
+        Without a match, only output further back than 1 MiB is consumed. Do not read in another
+        task meanwhile: each chunk goes to only one of the two.
 
         Args:
-            pattern: A literal text or bytes, or a compiled regular expression. A match of
-                that begins at most 64 KiB before the newest output.
-            timeout: Seconds; `None` for as long as it takes.
+            pattern: A literal string or bytes, or a compiled regular expression, whose match
+                begins at most 64 KiB before the newest output.
+            timeout: Seconds; `None` for no limit.
 
         Raises:
-            PatternTimedOut: It did not come in time; also a `TimeoutError`. `seen` is the
-                text that came instead.
-            PatternNotFound: The output has ended; with `seen`, too.
-            ConnectionLost: It cannot be reached any more.
+            PatternTimedOut: It did not appear in time; also a `TimeoutError`. `seen` is the
+                output that arrived instead.
+            PatternNotFound: The output ended without it; also has `seen`.
+            ConnectionLost: The connection was lost for good.
         """
         search = PatternSearch(pattern)
         limit = None if timeout is None else seconds(timeout, "timeout")
@@ -201,7 +201,7 @@ class Running:
                     taken.append(chunk)
                     search.add(chunk.data)
                     found = search.find()
-                    # Memory is bounded: chunks beyond the reach of a match are given up.
+                    # Bound memory: drop chunks that a match cannot reach.
                     while search.size - len(taken[0].data) > _KEPT and found is None:
                         search.skip(len(taken.popleft().data))
         except TimeoutError:
@@ -209,7 +209,7 @@ class Running:
                 raise
             raise PatternTimedOut(pattern, search.seen) from None
         finally:
-            # Also after a timeout: what was read belongs to the next reader.
+            # Also after a timeout: the next reader gets these chunks.
             self._give_back(taken, search.end)
             self.reading(-1)
         if found is None:
@@ -219,7 +219,7 @@ class Running:
     async def read(
         self, after_seq: int = 0, max_bytes: int | None = None, wait: float = 0.0
     ) -> ReadResponse:
-        """Return the retained output after a number, up to 1 MiB; `output` returns it as well."""
+        """Return retained output after a `seq`, up to 1 MiB; does not consume it."""
         return await self.process.read(after_seq, max_bytes, wait)
 
     # -- the end
@@ -228,15 +228,14 @@ class Running:
         """
         Wait for its exit and return the verdict.
 
-        Meanwhile its output is kept for `output`: the last 1 MiB, if nobody reads.
+        Meanwhile output is kept for `output`: the last 1 MiB, if there is no reader.
 
         Raises:
-            ConnectionLost: It cannot be reached any more.
+            ConnectionLost: The connection was lost for good.
         """
         while self.process.verdict is None and not self._closed:
             if self._pending_size > _KEPT:
-                # A reader takes the chunks; without one the oldest are dropped so that the exit is
-                # seen.
+                # A reader takes the chunks; without one, drop the oldest so that the exit arrives.
                 if self._readers and not self._ending:
                     await self._room_or_exit()
                     continue
@@ -248,7 +247,7 @@ class Running:
 
     async def signal(self, which: str | int) -> None:
         """
-        Signal its group; nothing happens once it has exited.
+        Signal its process group; does nothing once it has exited.
 
         Args:
             which: A number or a name such as `SIGTERM`. The base protocol has only `SIGINT`.
@@ -265,19 +264,19 @@ class Running:
 
     async def waiting_for(self) -> WaitingFor:
         """
-        Return the input that its terminal is read for: a line, a password, a key, or nothing.
+        Return which input it waits for on its terminal: a line, a password, a key, or none.
 
-        `UNKNOWN` on pipes, on a server without our extensions, and for a process of another
+        `UNKNOWN` on pipes, on a server without Holdfast's extensions, and for a process of another
         user. Call it when the process has been quiet for a while, not in a loop.
         """
         return await self.process.waiting_for()
 
     async def terminate(self, *, left: bool = False, streams: StreamsAtEnd = "close") -> bool:
         """
-        Kill the process tree at once; return True if there was something to kill.
+        Kill the process tree at once; return True if any process was killed.
 
         Args:
-            left: Also kill what an exited process left in its group; an extension.
+            left: Also kill the process group of an exited process; an extension.
             streams: `close` ends its output; `keep` reads until the output ends. The base
                 protocol always closes.
         """
@@ -288,16 +287,16 @@ class Running:
         name = "" if self.detached is None else f" detached as {self.detached!r}"
         return f"<Running {self.process_id}{name}, {state}>"
 
-    # -- what readers and waiters share
+    # -- shared by readers and waiters
 
     async def _pull(self, drain: float | None) -> bool:
-        """Wait for one more event, for whichever reader gets it; return False at the end."""
+        """Wait until any reader has received an event; return False at the end."""
         if self._drain is None:
             self._drain = Drain(self.process)
         reader = self._drain
         seen = reader.last_seq
         try:
-            # Another reader may hold the turn longer than this one wants to wait.
+            # Another reader may hold the turn for longer than this one waits.
             async with asyncio.timeout(None if reader.verdict is None else drain):
                 await self._turn.acquire()
         except TimeoutError:
@@ -310,7 +309,7 @@ class Running:
             try:
                 event = await reader.next(quiet=drain, limit=limit)
             except OutputLost:
-                # The stream continues after the gap and reports its size.
+                # The stream continues after the gap, and reports its size.
                 return True
             if event is not None:
                 self._see(event)
@@ -322,13 +321,13 @@ class Running:
 
     async def _room_or_exit(self) -> None:
         """Wait until a reader has taken a chunk, or the process has exited."""
-        # Both, because a reader may stop for ever while others end the process.
+        # Wait for both: a reader may have stopped for ever while the process is ended.
         self._room.clear()
 
         def done(task: asyncio.Task[Verdict]) -> None:
             self._room.set()
             if not task.cancelled():
-                # Retrieved, so that asyncio does not log it; raised below if somebody still waits.
+                # Retrieved so that asyncio does not log it; raised below if still awaited.
                 task.exception()
 
         exited = asyncio.create_task(self.process.exited())
@@ -341,8 +340,8 @@ class Running:
             exited.cancel()
 
     def _pause(self) -> None:
-        """Let the process continue without a reader, unless one waits right now."""
-        # A task that holds the turn is a reader, which must not lose its stream.
+        """Stop backpressure on the process, unless a reader is waiting."""
+        # The task that holds the turn is a reader, and must not lose its stream.
         if self._drain is not None and not self._turn.locked():
             self._drain.pause()
 
@@ -360,7 +359,7 @@ class Running:
 
     def _finish(self, seq: int) -> None:
         self._closed = True
-        # They have text, and no bytes.
+        # They have text but no bytes.
         self._pending.extend(self._decoder.finish(seq))
 
     def _take(self) -> Chunk | None:
@@ -380,7 +379,7 @@ class Running:
         missed = dropped.missed + 1
         if self._pending:
             following = self._pending[0]
-            # The gap is reported at the chunk behind it.
+            # The next chunk reports the gap.
             self._pending[0] = replace(following, missed=following.missed + missed)
         else:
             self._decoder.skip(missed)
@@ -432,7 +431,7 @@ class Output:
             self._reading = False
             self._running.reading(-1)
 
-    # An iterator that is dropped in the middle must not count as a reader any more.
+    # A dropped iterator must not count as a reader.
     def __del__(self) -> None:
         self.close()
 
@@ -440,7 +439,7 @@ class Output:
 def _rest(chunk: Chunk, start: int) -> Chunk:
     """Return the chunk without its first bytes."""
     data = chunk.data[start:]
-    # Not final: a character that is split at the end belongs to the next chunk.
+    # Not final: a character split at the end belongs to the next chunk.
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
     return Chunk(chunk.stream, data, text, chunk.seq)
 
@@ -449,7 +448,7 @@ class Starting:
     """
     A process about to be started: `await` it, or use it with `async with`.
 
-    At the end of the block the process is ended, unless it was detached by a name.
+    The process is ended at the end of the block, unless it was detached.
     """
 
     def __init__(self, work: Coroutine[object, None, Running]) -> None:

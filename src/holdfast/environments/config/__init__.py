@@ -1,1 +1,1 @@
-"""Configuration of named environments: `environments.toml`, variables, or the program itself."""
+"""Configuration of named environments: `environments.toml`, variables, or the program."""

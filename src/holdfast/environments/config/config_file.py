@@ -1,7 +1,7 @@
 """
 Reader of `environments.toml`, strict about every key.
 
-Other programs read the same file, so it has no key of ours and its faults have fixed words
+Other programs read the same file, so there are no additional keys, and its errors have fixed texts
 [environments.file.*].
 """
 
@@ -28,10 +28,10 @@ from holdfast.environments.config.snapshot import (
 
 __all__ = ["FILE_NAME", "check_id", "load", "parse", "read"]
 
-# Bytes of a file; more is a mistake.
+# Maximum size of a file in bytes; a larger one is a mistake.
 _LARGEST: Final = 1 << 20
 
-# Bytes.
+# Maximum length of an id in bytes.
 _ID_LIMIT: Final = 64
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -44,14 +44,14 @@ def load(path: str | os.PathLike[str]) -> ConfiguredEnvironments:
     Raises:
         InvalidConfig: With the reason in fixed words, and advice where they give none.
     """
-    # Callers may pass a string.
+    # The path may be a string.
     path = Path(path)
     return parse(read(path), path)
 
 
 def read(path: Path) -> str:
     """
-    Return the text of a file, with its line ends unchanged.
+    Return the text of a file, with its line endings unchanged.
 
     Raises:
         InvalidConfig: It cannot be read.
@@ -77,8 +77,8 @@ def parse(text: str, path: Path) -> ConfiguredEnvironments:
     Parse the text of a file.
 
     Args:
-        text: All of it.
-        path: Its path, named in errors; relative directories start beside it.
+        text: The whole text.
+        path: Path of the file, for errors; relative directories start at its parent.
 
     Raises:
         InvalidConfig: See `load`.
@@ -92,15 +92,15 @@ def parse(text: str, path: Path) -> ConfiguredEnvironments:
     entries: dict[str, Entry] = {}
     for written in keys.get("environments", []):
         entry = _entry(written, path.absolute().parent)
-        # TOML itself allows two tables with the same id.
+        # TOML allows two tables with the same id.
         if entry.id in entries:
             raise InvalidConfig(
                 f"environment id `{entry.id}` is duplicated",
-                "give each environment an id of its own",
+                "give each environment a different id",
             )
         entries[entry.id] = entry
     include_local = keys.get("include_local", True)
-    # The order in which names are shown.
+    # In the order in which names are listed.
     ids = [LOCAL] * include_local + list(entries)
     return ConfiguredEnvironments(
         entries=tuple(entries.values()),
@@ -111,10 +111,10 @@ def parse(text: str, path: Path) -> ConfiguredEnvironments:
 
 def check_id(environment_id: str) -> None:
     """
-    Refuse an id that no file may give.
+    Refuse an id that a file must not define.
 
     Raises:
-        InvalidConfig: With the reason.
+        InvalidConfig: The id is invalid; the message says why.
     """
     if not environment_id:
         raise InvalidConfig("environment id cannot be empty")
@@ -124,7 +124,7 @@ def check_id(environment_id: str) -> None:
     if environment_id == LOCAL or environment_id.lower() == "none":
         raise InvalidConfig(
             f"{name} is reserved",
-            "`local` is this machine and `none` is no environment at all; choose another id",
+            "`local` names this machine and `none` means no environment; choose another id",
         )
     if len(environment_id.encode()) > _ID_LIMIT:
         raise InvalidConfig(f"{name} cannot be longer than {_ID_LIMIT} characters")
@@ -138,13 +138,13 @@ def _entry(keys: EntryKeys, home: Path) -> Entry:
     if "program" not in keys and not keys.keys().isdisjoint(("args", "env", "cwd")):
         raise InvalidConfig(
             f"{name} args, env, and cwd require program",
-            "they belong to a command; a server with a `url` has its own",
+            "they apply to a command; a server with a `url` has its own",
         )
-    # Both, or neither.
+    # Both or neither.
     if ("url" in keys) == ("program" in keys):
         raise InvalidConfig(
             f"{name} must set exactly one of url or program",
-            "`url` is for a server that listens, `program` for a command that serves on its"
+            "use `url` for a server that listens, `program` for a command that serves on its"
             " standard streams, such as ssh",
         )
     return Entry(
@@ -167,7 +167,7 @@ def _program(keys: EntryKeys, name: str, home: Path) -> ServingProgram:
     for key in ("auth_bearer_token", "connect_timeout_sec"):
         if key in keys:
             raise InvalidConfig(
-                f"{name} {key} requires url", "it belongs to a server that listens; take it out"
+                f"{name} {key} requires url", "it applies to a server that listens; remove it"
             )
     program = keys["program"].strip()
     if not program:
@@ -182,13 +182,13 @@ def _program(keys: EntryKeys, name: str, home: Path) -> ServingProgram:
 
 def _default(written: str | None, ids: list[str]) -> str | None:
     if written is None:
-        # Without `default`, this machine is the default if it is included.
+        # Without `default`, the default is this machine if it is included.
         return LOCAL if LOCAL in ids else None
     default = written.strip()
     if not default:
         raise InvalidConfig(
             "default environment id cannot be empty",
-            'leave `default` out, or say `default = "none"` for no default',
+            'omit `default`, or set `default = "none"` for no default',
         )
     if default.lower() == "none":
         return None

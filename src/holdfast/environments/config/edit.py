@@ -1,8 +1,8 @@
 """
-Edits of `environments.toml` that keep the rest of the file as it is.
+Edits of `environments.toml` that leave the rest of the file unchanged.
 
-Only whole tables are added and removed. The result is parsed before it is written over the old
-content. The file is made readable by its owner only, since it may hold tokens.
+Only whole tables are added and removed. The result is parsed before it replaces the old content.
+The file is made readable only by its owner, since it may contain tokens.
 """
 
 import os
@@ -23,8 +23,8 @@ from holdfast.environments.config.snapshot import DEFAULT_TIMEOUT, Entry, Server
 
 __all__ = ["add", "remove"]
 
-# What the depth of a line depends on: strings and comments, which may hold all the rest;
-# brackets; line ends.
+# Tokens that determine the nesting of a line: strings and comments, which may contain the others;
+# brackets; line endings.
 _PIECE: Final = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5}|"(?:\\.|[^"\\\n])*"'''
     r"""|'{3}.*?'{3,5}|'[^'\n]*'|#[^\n]*|[\[\]{}\n]""",
@@ -38,30 +38,30 @@ _DEFAULT: Final = re.compile(r"""[ \t]*(default|"default"|'default')[ \t]*=""")
 
 def add(path: str | os.PathLike[str], entry: Entry, *, default: bool = False) -> None:
     """
-    Add an environment, in a new file if there is none.
+    Add an environment, creating the file if necessary.
 
     Args:
         path: The file.
         entry: The environment.
-        default: Make it the default environment.
+        default: True to make it the default environment.
 
     Raises:
-        InvalidConfig: The id is taken, or the entry or the file cannot be used.
+        InvalidConfig: The id is in use, or the entry or the file is invalid.
     """
     path = Path(path)
     old = config.read(path) if path.exists() else ""
     _tables(old, path)
-    # Checked before anything is written.
+    # Before anything is written.
     if any(known.id == entry.id for known in config.parse(old, path).entries):
         raise InvalidConfig(
-            f"there is an environment `{entry.id}` in `{path}` already",
+            f"environment `{entry.id}` already exists in `{path}`",
             "choose another name, or remove it first",
         )
-    # One blank line between the tables, whatever the file ends with.
+    # One blank line between tables, however the file ends.
     gap = "" if not old or old.endswith("\n\n") else "\n" if old.endswith("\n") else "\n\n"
     lines = [f"{key} = {spell_value(value)}" for key, value in _keys(entry).items()]
     new = "\n".join([f"{old}{gap}[[environments]]", *lines, ""])
-    # Finds any fault of the entry, alone or beside the others.
+    # Finds any fault of the entry, by itself or in combination with the others.
     config.parse(new, path)
     if default:
         new = _with_default(new, entry.id, path)
@@ -72,13 +72,13 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     """
     Remove an environment, and the `default` key if it names this one.
 
-    Comments right above its table go with it, unless they begin the file.
+    Comments directly above its table are removed too, unless they begin the file.
 
     Raises:
-        InvalidConfig: It is not in the file, or the file cannot be used.
+        InvalidConfig: It is not in the file, or the file is invalid.
     """
     path = Path(path)
-    # Without the file there is no environment in it.
+    # A missing file has no environments.
     old = config.read(path) if os.path.lexists(path) else ""
     tables = _tables(old, path)
     keys = read_keys(old)
@@ -101,14 +101,14 @@ def remove(path: str | os.PathLike[str], environment_id: str) -> None:
     new = "".join(line for at, line in enumerate(lines) if at not in gone)
     if end == len(lines):
         new = new.rstrip() + "\n" if new.strip() else ""
-    # The line-based edit is checked by parsing: the file must mean exactly what was asked for.
+    # Check the line-based edit by parsing: the file must have exactly the wanted content.
     if not _reads_as(new, wanted):
         raise _by_hand(path)
     _write(path, old, new)
 
 
 def _keys(entry: Entry) -> Table:
-    """Return the keys of an entry, without those that have their default."""
+    """Return the keys of an entry, without defaults."""
     keys: Table = {"id": entry.id}
     transport = entry.transport
     if isinstance(transport, ServerUrl):
@@ -130,7 +130,7 @@ def _keys(entry: Entry) -> Table:
     return keys
 
 
-# -- where things stand in a text
+# -- positions in the text
 
 
 def _lines(text: str) -> list[str]:
@@ -139,10 +139,10 @@ def _lines(text: str) -> list[str]:
 
 def _tables(text: str, path: Path) -> list[tuple[int, int]]:
     """
-    Return the first line of each environment, and the line after its last.
+    Return the first line of each environment and the line after its last.
 
     Raises:
-        InvalidConfig: The file cannot be used, or has inline tables.
+        InvalidConfig: The file is invalid, or has inline tables.
     """
     entries = config.parse(text, path).entries
     lines = _lines(text)
@@ -156,10 +156,10 @@ def _tables(text: str, path: Path) -> list[tuple[int, int]]:
 
 def _outermost(text: str) -> set[int]:
     """
-    Return the numbers of the lines that begin outside of all values.
+    Return the numbers of the lines that do not begin within a value.
 
-    The text is known to be TOML. A line that looks like a header may still be inside of a string
-    or a list of several lines.
+    The text is valid TOML. A line that looks like a header may still be part of a multi-line string
+    or list.
     """
     found, line, depth = {0}, 0, 0
     for match in _PIECE.finditer(text):
@@ -172,13 +172,13 @@ def _outermost(text: str) -> set[int]:
 
 
 def _headers(lines: Sequence[str]) -> list[int]:
-    """Return the numbers of the lines with the header of a table."""
+    """Return the numbers of the lines with table headers."""
     outermost = _outermost("".join(lines))
     return [at for at in range(len(lines)) if at in outermost and _HEADER.match(lines[at])]
 
 
 def _defaults(lines: Sequence[str]) -> list[int]:
-    """Return the number of the line with the key `default` of the file, if it has one."""
+    """Return the number of the line with the top-level key `default`, if there is one."""
     first = next(iter(_headers(lines)), len(lines))
     outermost = _outermost("".join(lines))
     return [at for at in range(first) if at in outermost and _DEFAULT.match(lines[at])]
@@ -186,10 +186,10 @@ def _defaults(lines: Sequence[str]) -> list[int]:
 
 def _with_default(text: str, environment_id: str, path: Path) -> str:
     """
-    Return the text with another default: in its place, or else above the first table.
+    Return the text with another default: in place of the old one, else above the first table.
 
     Raises:
-        InvalidConfig: It is written in a way that cannot be changed.
+        InvalidConfig: The layout of the file prevents the edit.
     """
     lines = _lines(text)
     written = f"default = {spell_value(environment_id)}\n"
@@ -208,7 +208,7 @@ def _with_default(text: str, environment_id: str, path: Path) -> str:
 
 
 def _keys_above(lines: Sequence[str], at: int) -> bool:
-    """Return True if the line above is a key, so that no blank line is needed."""
+    """Return True if the line above is a key, which needs no blank line."""
     return at > 0 and not _is_blank(lines[at - 1]) and not _is_comment(lines[at - 1])
 
 
@@ -217,7 +217,7 @@ def _span(lines: Sequence[str], header: int, after: int) -> tuple[int, int]:
     while first > 0 and _is_comment(lines[first - 1]):
         first -= 1
     if first == 0:
-        # A comment at the top is about the file, not about the table.
+        # A comment at the top belongs to the file, not to the table.
         first = header
     end = after
     while _is_blank(lines[end - 1]) or _is_comment(lines[end - 1]):
@@ -255,15 +255,15 @@ def _reads_as(text: str, wanted: FileKeys) -> bool:
 
 def _by_hand(path: Path) -> InvalidConfig:
     return InvalidConfig(
-        f"`{path}` is not written in a way that can be changed without losing some of it",
-        "change it by hand, or write each environment as a table of its own, `[[environments]]`",
+        f"`{path}` cannot be edited without losing some of its content",
+        "edit it by hand, or write each environment as a separate table, `[[environments]]`",
         path=str(path),
     )
 
 
 def _write(path: Path, old: str, new: str) -> None:
     try:
-        # A link stays a link.
+        # Resolved, so that a link stays a link.
         target = Path(os.path.realpath(path))
         if target.exists():
             _overwrite(target, old, new)

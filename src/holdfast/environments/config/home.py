@@ -1,7 +1,7 @@
 """
-Locations of the default environment: a file in a home, or a variable.
+Locations that configure the default environment: a file in a home directory, or a variable.
 
-Small on purpose: every `holdfast run` imports it to see whether anything is configured.
+Small on purpose: every `holdfast run` imports it to find out whether anything is configured.
 """
 
 import os
@@ -29,28 +29,28 @@ FILE_NAME: Final = "environments.toml"
 """Name of the file, in our home or in that of another program."""
 
 URL_VARIABLES: Final = ("HOLDFAST_EXEC_SERVER_URL", names.URL_VARIABLE)
-"""Variables that name a server; the first one that is not blank counts."""
+"""Variables that name a server; the first one that is not blank applies."""
 
 NOISE_VARIABLES: Final = names.NOISE_VARIABLES
 
 
 def is_configured(environ: Mapping[str, str]) -> bool:
-    """Return False if nothing names an environment: then this machine is the only one."""
+    """Return False if this machine is the only environment."""
     if any(environ.get(name, "").strip() for name in (*URL_VARIABLES, *NOISE_VARIABLES)):
         return True
-    # `lexists`: a dangling link is a mistake to report, not a missing file.
+    # `lexists`, so that a dangling link is reported as a mistake.
     return os.path.lexists(environments_file(environ))
 
 
 def ignored_variable(environ: Mapping[str, str]) -> str | None:
-    """Return the name of a variable with a URL that the file takes precedence over, or None."""
+    """Return the name of a URL variable that the file overrides, or None."""
     if not os.path.lexists(environments_file(environ)):
         return None
     return next((name for name in URL_VARIABLES if environ.get(name, "").strip()), None)
 
 
 def environments_file(environ: Mapping[str, str]) -> Path:
-    """Return the path of the file in our home that configures environments."""
+    """Return the path of the file that configures environments in Holdfast's home."""
     return holdfast_home(environ) / FILE_NAME
 
 

@@ -43,7 +43,7 @@ class FileKeys(TypedDict, total=False):
 
 
 class Unfit(Exception):
-    """Error for a text that is no TOML, or an unknown, missing or mistyped key."""
+    """Invalid TOML, or a key that is unknown, missing or of the wrong type."""
 
     def __init__(self, text: str, key_path: str = "") -> None:
         super().__init__(f"{text} in `{key_path}`" if key_path else text)
@@ -54,20 +54,20 @@ def read_keys(text: str) -> FileKeys:
     Read the text of a file.
 
     Raises:
-        Unfit: With the reason.
+        Unfit: The text is invalid; the message says why.
     """
     try:
-        # A byte order mark, which editors on Windows write, is no TOML.
+        # Editors on Windows write a byte order mark, which is not valid TOML.
         table = tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         raise Unfit(str(error)) from error
     except RecursionError as error:
         raise Unfit("nested too deeply") from error
-    # The readers below return what the types above declare.
+    # The readers below return the types declared above.
     return cast(FileKeys, _table(table, _FILE, ""))
 
 
-# Takes a value and its path in the file; returns the value in our type.
+# Takes a value and its path in the file; returns the converted value.
 _Reader = Callable[[object, str], object]
 
 

@@ -1,7 +1,7 @@
 """
-Sources of environments: a variable, a file, or the program itself [environments.sources].
+Sources of environments: a variable, a file, or the program [environments.sources].
 
-The first source that applies is the only one; nothing is merged.
+The first source that applies is used alone; sources are not merged.
 """
 
 import os
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class GivenProvider:
-    """Source whose environments are given by the program."""
+    """Environments given by the program."""
 
     def __init__(self, snapshot: ConfiguredEnvironments) -> None:
         self._snapshot = snapshot
@@ -46,13 +46,13 @@ class GivenProvider:
 
 
 class UrlProvider:
-    """Source with one server, by the value of a variable."""
+    """One server, named by a variable."""
 
     def __init__(self, value: str | None, token: str | None = None) -> None:
         """
         Args:
-            value: A URL; nothing or blanks for this machine, `none` for no environment.
-            token: For a server with a `ws` URL that wants one.
+            value: A URL; None or blanks for this machine, `none` for no environment.
+            token: For a server with a `ws` URL that requires one.
         """
         self._url = (value or "").strip()
         scheme = scheme_of(self._url)
@@ -70,7 +70,7 @@ class UrlProvider:
 
 
 class FileProvider:
-    """Source that reads a file."""
+    """Environments of a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,12 +85,12 @@ def provider_from_env(environ: Mapping[str, str], home: Path) -> EnvironmentProv
     variable.
 
     Raises:
-        InvalidConfig: Noise variables are set, which Holdfast does not support.
+        InvalidConfig: Noise variables are set; Holdfast does not support Noise.
     """
     _refuse_noise(environ)
     path = home / FILE_NAME
     keep_unchanged(path, folder=True)
-    # `lexists`: a dangling link is a mistake to report, not a missing file.
+    # `lexists`, so that a dangling link is reported as a mistake.
     if os.path.lexists(path):
         return FileProvider(path)
     values = (environ.get(name, "") for name in URL_VARIABLES)
@@ -112,5 +112,5 @@ def _refuse_noise(environ: Mapping[str, str]) -> None:
     raise InvalidConfig(
         "environment registry configuration error:"
         " Holdfast does not support environments behind a Noise relay",
-        f"unset {', '.join(named)}, and name a server with {URL_VARIABLES[0]} or in `{FILE_NAME}`",
+        f"unset {', '.join(named)}, and set a server by {URL_VARIABLES[0]} or in `{FILE_NAME}`",
     )

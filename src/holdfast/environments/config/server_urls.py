@@ -1,4 +1,4 @@
-"""Checks of a server's URL that need no connection [environments.file.texts]."""
+"""Validation of server URLs without connecting [environments.file.texts]."""
 
 import re
 from typing import Final
@@ -16,16 +16,16 @@ _NOT_IN_PATH: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`]')
 
 def check_url(url: str) -> None:
     """
-    Refuse a URL that is not one of a listening server; host and port are not resolved.
+    Refuse a URL that cannot be that of a listening server; host and port are not resolved.
 
     Raises:
-        InvalidConfig: With the reason.
+        InvalidConfig: The URL is invalid; the message says why.
     """
     if not url:
         raise InvalidConfig("environment url cannot be empty")
     shown = without_password(url)
     name, separator, rest = url.partition("://")
-    # By its name alone: a URL with a path that is not absolute gets an error about that.
+    # By name only: a URL whose path is not absolute gets an error about the path.
     scheme = next((one for one in listening() if separator and one.name == name), None)
     if scheme is None:
         raise InvalidConfig(
@@ -38,14 +38,14 @@ def check_url(url: str) -> None:
     if fault is not None:
         raise InvalidConfig(
             f"environment url `{shown}` is invalid: HTTP format error: {fault}",
-            "expected `ws://HOST:PORT` or `wss://HOST`, with a path if the server wants one",
+            "expected `ws://HOST:PORT` or `wss://HOST`, with a path if the server needs one",
         )
 
 
 def _check_socket(url: str, path: str) -> None:
     if not path.startswith("/") or path.endswith("/") or "\0" in path:
         raise InvalidConfig(
-            f"environment url `{url}` names no socket file",
+            f"environment url `{url}` does not name a socket file",
             "expected `unix:///PATH`, with three slashes and an absolute path",
         )
 
@@ -58,7 +58,7 @@ def _other_scheme(url: str) -> str:
     meant = meant_url(url).strip(" ()")
     if meant:
         return meant
-    return "a server that does not listen is reached with `program` instead of `url`"
+    return "use `program` instead of `url` for a server that does not listen"
 
 
 def _fault(rest: str) -> str | None:

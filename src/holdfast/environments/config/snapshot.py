@@ -1,4 +1,4 @@
-"""The configured environments before any connection: ids, addresses, and a default."""
+"""Configured environments: ids, addresses and the default."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ __all__ = [
 ]
 
 REMOTE: Final = "remote"
-"""The id of the only environment that a variable can name."""
+"""Id of the environment that a variable defines."""
 
 DEFAULT_TIMEOUT: Final = 10.0
-"""Seconds for the connection, and again for the handshake."""
+"""Seconds for the connection, and separately for the handshake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +36,14 @@ class ServerUrl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingProgram:
-    """A program that serves on its standard streams, started without a shell."""
+    """A program that serves on its standard streams; started without a shell."""
 
     program: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables added to those of this process."""
     cwd: str | None = None
-    """Its working directory; a relative one in a file starts at the directory of that file."""
+    """Its working directory; in a file, a relative one starts at the directory of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class ConfiguredEnvironments:
     entries: tuple[Entry, ...] = ()
     include_local: bool = True
     default: str | None = LOCAL
-    """The id of the default environment, or None."""
+    """Id of the default environment, or None."""
 
     @property
     def ids(self) -> list[str]:
@@ -76,12 +76,12 @@ class ConfiguredEnvironments:
 
 
 class EnvironmentProvider(Protocol):
-    """A source of environments, read once at the start; connects to nothing."""
+    """A source of environments; read once at the start, without connecting."""
 
     def snapshot(self) -> ConfiguredEnvironments:
         """
         Return the environments.
 
         Raises:
-            InvalidConfig: The configuration cannot be used.
+            InvalidConfig: The configuration is invalid.
         """

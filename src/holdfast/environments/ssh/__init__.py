@@ -1,1 +1,1 @@
-"""Hosts behind ssh: addresses, detection of Holdfast, and its installation."""
+"""Hosts behind ssh: addresses, and detection and installation of Holdfast."""

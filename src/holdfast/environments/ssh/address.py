@@ -1,4 +1,4 @@
-"""The address of an ssh host, from a URL or from a configured command."""
+"""Addresses of ssh hosts, from URLs and configured commands."""
 
 import re
 import shlex
@@ -13,18 +13,18 @@ from holdfast.wire.transports.token_urls import without_password
 __all__ = ["PRIVATE_FOLDER", "SERVE", "SshAddress", "SshCommand"]
 
 PRIVATE_FOLDER = ".local/share/holdfast/deployed"
-"""Directory below a user's home on a host; everything `holdfast connect` installs is in it."""
+"""Directory below the home on a host that contains everything `holdfast connect` installs."""
 
 SERVE = ("serve", "--listen", "stdio")
-"""Arguments of `holdfast` on a host."""
+"""Arguments of `holdfast` on the host."""
 
-# ssh notices an unreachable host within 30 seconds (10 s, and two unanswered probes).
+# ssh detects an unreachable host within 30 seconds (10 s, and two unanswered probes).
 _ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=2")
 
-# Options of ssh that take a value, in the same word or in the next.
+# Options of ssh that take a value, in the same argument or the next.
 _WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"
 
-# A command line that every shell splits in the same way.
+# A command line that every shell splits alike.
 _PLAIN = re.compile(r"[\w./:=, -]+")
 
 _HOLDFAST = re.compile(r"holdfast|.*/\.local/share/holdfast/deployed/[^/]+/bin/holdfast")
@@ -32,20 +32,20 @@ _HOLDFAST = re.compile(r"holdfast|.*/\.local/share/holdfast/deployed/[^/]+/bin/h
 
 @dataclass(frozen=True, slots=True)
 class SshAddress:
-    """The address of a host, and the ssh command to reach it."""
+    """Address of a host, and the ssh command to reach it."""
 
     destination: str
-    """`host` or `user@host`; a name of `~/.ssh/config` is fine."""
+    """`host` or `user@host`; may be an alias of `~/.ssh/config`."""
     ssh: tuple[str, ...] = ("ssh",)
-    """The program, and the options it needs to get there."""
+    """The ssh program and the options it needs."""
 
     @classmethod
     def of_url(cls, url: str, *, ssh: Sequence[str] = ("ssh",)) -> "SshAddress":
         """
-        Read `ssh://[user@]host[:port]`.
+        Parse `ssh://[user@]host[:port]`.
 
         Raises:
-            ConnectFailed: It is none.
+            ConnectFailed: It is malformed.
         """
         try:
             parts = urlsplit(url)
@@ -58,22 +58,22 @@ class SshAddress:
             raise _no_url(url, "it names no host")
         if parts.path not in ("", "/") or parts.query or parts.fragment:
             raise _no_url(url, "nothing may follow the host and its port")
-        # It would be visible in the list of processes.
+        # It would be visible in the process list.
         if parts.password is not None:
-            raise _no_url(url, "a URL may not contain a password; use a key")
+            raise _no_url(url, "it must not contain a password; use a key")
         user = unquote(parts.username or "")
-        # From `netloc`, since `hostname` is lowercased and aliases in ~/.ssh/config are not.
+        # Not `hostname`, which is lowercase: aliases in ~/.ssh/config are case-sensitive.
         host = parts.netloc.rpartition("@")[2]
         host = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if host.startswith("-") or user.startswith("-"):
-            # ssh would take it for an option.
-            raise _no_url(url, "a name may not begin with a dash")
+            # ssh would read it as an option.
+            raise _no_url(url, "a name must not begin with a dash")
         options = () if port is None else ("-p", str(port))
         return cls(f"{user}@{host}" if user else host, (*ssh, *options))
 
     @property
     def connect_command(self) -> str:
-        """The command line with which a person installs Holdfast there."""
+        """Command line with which a user installs Holdfast on the host."""
         program, *options = self.ssh
         port = ""
         if options[-2:-1] == ["-p"]:
@@ -85,23 +85,23 @@ class SshAddress:
         return shlex.join(["holdfast", "connect", *ssh, f"ssh://{user}{at}{host}{port}"])
 
     def argv(self, command: str) -> list[str]:
-        """Return the ssh command that runs `command`, a line for the user's shell there."""
-        # No control master of ours: it would end with us, and with it other sessions that had
-        # come to use it. ssh takes the first of two equal options, so the user's win.
+        """Return the ssh command that runs `command` in the user's shell on the host."""
+        # Do not become a control master: it would end with this process, along with the other
+        # sessions on it. ssh takes the first of two equal options, so the user's win.
         mine = ["-o", "ControlMaster=no", "-T", *_ALIVE]
         return [*self.ssh, *mine, "--", self.destination, command]
 
 
 @dataclass(frozen=True, slots=True)
 class SshCommand:
-    """A `holdfast` to be started on a host."""
+    """A `holdfast` to start on a host."""
 
     address: SshAddress
     arguments: tuple[str, ...] = SERVE
 
     @property
     def can_keep(self) -> bool:
-        """True if it serves on its streams, so that its server can be made to outlive them."""
+        """True if it serves on its standard streams, and the server can outlive them."""
         if self.arguments[:1] not in (("serve",), ("exec-server",)):
             return False
         options = " ".join(self.arguments[1:]).replace("=", " ").split()
@@ -129,7 +129,7 @@ class SshCommand:
 
 
 def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split into the options of ssh, and the destination with its command."""
+    """Split into the options of ssh, and the destination with the command."""
     options: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -138,7 +138,7 @@ def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
             break
         options.append(word)
         letters = word[1:]
-        # Letters before it are flags; the value may follow in the same word or be the next one.
+        # Letters before it are flags; the value is the rest of the argument or the next one.
         takes = next((at for at, letter in enumerate(letters) if letter in _WITH_VALUE), None)
         if takes == len(letters) - 1 and rest:
             options.append(rest.pop(0))
@@ -148,4 +148,4 @@ def _split_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _no_url(url: str, why: str) -> ConnectFailed:
     shown = without_password(url)
     expected = "expected `ssh://[USER@]HOST[:PORT]`"
-    return ConnectFailed(f"`{shown}` is no URL of a host: {why}; {expected}")
+    return ConnectFailed(f"`{shown}` is not the URL of a host: {why}; {expected}")

@@ -1,9 +1,9 @@
 """
-First command on a host: start the right `holdfast`, or report what is there instead.
+The first command on a host: starts the right `holdfast`, or reports why it cannot.
 
-It is a script for `sh`, so that it runs without Python, and travels as one argument. The user's
-shell may be any, and all agree on text in single quotes. The script therefore contains no
-single quotes, no newlines and no exclamation marks.
+It is a script for `sh`, so that it runs without Python, and is passed as one argument. The user
+may have any shell; all agree on text in single quotes. The script therefore contains no single
+quotes, newlines or exclamation marks.
 """
 
 import re
@@ -59,7 +59,7 @@ printf "\\n{mark}missing\\t%s\\t%s\\t\\t%s\\n" "$(uname -sm)" "$HOME" "$old"; ex
 
 _RUN = 'exec "$p" "$@";'
 
-# An older `holdfast` does not know `--keep`, and exits with status 2 before it reads anything.
+# An older `holdfast` without `--keep` exits with status 2 before it reads anything.
 _RUN_KEPT = """
 "$p" "$@" --keep; s=$?;
 if [ $s -ne 2 ]; then exit $s; fi;
@@ -76,7 +76,7 @@ else printf "\\n{mark}nothing\\t%s\\n" "$d"; fi
 
 @dataclass(frozen=True, slots=True)
 class ProgramReady:
-    """Report: the program has started."""
+    """Report that the program has started."""
 
     program: str
     """Path of the program."""
@@ -84,44 +84,44 @@ class ProgramReady:
 
 @dataclass(frozen=True, slots=True)
 class ServerKept:
-    """Report: the server outlives the connection."""
+    """Report that the server outlives the connection."""
 
     folder: str
-    """Directory in which the next connection finds the server."""
+    """Directory in which the next connection can find the server."""
     token: str
-    """Token that the next connection has to send first."""
+    """Token that the next connection must send first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Report: the server ends with the connection; its version cannot do more."""
+    """Report that the server ends with the connection, being too old to outlive it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Report: the server of the previous connection cannot be reached."""
+    """Report that the server of the previous connection cannot be reached."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Report: no `holdfast` of the wanted version."""
+    """Report that the host lacks `holdfast` in the requested version."""
 
     system: str
-    """Operating system and processor."""
+    """Operating system and machine type."""
     home: str
-    """Home of the user there."""
+    """Home of the user on the host."""
     python: str | None
-    """A Python that is new enough, or None."""
+    """Path of a Python that is new enough, or None."""
     about: str
-    """Version of that Python; without one, a description of what is there."""
+    """Version of that Python; without one, a description of the Python that was found."""
     soabi: str | None = None
     """Its ABI tag for extension modules."""
 
 
 Report: TypeAlias = ProgramReady | Missing | ServerKept | Once | Gone
-"""One line of a host about the server there."""
+"""A line from the host about the server there."""
 
 
 def launch_line(version: str, arguments: Sequence[str], *, keep: bool = False) -> str:
@@ -129,9 +129,9 @@ def launch_line(version: str, arguments: Sequence[str], *, keep: bool = False) -
     Return the command line that starts a `holdfast` of this version with these arguments.
 
     Args:
-        version: The only one that will do.
+        version: The required version, exactly.
         arguments: Of `holdfast`.
-        keep: Add the option that has the server outlive the connection, if it is known there.
+        keep: True to make the server outlive the connection, if its version can.
     """
     script = _LAUNCH.format(
         run=_RUN_KEPT.format(mark=MARK) if keep else _RUN,
@@ -145,14 +145,14 @@ def launch_line(version: str, arguments: Sequence[str], *, keep: bool = False) -
 
 
 def removal_line() -> str:
-    """Return the command line that removes everything that was installed for this user."""
+    """Return the command line that removes everything installed for this user."""
     parent = PRIVATE_FOLDER.rpartition("/")[0]
     script = _REMOVE.format(folder=PRIVATE_FOLDER, parent=parent, mark=MARK)
     return shlex.join(["sh", "-c", _one_line(script)])
 
 
 def read_report(line: str) -> Report | None:
-    """Parse a line after the mark; None if it is malformed."""
+    """Parse the rest of a line after the mark; None if malformed."""
     match line.removeprefix(MARK).split("\t"):
         case ["ready", program]:
             return ProgramReady(program)

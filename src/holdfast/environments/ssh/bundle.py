@@ -1,4 +1,4 @@
-"""Packages of Holdfast for a host that lacks it: the installed files, or a wheel."""
+"""Packs Holdfast for installation on a host: the installed files, or a wheel."""
 
 import base64
 import gzip
@@ -18,7 +18,7 @@ from holdfast.base.version import DISTRIBUTION, __version__
 
 __all__ = ["Bundle", "pack_files", "pack_wheel"]
 
-# The name at the start of a requirement.
+# Name at the start of a requirement.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 # gzip level: higher levels take more time than they save in transfer.
@@ -27,7 +27,7 @@ _QUICK = 3
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A package to send, with its description for the host."""
+    """A package to send, with a description for the host."""
 
     how: Literal["files", "wheel"]
     data: bytes
@@ -47,26 +47,26 @@ class Bundle:
 
 def pack_files() -> Bundle | None:
     """
-    Pack every installed file, for a host with the same Python ABI and processor.
+    Pack all installed files, for a host with the same Python ABI and processor.
 
     Returns:
-        None if the files of a dependency are not recorded.
+        None if a dependency has no record of its files.
     """
     files = dict(_own_files())
     for dependency in _dependencies():
         if dependency.files is None:
-            # Its installer kept no RECORD.
+            # Its installer wrote no RECORD.
             return None
         for path in dependency.files:
-            # Scripts are recorded outside of the package, and compiled files are for this machine's
-            # paths.
+            # Scripts are recorded outside the package; compiled files contain paths of this
+            # machine.
             if ".." not in path.parts and "__pycache__" not in path.parts:
                 files[path.as_posix()] = Path(str(dependency.locate_file(path)))
     return Bundle("files", _tar(files))
 
 
 def _tar(files: Mapping[str, Path]) -> bytes:
-    # No time stamps, so that the same files always give the same bytes.
+    # No timestamps, so that the result is reproducible.
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=_QUICK, mtime=0) as squeezed,
@@ -76,14 +76,14 @@ def _tar(files: Mapping[str, Path]) -> bytes:
             data = path.read_bytes()
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
-            # Readable by the owner only; the host's umask is 077 as well.
+            # Readable only by the owner, like the files that the host creates with umask 077.
             entry.mode = 0o600
             archive.addfile(entry, io.BytesIO(data))
     return packed.getvalue()
 
 
 def pack_wheel() -> Bundle:
-    """Pack Holdfast alone, as a wheel; the host's pip fetches the dependencies."""
+    """Pack only Holdfast, as a wheel; the host's pip fetches the dependencies."""
     name = f"{DISTRIBUTION.replace('-', '_')}-{__version__}"
     folder = f"{name}.dist-info"
     contents = {file: path.read_bytes() for file, path in _own_files()}
@@ -102,7 +102,7 @@ def pack_wheel() -> Bundle:
 
 
 def _own_files() -> Iterator[tuple[str, Path]]:
-    """Yield Holdfast's own files from where they are, which may be a linked checkout."""
+    """Yield Holdfast's files from where they are, such as a checkout installed as editable."""
     # Set for every package that consists of files.
     assert holdfast.__file__ is not None
     package = Path(holdfast.__file__).parent
@@ -112,14 +112,14 @@ def _own_files() -> Iterator[tuple[str, Path]]:
 
 
 def _dependencies() -> list[Distribution]:
-    """Return the installed distributions that Holdfast needs, directly or not."""
+    """Return the installed distributions that Holdfast depends on, directly or indirectly."""
     found: dict[str, Distribution] = {}
     waiting = [DISTRIBUTION]
     while waiting:
         for requirement in distribution(waiting.pop()).requires or ():
             name = _NAME.match(requirement)
-            # Extras are not needed to run. Other conditions (markers) were evaluated by the
-            # installer: a package whose condition is false is not installed here.
+            # Extras are not needed. Other markers were evaluated by the installer: a package
+            # whose marker is false is not installed here.
             if name is None or "extra ==" in requirement or name[0].lower() in found:
                 continue
             try:

@@ -1,8 +1,8 @@
 """
-Installation of Holdfast on an ssh host, for one user and in one directory, and its removal.
+Installs Holdfast on an ssh host, for one user and in one directory, and removes it.
 
-Nothing happens without consent. If the host's Python can load them, the files that run here are
-copied byte for byte; otherwise a wheel is sent and the host's pip installs it.
+Nothing happens without consent. If the host's Python can load them, the local files are copied
+byte for byte; otherwise the host's pip installs a wheel.
 """
 
 import asyncio
@@ -28,53 +28,53 @@ __all__ = ["Consent", "Offer", "offer", "remove"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds for an installation: a slow line and the host's pip take their time.
+# Seconds for an installation, with a slow connection and the host's pip.
 _INSTALL_LIMIT = 900.0
 
 _REMOVE_LIMIT = 60.0
 
-# Its source is sent to the host and run there, not here.
+# Its source is sent to the host and run there.
 _FAR_SIDE = Path(remote_installer.__file__).read_text()
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A proposed installation, for a person to decide on."""
+    """A proposed installation, for the user to decide on."""
 
     address: SshAddress
     found: Missing
     folder: str
-    """Directory of the installation; nothing outside of it changes."""
+    """Directory of the installation; nothing outside it changes."""
     bundle: Bundle
 
     @property
     def text(self) -> str:
-        """A description for people."""
+        """Description of the installation for the user."""
         how = "copied from this machine"
         if self.bundle.how == "wheel":
-            how = "sent there; the host's own pip fetches what it needs from its package index"
+            how = "sent there; the host's pip fetches dependencies from its package index"
         return (
             f"Holdfast {__version__} is not on {self.address.destination}"
             f" ({self.found.system}, Python {self.found.about} at {self.found.python}).\n"
-            f"It can be installed there for this user alone: {len(self.bundle.data) / 1e6:.1f} MB"
+            f"It can be installed there for this user only: {len(self.bundle.data) / 1e6:.1f} MB"
             f" {how}, into {self.folder}. Nothing else is changed, and"
-            f" `{self.address.connect_command} --remove` takes it away again."
+            f" `{self.address.connect_command} --remove` removes it again."
         )
 
     async def accept(self) -> str:
         """
-        Install it.
+        Install Holdfast on the host.
 
         Returns:
             The program on the host.
 
         Raises:
-            ConnectFailed: Nothing was installed, with the reason.
+            ConnectFailed: Nothing was installed; the message says why.
         """
         source = _FAR_SIDE
         source += f"\n_main({PRIVATE_FOLDER!r}, {MARK!r})\n"
         sent = source.encode() + json.dumps(self.bundle.header()).encode() + b"\n"
-        # The script comes first on stdin, so that no shell has to quote it.
+        # The script is sent first on stdin, so that no shell has to quote it.
         line = f"import sys;exec(sys.stdin.buffer.read({len(source.encode())}))"
         command = f"'{self.found.python}' -I -c '{line}'"
         logger.info("installing holdfast on %s: %s", self.address.destination, self.folder)
@@ -95,7 +95,7 @@ Consent: TypeAlias = "bool | Callable[[Offer], bool | Awaitable[bool]]"
 
 async def offer(address: SshAddress, found: Missing, consent: Consent) -> str | None:
     """
-    Install Holdfast if that is wanted and possible.
+    Install Holdfast with consent, if possible.
 
     Returns:
         The program on the host, or None without consent.
@@ -107,7 +107,7 @@ async def offer(address: SshAddress, found: Missing, consent: Consent) -> str | 
         there = f" ({found.about})" if found.about else ""
         raise ConnectFailed(
             f"holdfast {__version__} is not on {address.destination}, and cannot be installed:"
-            f" it needs Python 3.11 or newer there, and none is on PATH{there}"
+            f" the host has no Python 3.11 or newer on PATH{there}"
         )
     if consent is False:
         return None
@@ -127,10 +127,10 @@ async def offer(address: SshAddress, found: Missing, consent: Consent) -> str | 
 
 async def remove(address: SshAddress) -> tuple[bool, str]:
     """
-    Remove what was installed for this user, in every version.
+    Remove all versions installed for this user.
 
     Returns:
-        True if there was anything, and the directory.
+        True if a version was installed, and the directory.
 
     Raises:
         ConnectFailed: It could not be removed.
@@ -146,7 +146,7 @@ async def _run(address: SshAddress, command: str, data: bytes, *, limit: float) 
     Run a command on the host with this input.
 
     Returns:
-        The two words after the mark in its output; else `failed` and the reason.
+        The two fields after the mark in its output; else `failed` and the reason.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -166,7 +166,7 @@ async def _run(address: SshAddress, command: str, data: bytes, *, limit: float) 
         async with asyncio.timeout(limit):
             out, err = await process.communicate(data)
     except TimeoutError:
-        return "failed", f"it takes more than {limit:g} seconds"
+        return "failed", f"it took more than {limit:g} seconds"
     finally:
         # After a timeout or a cancellation.
         if process.returncode is None:

@@ -1,10 +1,10 @@
 """
-Installer that runs on a host without Holdfast, by the Python of that host.
+The installer that runs on a host without Holdfast, in that host's Python.
 
-It uses nothing but the standard library of Python 3.11. The client sends this source, then a
-line of JSON that describes the data, then the data. The data is either the files of the
-client's installation, or a wheel for the host's pip. Everything is built and tried in a
-temporary directory; one rename makes it final, so it is there as a whole or not at all.
+It uses only the standard library of Python 3.11. The client sends this source, then a line of JSON
+that describes the data, then the data: the files of the client's installation, or a wheel for the
+host's pip. The installation is built and tried in a temporary directory and made final by one
+rename, so that it exists as a whole or not at all.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from typing import BinaryIO
 
 __all__ = ["Failed", "install"]
 
-# Seconds after which a temporary directory cannot belong to a running installation.
+# Seconds after which a temporary directory must be left over from a dead installer.
 _STALE = 3600.0
 
-# Seconds the new program may take to start and to end.
+# Seconds for the new program to start and exit.
 _TRIAL_LIMIT = 60.0
 
 _PIP_LIMIT = 600.0
@@ -41,16 +41,16 @@ sys.exit(main())
 
 
 class Failed(Exception):
-    """Error with a reason for people: nothing was installed."""
+    """Nothing was installed; has the reason for the user."""
 
 
 def install(stream: BinaryIO, base: Path) -> Path:
     """
-    Install what arrives on the stream.
+    Install the package that arrives on the stream.
 
     Args:
         stream: The line of JSON, and the data.
-        base: The directory of all versions; created if missing.
+        base: Directory of all versions; created if missing.
 
     Returns:
         The program.
@@ -60,13 +60,13 @@ def install(stream: BinaryIO, base: Path) -> Path:
     """
     about = json.loads(stream.readline() or b"null")
     if about is None:
-        raise Failed("the connection broke off before anything came")
+        raise Failed("the connection broke off before any data arrived")
     data = stream.read(about["size"])
     if len(data) < about["size"]:
         raise Failed(f"the connection broke off after {len(data)} of {about['size']} bytes")
-    # Start-up files of a shell may have written into the stream.
+    # The startup files of a shell may have written into the stream.
     if hashlib.sha256(data).hexdigest() != about["sha256"]:
-        raise Failed("what arrived is not what was sent")
+        raise Failed("the data was changed on the way")
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sweep(base)
     final = base / str(about["version"])
@@ -81,16 +81,16 @@ def install(stream: BinaryIO, base: Path) -> Path:
         try:
             staging.rename(final)
         except OSError as error:
-            # Another client may have been faster, with the same files.
+            # Another client may have installed the same files first.
             if not (final / "bin" / "holdfast").exists():
-                raise Failed(f"cannot make the folder {final}: {error}") from error
+                raise Failed(f"cannot create the directory {final}: {error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return final / "bin" / "holdfast"
 
 
 def _sweep(base: Path) -> None:
-    """Remove what a killed installation has left."""
+    """Remove the leftovers of killed installers."""
     for left in base.glob(".new-*"):
         if time.time() - left.stat().st_mtime > _STALE:
             shutil.rmtree(left, ignore_errors=True)
@@ -102,7 +102,7 @@ def _unpack(data: bytes, lib: Path) -> None:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(lib, filter="data")
         else:
-            # Python before 3.11.4 has no filters.
+            # Python before 3.11.4 has no extraction filters.
             archive.extractall(lib)  # noqa: S202 - it came from our own client, unchanged
     _run([sys.executable, "-I", "-m", "compileall", "-q", str(lib)], _TRIAL_LIMIT, lib)
 
@@ -127,13 +127,13 @@ def _add_programs(staging: Path, final: Path) -> None:
     (staging / "bin").mkdir()
     program = staging / "bin" / "holdfast"
     command = shlex.join([sys.executable, "-I", str(final / "run.py")])
-    # The final path, since the directory is renamed after the test run.
+    # The final path, since the directory is renamed after the trial.
     program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o700)
 
 
 def _try_out(staging: Path, version: str) -> None:
-    """Start it and let it serve an empty stdin, before a client can find it."""
+    """Run the server with an empty stdin, before clients can find it."""
     run = [sys.executable, "-I", str(staging / "run.py")]
     status, said = _run([*run, "--version"], _TRIAL_LIMIT, staging)
     if status == 0 and said != f"holdfast {version}":
@@ -145,7 +145,7 @@ def _try_out(staging: Path, version: str) -> None:
 
 
 def _run(command: list[str], limit: float, cwd: Path) -> tuple[int, str]:
-    """Return the status of a command, and the last line of its output."""
+    """Return the exit status of a command and the last line of its output."""
     try:
         done = subprocess.run(
             command,
@@ -157,16 +157,16 @@ def _run(command: list[str], limit: float, cwd: Path) -> tuple[int, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return 1, f"it takes more than {limit:g} seconds"
+        return 1, f"it took more than {limit:g} seconds"
     lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
     return done.returncode, lines[-1] if lines else ""
 
 
 def _main(folder: str, mark: str) -> None:
-    """Install below the home of this user, and report the result."""
-    # Nothing that is installed is readable for other users.
+    """Install below the user's home, and report the result."""
+    # Other users must not be able to read the installation.
     os.umask(0o077)
-    # An exit through `SystemExit` runs the cleanup of `install`.
+    # `SystemExit` runs the cleanup of `install`.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:

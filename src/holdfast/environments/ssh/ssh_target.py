@@ -1,10 +1,10 @@
 """
-A host behind `ssh`: one connection starts the right `holdfast` there and speaks to it.
+Connects to a host behind `ssh`: starts the right `holdfast` there and uses its streams.
 
-Where there is none of this version, it can be installed first, with consent (`deploy.py`).
+If the host lacks this version, it can be installed first, with consent (`installer.py`).
 
-The server on the host outlives the connection (`holdfast serve --listen stdio --keep`). When
-ssh is lost, the next one reaches the same server, so the session can be resumed:
+The server on the host outlives the connection (`holdfast serve --listen stdio --keep`). If ssh is
+lost, the next one reaches the same server, and the session is resumed:
 
     first connection                           next connection
     ssh host sh -c '... serve --keep'          ssh host sh -c '... serve --attach FOLDER'
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
     from holdfast.environments.ssh import installer
     from holdfast.environments.ssh.installer import Consent
 else:
-    # Loads archive modules that only an installation needs.
+    # Imports archive modules, which only an installation needs.
     installer = late_module("holdfast.environments.ssh.installer")
 
 __all__ = ["CONNECT_TIMEOUT", "SshTarget", "program_target"]
 
-# Seconds from the start of ssh until the shell of the host has answered.
+# Seconds from the start of ssh to the first line from the host's shell.
 CONNECT_TIMEOUT = 30.0
 
-# Seconds between two attempts to reach a host: each one is a process and a login.
+# Seconds between attempts to reach a host: each is a process and a login.
 RETRY_INTERVAL = 1.0
 
-# Seconds in which a host has to end its server, and with it ssh, after a farewell.
+# Seconds after a farewell for the host to end its server, and with it ssh.
 _END_LIMIT = 5.0
 
-# Lines of OpenSSH after which another attempt has the same result: the key of the host, the login,
-# the algorithms, its own configuration. With a jump host, they are not the last ones. Whatever is
-# not known, such as a failure of the network, is worth another attempt.
+# Messages of OpenSSH for failures that a retry cannot fix: host key, login, algorithms, its own
+# configuration. With a jump host, they are not the last lines. Any other failure, such as one of
+# the network, is worth another attempt.
 _REFUSALS = re.compile(
     r"Host key verification failed\."
     r"|(?:.*: )?Permission denied \([^ ]*\)\."
@@ -72,10 +72,10 @@ _REFUSALS = re.compile(
     r"|.*: terminating, \d+ bad configuration options"
 )
 
-# Exit statuses of a shell on the host that cannot execute, or cannot find, what it is asked for.
+# Exit statuses of a shell that cannot execute, or cannot find, a program.
 _CANNOT_EXECUTE = (126, 127)
 
-# Bytes that start-up files of a shell may print before our first line.
+# Bytes that startup files of a shell may print before the first report.
 _NOISE_LIMIT = 64 << 10
 
 
@@ -89,8 +89,8 @@ def program_target(
     """
     Return the target of a configured command.
 
-    For an `ssh` that starts a `holdfast`, our own installation there is found too, and can be
-    offered. Any other command is taken unchanged.
+    For an `ssh` that starts `holdfast`, the private installation on the host is found too, or can
+    be offered. Any other command is used unchanged.
     """
     command = SshCommand.of_argv(argv)
     if command is None:
@@ -100,10 +100,10 @@ def program_target(
 
 class SshTarget(Target):
     """
-    A `holdfast` on a host, with a server of its own.
+    A `holdfast` on a host, with a separate server.
 
-    The server outlives a lost connection, and `open` reaches the same one again, until
-    `aclose`. A version that is too old for that serves one connection.
+    The server outlives a lost connection, and `open` reaches it again, until `aclose`. An older
+    version that cannot do this serves one connection.
     """
 
     retry_interval = RETRY_INTERVAL
@@ -121,11 +121,11 @@ class SshTarget(Target):
         self.name = command.address.destination
         self.label = f"ssh://{self.name}"
         self.program: str | None = None
-        """The program that serves on the host, once there is a connection."""
+        """Path of the serving program on the host, once connected."""
         self.installed = False
-        """True if this target has installed it."""
+        """True if this target installed it."""
         self.can_reconnect = False
-        """True if the host has a server that can be reached again; known after `open`."""
+        """True if the server on the host can be reached again; known after `open`."""
         self._arguments = command.arguments or SERVE
         self._keep = SshCommand(self.address, self._arguments).can_keep
         self._install = install
@@ -134,7 +134,7 @@ class SshTarget(Target):
         self._cwd = cwd
         self._command: ServingCommand | None = None
         self._reports = _Reports()
-        # The server to reconnect to, from the first connection until `aclose`.
+        # Server to reconnect to, from the first connection until `aclose`.
         self._kept: ServerKept | None = None
         self._farewell: _Farewell | None = None
 
@@ -147,7 +147,7 @@ class SshTarget(Target):
         )
 
     async def open(self, accept: Callable[[Transport], Receiver]) -> Transport:
-        # The previous ssh may still hold the connection to the server.
+        # The previous ssh may still be connected to the server.
         await self._drop_command()
         try:
             await self._connect()
@@ -157,7 +157,7 @@ class SshTarget(Target):
                 return await self._command.speak(accept)
             return await self._command.speak(lambda it: accept(self._ending(it)))
         except BaseException:
-            # Nobody else would end ssh before the next attempt.
+            # Nothing else ends ssh before the next attempt.
             await self._drop_command()
             raise
 
@@ -168,12 +168,12 @@ class SshTarget(Target):
         """Close the connection and end the server on the host."""
         self._kept = None
         if self._command is not None and self._farewell is not None and self._farewell.said:
-            # ssh ends after the server has, with all processes it ran.
+            # ssh exits after the server and all its processes have ended.
             await self._command.wait(_END_LIMIT)
         await self._drop_command()
 
     async def _connect(self) -> None:
-        """Start ssh and reach a server: the one of the previous connection, or a new one."""
+        """Start ssh and reach the server of the previous connection, or a new one."""
         before = self._kept
         found = await self._launch()
         if isinstance(found, Missing) and before is None:
@@ -181,27 +181,27 @@ class SshTarget(Target):
             if await installer.offer(self.address, found, self._install) is None:
                 raise ConnectFailed(
                     f"holdfast {__version__} is not on {self.address.destination};"
-                    f" `{self.address.connect_command}` installs it there, if you want that"
+                    f" to install it there, run `{self.address.connect_command}`"
                 )
             self.installed = True
             found = await self._launch()
             if isinstance(found, Missing):
                 raise ConnectFailed(
                     f"holdfast {__version__} was installed on {self.address.destination},"
-                    " but is not found there"
+                    " but cannot be found there"
                 )
         if isinstance(found, Missing):
-            raise ServerGone(f"holdfast is not on {self.address.destination} any more")
+            raise ServerGone(f"holdfast is no longer on {self.address.destination}")
         self.program = found.program
         if self._keep:
             await self._find_server(before)
 
     async def _find_server(self, before: ServerKept | None) -> None:
-        """Read which server was started or, after a lost connection, reached."""
+        """Read the report on the server that was started or, after a lost connection, reached."""
         # `_launch` has just set it.
         assert self._command is not None
         if before is not None:
-            # The kept server hands its session only to a client that knows its token.
+            # The server gives its session only to a client that knows its token.
             self._command.say(before.token)
         match await self._report():
             case ServerKept() as kept:
@@ -212,7 +212,7 @@ class SshTarget(Target):
             case Gone(why):
                 raise ServerGone(f"the server on {self.address.destination} is gone: {why}")
             case _:
-                raise await self._failed("it says nothing about its server")
+                raise await self._failed("it sent no report about its server")
 
     async def _launch(self) -> ProgramReady | Missing:
         """Start ssh and wait for the first report of the host."""
@@ -225,7 +225,7 @@ class SshTarget(Target):
         self._reports = _Reports()
         report = await self._report()
         if not isinstance(report, ProgramReady | Missing):
-            raise await self._failed("something else answered")
+            raise await self._failed("another program answered")
         return report
 
     async def _report(self) -> Report:
@@ -236,13 +236,13 @@ class SshTarget(Target):
             async with asyncio.timeout(self._timeout):
                 report = await self._reports.next(self._command.stdout)
         except TimeoutError:
-            raise await self._failed(f"no answer within {self._timeout:g}s") from None
+            raise await self._failed(f"no answer within {self._timeout:g} s") from None
         if report is None:
-            raise await self._failed("ssh ended, or something else answered")
+            raise await self._failed("ssh ended, or another program answered")
         return report
 
     async def _failed(self, why: str) -> ConnectFailed:
-        """Return the error for an ssh that has ended, or does not answer."""
+        """Return the error for an ssh that has ended or does not answer."""
         # `_launch` has set it.
         assert self._command is not None
         said = await self._command.last_lines()
@@ -254,7 +254,7 @@ class SshTarget(Target):
         return ConnectFailed(text)
 
     async def _drop_command(self) -> None:
-        """End ssh, if it runs; the server on the host stays for a while."""
+        """End ssh if it runs; the server on the host stays for a while."""
         command, self._command = self._command, None
         self._farewell = None
         if command is not None:
@@ -266,7 +266,7 @@ class SshTarget(Target):
 
 
 class _Farewell:
-    """A transport that tells the server when it is closed on purpose, not when it is aborted."""
+    """A transport that notifies the server of a deliberate close, but not of an abort."""
 
     def __init__(self, inner: Transport) -> None:
         self.kind = inner.kind
@@ -294,20 +294,20 @@ class _Farewell:
 
     def close(self) -> None:
         self.said = True
-        # Before the close: the server ends at once instead of waiting for a reconnection.
+        # Makes the server end at once instead of waiting for a reconnection.
         self._inner.send(END)
         self._inner.close()
 
 
 class _Reports:
-    """Reader of the reports that come before the protocol begins."""
+    """Reads the reports before the protocol begins."""
 
     def __init__(self) -> None:
         self._received = b""
         self._noise = 0
 
     async def next(self, stdout: int) -> Report | None:
-        """Return the next report; None at the end, or after too much other output."""
+        """Return the next report; None at the end or after too much other output."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(stdout, readable.set)
@@ -322,7 +322,7 @@ class _Reports:
                 await readable.wait()
                 readable.clear()
                 try:
-                    # The server is silent until we have spoken, so no message is consumed.
+                    # The server sends nothing before the client does, so no message is consumed.
                     data = os.read(stdout, 4096)
                 except BlockingIOError:
                     continue

@@ -1,4 +1,4 @@
-"""One client's connection to the app-server: the handshake and its commands."""
+"""A client's connection to the app-server: handshake and commands."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ P = TypeVar("P")
 
 class AppConnection:
     """
-    Handler of one client; the context of every method handler.
+    Handles the messages of a client; the context of all method handlers.
 
     Ids belong to the connection, and its commands are killed when it ends.
     """
@@ -53,8 +53,8 @@ class AppConnection:
         self.connection = Connection(transport, self, APP_SERVER)
         self.tasks = OwnedTasks()
         """
-        Tasks that outlive the answer to their request, such as `process/spawn`; end with the
-        connection.
+        Tasks that outlive the response to their request, such as `process/spawn`, and end with
+        the connection.
         """
         self.commands = command_family(
             self,
@@ -66,11 +66,10 @@ class AppConnection:
         """The commands of `process/spawn`."""
         self.spawned = 0
         """
-        Number of `process/spawn` processes that have not ended; their requests are answered
-        already.
+        Number of running `process/spawn` processes, whose requests have already been answered.
         """
         self.experimental = False
-        """True if the client has asked for experimental methods."""
+        """True if the client has requested experimental methods."""
         self._initialized = False
         self._unwanted: frozenset[str] = frozenset()
         self._writable = asyncio.Event()
@@ -92,15 +91,16 @@ class AppConnection:
 
     def initialize(self, params: AppInitializeParams) -> AppInitializeResponse:
         """
-        Take what the client says of itself.
+        Store the client's description.
 
         Raises:
-            InvalidRequest: It was done already, or its name cannot be in a header.
+            InvalidRequest: The connection is already initialized, or the name is invalid in a
+                header.
         """
         if self._initialized:
             raise InvalidRequest(texts.ALREADY_INITIALIZED)
         name = params.client_info.name
-        # The name becomes part of the user agent, a header.
+        # The name becomes part of the user agent header.
         if any((char < " " and char != "\t") or char == "\x7f" for char in name):
             text = f"Invalid clientInfo.name: '{name}'. Must be a valid HTTP header value."
             raise InvalidRequest(text)
@@ -121,7 +121,7 @@ class AppConnection:
         return method not in self._unwanted
 
     def notify(self, method: NotificationMethod[P], params: P) -> None:
-        """Send a notification, unless the client does not want it."""
+        """Send a notification if the client wants it."""
         if self.wants(method.name):
             self.connection.notify(method, params)
 
@@ -129,17 +129,17 @@ class AppConnection:
         self.connection.send_parts(parts)
 
     async def writable(self) -> None:
-        """Wait until the client reads what was sent."""
-        # A loop, because another waiter may fill the buffer again first.
+        """Wait until the client has read what was sent."""
+        # In a loop, because another waiter may have filled the buffer again.
         while not self._writable.is_set():
             await self._writable.wait()
 
     def input_waits(self, change: int) -> None:
-        """Add `change` bytes of pending stdin; stop reading the connection above the limit."""
+        """Add `change` bytes of pending stdin; above the limit, stop reading the connection."""
         self._waiting_input += change
         if self._waiting_input > MAX_WAITING_INPUT:
             self.connection.hold_receiving("input")
-        # Half the limit, so that reading is not stopped and resumed for every message.
+        # At half of the limit, so that reading is not stopped and resumed for every message.
         elif self._waiting_input <= MAX_WAITING_INPUT // 2:
             self.connection.release_receiving("input")
 
@@ -153,21 +153,21 @@ class AppConnection:
         self._dispatcher.request(request)
 
     def notification(self, notification: Notification) -> None:
-        """Ignore notifications: `initialized` changes nothing, others are unknown."""
+        """Ignore notifications: `initialized` has no effect, others are unknown."""
 
     def malformed(self, error: MalformedMessage) -> None:
-        logger.info("%s sent what cannot be read: %s", self.connection.transport.label, error)
+        logger.info("%s sent an invalid message: %s", self.connection.transport.label, error)
 
     def lost(self, reason: str) -> None:
         self._dispatcher.drop()
-        # Wakes handlers that wait for the client to read: it never will.
+        # Wakes handlers that wait for the client to read, since it never will.
         self._writable.set()
         if self.server.telemetry is not None:
             self.server.telemetry.connection_closed(self.connection.transport.kind)
         self.server.connection_ended(self)
 
     async def aclose(self) -> None:
-        """Kill everything that the client has started, and wait for its end."""
+        """Kill everything that the client has started, and wait for it to end."""
         await asyncio.gather(self.commands.commands.aclose(), self.processes.commands.aclose())
         await self.tasks.aclose()
 

@@ -1,7 +1,7 @@
 """
-The app-server from its start to its end.
+The app-server.
 
-Any number of connections share one environment, in which all commands run.
+All commands of all connections run in one environment.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class AppServer:
     """
     Serves `command/exec` and `process/*` on any number of transports.
 
-    Use it as a context manager; at its end every command is killed.
+    Use it as a context manager; its exit kills all commands.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class AppServer:
     ) -> None:
         """
         Args:
-            environment: Environment of the commands; this machine by default. Closed at the
+            environment: Environment of the commands, by default this machine. Closed at the
                 end.
             sandboxes: The default sandbox, and profiles by name.
-            compat: A server version to imitate, where the default behaves better.
-            concurrent_requests: Commands of one connection that may run at once.
-            telemetry: Recorder of requests, if there is one.
+            compat: A server version to imitate where the default is better.
+            concurrent_requests: Maximum concurrent commands of a connection.
+            telemetry: Records requests, if given.
         """
         self.environment = LocalEnvironment() if environment is None else environment
         self.sandboxes = SandboxProfiles() if sandboxes is None else sandboxes
@@ -79,7 +79,7 @@ class AppServer:
 
     async def __aenter__(self) -> Self:
         if not self.environment.is_remote and self.environment.cwd is None:
-            # Fixed at the start: the directory may be moved or removed later.
+            # Resolved now: the directory may be moved or removed later.
             with suppress(FileNotFoundError):
                 self.environment.cwd = os.getcwd()
         await self._stack.enter_async_context(self.environment)
@@ -90,16 +90,16 @@ class AppServer:
 
     async def __aexit__(self, *exc: object) -> None:
         for client in list(self._connections):
-            # At once: a client that does not read must not delay the end.
+            # At once: clients that do not read must not delay the end.
             client.connection.abandon("the server ends")
-        # In reverse order of entering: the listener, the tasks that end the connections, and
-        # last the environment, which those tasks still need.
+        # In this order: the listener, the tasks that end the connections, and the environment,
+        # which those tasks need.
         await self._stack.aclose()
         if self._record is not None:
             self._record.finish()
 
     def accept(self, transport: Transport) -> Receiver:
-        """Serve a connection; hand this to a listener."""
+        """Serve a connection; pass this method to a listener."""
         client = AppConnection(transport, self, self._router, self._tasks)
         self._connections.add(client)
         return client.connection
@@ -112,20 +112,20 @@ class AppServer:
         tls: "ServerTls | None" = None,
     ) -> str:
         """
-        Accept connections at an address, until the end.
+        Accept connections at an address until the server ends.
 
         Args:
-            where: `ws://IP:PORT` (port 0: any free one) or `unix:///path`. Either carries one
+            where: `ws://IP:PORT` (port 0 for any free one) or `unix:///path`. Both carry one
                 message per WebSocket frame.
-            check: Decides who may connect; by default everybody who can reach it.
-            tls: The certificate, for `wss`.
+            check: Checks tokens; by default any client that reaches the address may connect.
+            tls: Certificate for `wss`.
 
         Returns:
             The URL with the actual port.
 
         Raises:
-            BadListenUrl: It is no such address.
-            OSError: The address is not available.
+            BadListenUrl: The URL is invalid.
+            OSError: The address cannot be bound.
         """
         if isinstance(where, str):
             where = parse_listen_url(where)
@@ -135,10 +135,10 @@ class AppServer:
 
     def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """
-        End the connections, and their commands, of clients that are not admitted any more.
+        End the connections and commands of clients that are no longer admitted.
 
         Args:
-            admits: Returns False for a credential that is not valid any more.
+            admits: Returns False for a credential that is no longer valid.
         """
         transports = {client: client.connection.transport for client in self._connections}
         gone = [client for client, one in transports.items() if not admits(one.credential)]
@@ -149,11 +149,11 @@ class AppServer:
 
     @property
     def is_idle(self) -> bool:
-        """True if there is no connection."""
+        """True without connections."""
         return not self._connections
 
     async def drain(self, limit: float) -> None:
-        """Do nothing: commands end with their connection, as if the client had left."""
+        """Do nothing: commands end with their connection, as when a client disconnects."""
 
     def connection_ended(self, client: AppConnection) -> None:
         """Drop a connection and end its commands."""
@@ -164,11 +164,11 @@ class AppServer:
         try:
             await client.aclose()
         except Exception:
-            # Logged only: the other connections must go on.
+            # Only logged, so that other connections are not affected.
             logger.exception("the commands of a connection could not be ended")
 
     def introduce(self, client: AppClientInfo) -> AppInitializeResponse:
-        """Return the server's description for a client."""
+        """Return the description of the server for a client."""
         version = __version__ if self.compat is None else self.compat.rpartition("-")[2]
         return AppInitializeResponse(
             user_agent=f"{client.name}/{version} ({platform.system()} {platform.release()};"

@@ -1,8 +1,8 @@
 """
-The app-server's protocol: the exec-server's envelope with its own rules.
+The app-server's dialect: the exec-server's envelope with different rules.
 
-Unreadable messages get no answer, notifications carry the time they were sent, and params that
-do not decode are an invalid request [app-server.decoding].
+Malformed messages get no response, notifications have a timestamp, and params that cannot be
+decoded are an invalid request [app-server.decoding].
 """
 
 import time
@@ -50,7 +50,7 @@ def _decode_params(params: object, kind: type[T]) -> T:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:
         named = _by_name(params, kind)
-        # At most one more round: an object is not converted again.
+        # At most one retry: an object is not converted again.
         if named is not params:
             return _decode_params(named, kind)
         # A rule of the type has its own text.
@@ -97,12 +97,12 @@ APP_SERVER = AppServerKind()
 
 def _by_name(value: object, kind: object) -> object:
     """
-    Convert params that came as a list into an object, if no member is missing.
+    Convert params given as a list to an object, if no member is missing.
 
     Returns:
         The same value if there is no such list.
     """
-    # serde accepts a list for a structure; a `size` is often sent that way.
+    # serde accepts a list for a structure; clients often send `size` that way.
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return value
     fields = msgspec.structs.fields(kind)
@@ -121,21 +121,21 @@ def _by_name(value: object, kind: object) -> object:
 
 
 def _structs(kind: object) -> list[type]:
-    """Return the one untagged structure that a member may be; otherwise nothing."""
+    """Return the only untagged structure allowed for a member, if there is exactly one."""
     options = getattr(kind, "__args__", (kind,))
     structs = [one for one in options if isinstance(one, type) and issubclass(one, msgspec.Struct)]
     return structs if len(structs) == 1 else []
 
 
 class DeltaEncoder:
-    """Encoder of a command's output notifications, around base64 that is not copied again."""
+    """Encodes output notifications of a command without copying their base64."""
 
     def __init__(self, method: str, id_member: str, command_id: str) -> None:
         shown = (encode_value(method), encode_value(id_member), encode_value(command_id))
         self._head = b'{"method":%b,"params":{%b:%b,"stream":"' % shown
 
     def encode(self, stream: str, data: bytes, cap_reached: bool) -> tuple[bytes, bytes, bytes]:
-        """Return one notification in parts."""
+        """Return a notification in parts."""
         flag = b"true" if cap_reached else b"false"
         return (
             b'%b%b","deltaBase64":"' % (self._head, stream.encode()),

@@ -1,4 +1,4 @@
-"""`command/exec` and its controls: the checks in their order [app-server.controls]."""
+"""`command/exec` and its controls, with their checks in order [app-server.controls]."""
 
 from collections.abc import Awaitable
 from contextlib import nullcontext
@@ -51,7 +51,7 @@ def add_command_methods(router: "Router[AppConnection]") -> None:
 def command_family(
     client: "AppConnection", commands: CommandExec, *, refuse_late: bool
 ) -> CommandFamily:
-    """Return the commands of one connection that `command/exec` has started."""
+    """Return the `command/exec` commands of a connection."""
     return CommandFamily(
         client,
         commands,
@@ -65,7 +65,7 @@ def command_family(
 
 
 def _refusal(error: CommandExecError) -> Refused:
-    # The library's texts are those of this family.
+    # The texts of the library are those of this family.
     return coded(error, str(error))
 
 
@@ -78,11 +78,11 @@ def _execute(client: "AppConnection", params: CommandExecParams) -> Awaitable[Co
 
 def _check(params: CommandExecParams) -> None:
     """
-    Refuse params that contradict each other; those before and after are checked elsewhere.
+    Refuse params that contradict each other; earlier and later checks are elsewhere.
 
     Raises:
         InvalidRequest: The command is empty, or has two sandboxes.
-        InvalidParams: Two members exclude each other, or the timeout is negative.
+        InvalidParams: Two members are mutually exclusive, or the timeout is negative.
     """
     if not params.command:
         raise InvalidRequest(texts.COMMAND_EMPTY)
@@ -100,7 +100,7 @@ def _check(params: CommandExecParams) -> None:
 
 async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
     environment = client.server.environment
-    # The environment may have to be asked for its directory.
+    # May have to request the directory of the environment.
     with client.commands.reachable():
         folder = await _folder(environment, params.cwd)
         sandbox = await client.server.sandboxes.context(
@@ -109,7 +109,7 @@ async def _start(client: "AppConnection", params: CommandExecParams) -> Command:
     if params.size is not None:
         client.commands.check_size(params.size)
     stream = params.tty or params.stream_stdout_stderr
-    # Without an id, output could not be told apart nor input be sent.
+    # Without an id, output could not be attributed and input could not be sent.
     if params.process_id is None and (stream or params.stream_stdin):
         raise InvalidRequest(texts.NO_PROCESS_ID)
     with client.commands.refusals():
@@ -143,10 +143,10 @@ def _cap(params: CommandExecParams) -> int | None:
 
 async def _folder(environment: Environment, cwd: str | None) -> PathUri:
     """
-    Return the directory that a client means; a relative one starts at the environment's.
+    Return the directory for a command; a relative one starts at the environment's.
 
     Raises:
-        OperationFailed: It is no path, or in an unknown home.
+        OperationFailed: It is not a path, or in an unknown home.
     """
     try:
         if not cwd:
@@ -164,14 +164,14 @@ async def _home(environment: Environment) -> PathUri:
     home: PathUri | str | None
     home = (await environment.info()).user_home_dir if environment.is_remote else home_here()
     if home is None:
-        raise InvalidPathUri("the home of the environment is not known")
+        raise InvalidPathUri("the home of the environment is unknown")
     return home if isinstance(home, PathUri) else PathUri.parse(home)
 
 
 async def _run(
     client: "AppConnection", params: CommandExecParams, position: QueuePosition | None
 ) -> CommandExecResponse:
-    # Held for the start only: other requests with its id need not wait for the end.
+    # Only held for the start: other requests with its id need not wait for the end.
     async with position or nullcontext():
         command = await _start(client, params)
     try:
@@ -179,7 +179,7 @@ async def _run(
         done = await client.commands.finish(command, stream=stream)
         if stream:
             return CommandExecResponse(exit_code=done.exit_code, stdout="", stderr="")
-        # As JSON it may be six times as large, so it is not made while the client does not read.
+        # As JSON it may be six times as large, so it is not encoded while the client does not read.
         await client.writable()
         return CommandExecResponse(
             exit_code=done.exit_code,
@@ -187,7 +187,7 @@ async def _run(
             stderr=await done.stderr_text(),
         )
     finally:
-        # The answer is sent before anything else runs, so the id is free right after it.
+        # The response is sent before anything else runs, so the id is free right after it.
         command.release()
 
 

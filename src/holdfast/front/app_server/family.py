@@ -1,8 +1,8 @@
 """
-Common part of `command/exec` and `process/*`: the commands of one connection.
+The common part of `command/exec` and `process/*`: the commands of a connection.
 
-Both start a command, send its output, and control it by an id of the client. They differ in
-names, error texts, and the time of the answer.
+Both start a command, send its output, and control it by the client's id. They differ in names,
+error texts, and when they respond.
 """
 
 from collections.abc import Awaitable, Callable
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 __all__ = ["DONE", "CommandFamily", "RowsAndColumns", "coded", "milliseconds"]
 
 DONE: Final = Empty()
-"""The answer to a control request."""
+"""Response to a control request."""
 
-# Bytes of stdin that commands have not read; above it the connection is not read. Refusing a
-# write instead would leave a hole in the input of a client that does not wait for answers.
+# Bytes of stdin not read by commands above which the connection is not read. Refusing a write
+# instead would leave a gap in the input if the client does not wait for responses.
 MAX_WAITING_INPUT: Final = 16 << 20
 
-# Bytes that a waiting control request counts for, besides its input.
+# Bytes counted for a waiting control request, in addition to its input.
 _REQUEST_COST: Final = 1024
 
 
 class RowsAndColumns(Protocol):
-    """Rows and columns, as either family has them on the wire."""
+    """Rows and columns in either family's params."""
 
     @property
     def rows(self) -> int: ...
@@ -71,17 +71,17 @@ def milliseconds(timeout_ms: int | None) -> float | None:
 
 
 def coded(error: HoldfastError, text: str) -> Refused:
-    """Return the error whose class has the wire code of a refusal."""
+    """Return an error with the wire code of a refusal."""
     if isinstance(error, SizeNeedsTerminal | InvalidSize | NegativeTimeout):
         return InvalidParams(text)
     if isinstance(error, SpawnRefused | CommandExecClosed | CommandLost):
-        # The classes decide the code on the wire: here -32603.
+        # The class determines the code on the wire, here -32603.
         return OperationFailed(text, errno=error.errno, path=error.path, program=error.program)
     return InvalidRequest(text)
 
 
 class CommandFamily:
-    """The commands that one connection has started by one family of methods."""
+    """The commands that a connection has started by a family of methods."""
 
     def __init__(
         self,
@@ -97,14 +97,15 @@ class CommandFamily:
     ) -> None:
         """
         Args:
-            client: The connection that gets the output.
+            client: Connection for the output.
             commands: Starts the commands and knows their ids.
-            delta_method: The notification that carries output.
-            id_member: The name of the id in its params.
-            write_method: The name of a write in texts.
-            size_text: The text for a size with a zero.
-            refusal: Converts an error of the library into one of the wire.
-            refuse_late: Refuse a control during the drain at once, not after the answer.
+            delta_method: Notification for output.
+            id_member: Name of the id in its params.
+            write_method: Name of the write method in errors.
+            size_text: Error for a size with a zero.
+            refusal: Converts an error of the library to one of the wire.
+            refuse_late: True to refuse a control during the drain at once, not after the
+                response.
         """
         self.commands = commands
         self._client = client
@@ -114,7 +115,7 @@ class CommandFamily:
         self._size_text = size_text
         self._refusal = refusal
         self._refuse_late = refuse_late
-        # Requests in order of arrival: starts and controls by id, writes by command.
+        # Requests in the order of arrival: starts and controls by id, writes by command.
         self._requests = RequestQueues()
         self._writes = RequestQueues()
 
@@ -122,19 +123,19 @@ class CommandFamily:
 
     def take_position(self, command_id: str | None) -> QueuePosition | None:
         """
-        Return the queue position of a start among requests for the same id.
+        Return the queue position of a start among the requests for its id.
 
-        Call it when the request arrives: that defines the order.
+        Call this when the request arrives, which defines the order.
 
         Args:
-            command_id: The client's id; None for a command that cannot be controlled.
+            command_id: The client's id; None for a command without controls.
         """
         return None if command_id is None else self._requests.take(command_id)
 
     @contextmanager
     def refusals(self) -> "Iterator[None]":
         """
-        Convert errors of a start into errors of the wire.
+        Convert errors of a start to errors of the wire.
 
         Raises:
             Refused: The command was not started.
@@ -145,22 +146,21 @@ class CommandFamily:
         except CommandExecError as error:
             raise self._refusal(error) from error
         except InvalidParams as error:
-            # The sandbox or another argument is not possible in this environment.
+            # This environment does not support the sandbox or another argument.
             raise OperationFailed(f"exec failed: {error}") from error
 
     @contextmanager
     def reachable(self) -> "Iterator[None]":
         """
-        Convert the loss of the environment, or a refusal of its server, into an error of the
-        wire.
+        Convert a lost environment, or a refusal by its server, to an error of the wire.
 
         Raises:
-            OperationFailed: It names the environment.
+            OperationFailed: The message names the environment.
         """
         try:
             yield
         except CommandExecError:
-            # A lost command has the better text.
+            # The error of a lost command has a better text.
             raise
         except NotFound as error:
             # The server's own start directory is missing.
@@ -171,22 +171,22 @@ class CommandFamily:
 
     async def finish(self, command: Command, *, stream: bool) -> Done:
         """
-        Send the output of a command, if it is to be streamed, and wait for its end.
+        Send the output of a command, if streamed, and wait for its end.
 
         Raises:
-            OperationFailed: The environment is lost, and the command with it; or the
+            OperationFailed: The environment and with it the command is lost, or the
                 connection has ended.
         """
         client = self._client
         try:
             if stream:
-                # Streaming requires an id, which was checked before the start.
+                # Streaming requires an id, as checked before the start.
                 assert command.process_id is not None
                 wanted = client.wants(self._delta_method)
                 encoder = DeltaEncoder(self._delta_method, self._id_member, command.process_id)
                 async for delta in command.output():
                     if wanted:
-                        # A client that does not read makes its command wait.
+                        # While the client does not read, its command waits.
                         await client.writable()
                         client.send_parts(
                             encoder.encode(delta.stream, delta.data, delta.cap_reached)
@@ -201,11 +201,11 @@ class CommandFamily:
 
     def write(self, command_id: str, delta: str | None, close: bool) -> Awaitable[Empty]:
         """
-        Write to a command and close its stdin after that, each if it is asked for.
+        Write to a command and then close its stdin, each if requested.
 
         Raises (when awaited):
-            InvalidParams: There is nothing to do, or no base64.
-            Refused: The command is not there, or not to be written to.
+            InvalidParams: Neither is requested, or the base64 is invalid.
+            Refused: The command does not exist, or has no writable stdin.
         """
         position = self._requests.take(command_id)
         if delta is None and not close:
@@ -223,8 +223,8 @@ class CommandFamily:
         with self._waiting(len(data)):
             async with position:
                 command = await self._find(command_id)
-                # The position is given up before the write, which may block on a command that
-                # does not read: a later request has to be able to terminate it.
+                # Leave the position before the write, which may block on a command that does
+                # not read: a later request has to be able to terminate it.
                 turn = self._writes.take(command)
             async with turn:
                 await self._control(command, command.write(data, close=close))
@@ -235,8 +235,8 @@ class CommandFamily:
         Change the size of a terminal.
 
         Raises (when awaited):
-            InvalidParams: There is no such size.
-            Refused: The command is not there, or has no terminal.
+            InvalidParams: A terminal cannot have that size.
+            Refused: The command does not exist, or has no terminal.
         """
         position = self._requests.take(command_id)
         try:
@@ -252,7 +252,7 @@ class CommandFamily:
         Kill a command.
 
         Raises:
-            Refused: (When awaited) the command is not there.
+            Refused: The command does not exist (when awaited).
         """
         position = self._requests.take(command_id)
         return self._run_control(position, command_id, lambda command: command.terminate())
@@ -262,7 +262,7 @@ class CommandFamily:
         Refuse a size with a zero.
 
         Raises:
-            InvalidParams: It has one.
+            InvalidParams: A number is zero.
         """
         if size.rows == 0 or size.cols == 0:
             raise InvalidParams(self._size_text)
@@ -278,12 +278,13 @@ class CommandFamily:
         return DONE
 
     async def _find(self, command_id: str) -> Command:
-        """Return the command with an id; call it in the turn of the request."""
+        """Return the command with an id; call this in the turn of the request."""
         try:
             command = self.commands.get(command_id)
         except CommandExecError as error:
             raise self._refusal(error) from error
-        # A control during the drain keeps its turn until the answer; later ones find the id free.
+        # A control during the drain keeps its turn until the response; later ones find the id
+        # free.
         if not (self._refuse_late or command.running):
             await command.released()
         return command
@@ -310,6 +311,6 @@ class CommandFamily:
 
 
 async def _refuse(position: QueuePosition, error: Refused) -> Empty:
-    """Raise the error in the turn of the request: answers about one id keep their order."""
+    """Raise the error in the turn of the request, so that responses for an id keep their order."""
     async with position:
         raise error

@@ -1,4 +1,4 @@
-"""Requests that name the same id are handled in the order they came [app-server.order]."""
+"""Queues that keep requests for the same id in order [app-server.order]."""
 
 import asyncio
 from collections.abc import Hashable
@@ -8,36 +8,36 @@ __all__ = ["QueuePosition", "RequestQueues"]
 
 
 class RequestQueues:
-    """Queues of requests, one for each key, in which one request at a time has its turn."""
+    """Queues of requests, one per key, in which one request at a time has its turn."""
 
     def __init__(self) -> None:
-        # The last position of each queue that is not empty.
+        # Last position of each non-empty queue.
         self._tails: dict[Hashable, asyncio.Future[None]] = {}
 
     def take(self, key: Hashable) -> "QueuePosition":
-        """Return the next position in the queue of `key`; it has to be entered and left."""
+        """Return the next position in the queue of `key`, which must be entered and left."""
         ahead = self._tails.get(key)
         mine = asyncio.get_running_loop().create_future()
-        # The next one waits for this position, so each waits for exactly one other.
+        # The next position waits for this one, so each waits for exactly one other.
         self._tails[key] = mine
         return QueuePosition(self, key, ahead, mine)
 
     def leave(self, key: Hashable, mine: asyncio.Future[None]) -> None:
-        """Let the next request have its turn; called at the end of a position."""
-        # A cancelled waiter has cancelled the future that it waited for.
+        """Give the turn to the next request; called when a position is left."""
+        # A cancelled waiter has cancelled the future it waited for.
         if not mine.done():
             mine.set_result(None)
-        # The queue is empty: its entry would otherwise stay for ever.
+        # The queue is empty: remove its entry.
         if self._tails.get(key) is mine:
             del self._tails[key]
 
     def __len__(self) -> int:
-        """Return how many queues there are."""
+        """Return the number of queues."""
         return len(self._tails)
 
 
 class QueuePosition:
-    """A position in a queue: entering waits for those ahead, leaving lets the next one in."""
+    """A position in a queue: entering waits for those ahead, leaving admits the next one."""
 
     __slots__ = ("_ahead", "_key", "_line", "_mine")
 

@@ -1,5 +1,5 @@
 """
-`process/*`, the experimental family: it answers at the start and reports the end.
+`process/*`, the experimental family, which responds at the start and reports the end.
 
 See [app-server.process].
 """
@@ -55,7 +55,7 @@ def add_process_methods(router: "Router[AppConnection]") -> None:
 
 
 def process_family(client: "AppConnection", commands: CommandExec) -> CommandFamily:
-    """Return the commands of one connection that `process/spawn` has started."""
+    """Return the `process/spawn` commands of a connection."""
     return CommandFamily(
         client,
         commands,
@@ -104,7 +104,7 @@ def _spawn(client: "AppConnection", params: ProcessSpawnParams) -> Awaitable[Emp
         raise InvalidParams(texts.negative_timeout(PROCESS_SPAWN.name, params.timeout_ms))
     if params.size is not None:
         client.processes.check_size(params.size)
-    # The request is answered early, so the dispatcher's own limit does not count it.
+    # The request is answered early, so the dispatcher's limit does not count it.
     if client.spawned >= client.server.concurrent_requests:
         raise APP_SERVER.overload()
     return _answer(client, params, client.processes.take_position(params.process_handle))
@@ -139,13 +139,13 @@ async def _answer(
     except BaseException:
         client.spawned -= 1
         raise
-    # The task begins in the next turn of the loop, after the answer has been sent.
+    # The task begins in the next iteration of the loop, after the response was sent.
     client.tasks.start(_follow(client, params, command))
     return DONE
 
 
 async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: Command) -> None:
-    """Send the output of a process, and its exit at the end."""
+    """Send the output of a process, and then its exit."""
     try:
         stream = params.tty or params.stream_stdout_stderr
         try:
@@ -166,7 +166,7 @@ async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: 
                 stderr="" if stream else await done.stderr_text(),
                 stderr_cap_reached=done.stderr_cap_reached,
             )
-        # The exit follows the output, so it waits for the same reader.
+        # Like the output before it, the exit waits for the client to read.
         await client.writable()
         client.notify(PROCESS_EXITED_NOTE, note)
     finally:
@@ -175,7 +175,7 @@ async def _follow(client: "AppConnection", params: ProcessSpawnParams, command: 
 
 
 def _lost_note(process_handle: str) -> ProcessExitedNote:
-    """Return the report about a process whose environment is lost: its end is unknown."""
+    """Return the exit notification for a lost process, whose end is unknown."""
     return ProcessExitedNote(
         process_handle=process_handle,
         exit_code=-1,

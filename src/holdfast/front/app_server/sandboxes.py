@@ -1,24 +1,47 @@
 """The sandbox of a command: policies, named profiles, and the default [app-server.profiles]."""
 
+from __future__ import annotations
+
 import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidRequest, OperationFailed
 from holdfast.base.system_text import system_text
 from holdfast.engine.process.start_threads import call_in_daemon
-from holdfast.engine.sandbox.policy.disk import Seen
-from holdfast.engine.sandbox.profile.builtin import named_profile
-from holdfast.engine.sandbox.profile.legacy import from_legacy
+from holdfast.engine.sandbox.policy.disk import HOST, Disk, Seen
+from holdfast.engine.sandbox.profile.builtin import (
+    SKIPPED_NAMES,
+    named_profile,
+    path_entry,
+    project_entries,
+    special_entry,
+)
 from holdfast.environments.environment import Environment
-from holdfast.wire.protocol.command_exec import LegacyPolicy, WorkspaceWrite
+from holdfast.wire.protocol.command_exec import (
+    DangerFullAccess,
+    ExternalSandbox,
+    LegacyPolicy,
+    ReadOnly,
+    WorkspaceWrite,
+)
 from holdfast.wire.protocol.paths import PathUri
-from holdfast.wire.protocol.sandbox import DisabledProfile, PermissionProfile, SandboxContext
+from holdfast.wire.protocol.sandbox import (
+    DisabledProfile,
+    ExternalProfile,
+    FileEntry,
+    ManagedProfile,
+    Network,
+    PermissionProfile,
+    RestrictedFiles,
+    SandboxContext,
+)
 
-__all__ = ["SandboxProfiles"]
+__all__ = ["SandboxProfiles", "from_legacy"]
 
-# Names of the protocol for built-in profiles.
+# The protocol's names of built-in profiles.
 _BUILTIN = {
     ":read-only": "read-only",
     ":workspace": "workspace-write",
@@ -31,9 +54,9 @@ class SandboxProfiles:
     """The profiles that a server knows."""
 
     default: PermissionProfile = field(default_factory=lambda: named_profile("read-only"))
-    """Profile of a command that names none."""
+    """Profile for commands that name none."""
     named: Mapping[str, PermissionProfile] = field(default_factory=dict)
-    """Profiles besides the built-in ones, whose names begin with a colon."""
+    """Profiles in addition to the built-in ones, whose names begin with a colon."""
 
     async def context(
         self,
@@ -44,18 +67,18 @@ class SandboxProfiles:
         cwd: PathUri,
     ) -> SandboxContext | None:
         """
-        Return the sandbox of a command; None for no sandbox.
+        Return the sandbox of a command, or None.
 
         Args:
-            environment: The environment it will run in.
-            policy: The policy of an older client.
-            profile: The name of a profile.
-            cwd: The directory of the command. A named profile applies to it, everything else to
-                the directory of the environment.
+            environment: The environment of the command.
+            policy: A policy from an older client.
+            profile: Name of a profile.
+            cwd: Directory of the command. A named profile applies to it, anything else to the
+                directory of the environment.
 
         Raises:
-            InvalidRequest: There is no such profile.
-            OperationFailed: A path of a policy cannot be inspected.
+            InvalidRequest: The profile does not exist.
+            OperationFailed: A path of the policy cannot be inspected.
         """
         if profile is not None:
             permissions, root = self._find(profile), cwd
@@ -91,10 +114,10 @@ class SandboxProfiles:
 
 async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile:
     if not here:
-        # The remote server protects a project's metadata by itself.
+        # A remote server itself protects the metadata of a project.
         return from_legacy(policy, disk=_UNSEEN)
     if isinstance(policy, WorkspaceWrite) and policy.writable_roots:
-        # In a thread, since a client names these paths and one may be on a dead mount.
+        # In a thread, since the client's paths may be on a dead mount.
         try:
             return await call_in_daemon(lambda: from_legacy(policy))
         except TimeoutError:
@@ -105,7 +128,7 @@ async def _from_policy(policy: LegacyPolicy, *, here: bool) -> PermissionProfile
 
 
 class _UnseenDisk:
-    """The disk of another machine, of which nothing is known."""
+    """The disk of another machine, about which nothing is known."""
 
     def kind(self, path: str) -> Seen | None:
         return None
@@ -133,3 +156,35 @@ class _UnseenDisk:
 
 
 _UNSEEN = _UnseenDisk()
+
+
+def from_legacy(policy: LegacyPolicy, *, disk: Disk = HOST) -> PermissionProfile:
+    """Return the profile that is equivalent to a legacy policy."""
+    match policy:
+        case DangerFullAccess():
+            return DisabledProfile()
+        case ExternalSandbox():
+            return ExternalProfile(network=policy.network_access)
+        case ReadOnly():
+            entries = [special_entry("root", "read")]
+        case WorkspaceWrite():
+            entries = _workspace_entries(policy, disk)
+        case _:
+            assert_never(policy)
+    network: Network = "enabled" if policy.network_access else "restricted"
+    return ManagedProfile(file_system=RestrictedFiles(entries=tuple(entries)), network=network)
+
+
+def _workspace_entries(policy: WorkspaceWrite, disk: Disk) -> list[FileEntry]:
+    entries = [special_entry("root", "read"), special_entry("project_roots", "write")]
+    if not policy.exclude_slash_tmp:
+        entries.append(special_entry("slash_tmp", "write"))
+    if not policy.exclude_tmpdir_env_var:
+        entries.append(special_entry("tmpdir", "write"))
+    entries += (path_entry(root, "write") for root in policy.writable_roots)
+    entries += project_entries()
+    # A missing name needs no entry: it is protected as a name of a writable root anyway.
+    for root in policy.writable_roots:
+        inside = (f"{root.rstrip('/')}/{name}" for name in SKIPPED_NAMES)
+        entries += (path_entry(path, "read") for path in inside if disk.kind(path) is not None)
+    return entries

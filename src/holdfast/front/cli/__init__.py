@@ -1,1 +1,1 @@
-"""The command line: `holdfast serve`, `holdfast run` and friends."""
+"""The command line: `holdfast serve`, `holdfast run` and the other subcommands."""

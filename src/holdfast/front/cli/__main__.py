@@ -25,12 +25,12 @@ def main(argv: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     options = parser.parse_args(arguments)
-    # `with_config` parses them again, on top of the config file.
+    # For `with_config`, which parses them again on top of the config file.
     options.arguments = arguments
     try:
         status: int = options.run(options)
     except KeyboardInterrupt:
-        # The exit statuses of a shell for SIGINT and SIGPIPE.
+        # As in a shell, for SIGINT and SIGPIPE.
         return 130
     except BrokenPipeError:
         return 141
@@ -48,10 +48,10 @@ def _as_options(arguments: list[str]) -> list[str]:
 
 
 def _open_missing_streams() -> None:
-    """Open `/dev/null` for closed standard streams, for which Python has None."""
+    """Open `/dev/null` for closed standard streams, which are None in Python."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # In this order each one gets its own number, the lowest that is free.
+            # In this order each gets its own number, the lowest that is free.
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the end
 
 

@@ -53,9 +53,9 @@ def _make(options: argparse.Namespace, telemetry: Telemetry | None) -> AppServer
 def _sandboxes(options: argparse.Namespace) -> SandboxProfiles:
     name: str = options.sandbox
     profile = as_profile(also_writing(name, options.sandbox_write))
-    # Only a caller in Python can give a context.
+    # Only Python callers can pass a context.
     assert isinstance(profile, SandboxProfile)
-    # Commands have their own workspaces: relative paths stay relative to those.
+    # Commands have their own workspaces, to which relative paths refer.
     here = ProfileContext(folder=PathUri.from_path(os.getcwd()), home=home_here())
     return SandboxProfiles(
         default=profile.permissions(here),

@@ -49,7 +49,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         "--concurrent-requests",
         metavar="COUNT",
         type=positive,
-        help="commands of a connection that may run at once (default: 1024)",
+        help="maximum commands of a connection that run at once (default: 1024)",
     )
     add_log_options(parser)
     add_environment_option(parser)
@@ -57,7 +57,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         "--sandbox",
         metavar="PROFILE",
         default="read-only",
-        help="for commands that name none: read-only, workspace-write, disabled or a .toml file"
+        help="default sandbox of commands: read-only, workspace-write, disabled or a .toml file"
         " (default: %(default)s)",
     )
     add_sandbox_write(parser)
@@ -73,7 +73,7 @@ def add_app_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         "--compat",
         choices=_Versions(),
         metavar="VERSION",
-        help="behave like %(choices)s where the default does better",
+        help="behave like %(choices)s where the default is better",
     )
     parser.set_defaults(run=late("holdfast.front.cli.guarded:app_server"), as_codex=False)
 

@@ -1,4 +1,4 @@
-"""`holdfast completion`: a script that teaches a shell this command line."""
+"""`holdfast completion`: prints completion scripts for shells."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from holdfast.front.cli.parser import make_parser
 
 __all__ = ["completion"]
 
-# Options by the kind of value that the shell completes for them.
+# Options by the kind of value to complete.
 _FILES = (
     "token_file",
     "ws_token_file",
@@ -36,7 +36,7 @@ _LIST_PROFILES = (
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Print the script for the shell of the options."""
+    """Print the script for the chosen shell."""
     kinds = {
         **dict.fromkeys(_FILES, shtab.FILE),
         **dict.fromkeys(_FOLDERS, shtab.DIRECTORY),
@@ -54,7 +54,7 @@ def completion(options: argparse.Namespace) -> int:
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     for action in parser._actions:  # noqa: SLF001 - there is no other way to look at them
         yield action
-        # Options of subcommands have to be completed as well.
+        # Also complete options of subcommands.
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for command in action.choices.values():
                 yield from _actions(command)

@@ -1,4 +1,4 @@
-"""`holdfast connect`: try a server, and install Holdfast on an ssh host with consent."""
+"""`holdfast connect`: tries a server, and installs Holdfast on an ssh host with consent."""
 
 import argparse
 import asyncio
@@ -30,10 +30,10 @@ __all__ = ["connect"]
 
 
 def connect(options: argparse.Namespace) -> int:
-    """Connect, install, save or remove as the options say; return the exit status."""
+    """Connect, install, save or remove according to the options; return the exit status."""
     try:
         if options.save is not None:
-            # Before connecting: a wrong name should not cost an installation.
+            # Before connecting, so that nothing is installed if the name is invalid.
             config.check_id(options.save)
         server = _ConnectTarget(options)
         if options.remove:
@@ -53,7 +53,7 @@ def connect(options: argparse.Namespace) -> int:
 
 
 class _ConnectTarget:
-    """The server that the options name."""
+    """The server named by the options."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         where: str = options.where
@@ -66,7 +66,7 @@ class _ConnectTarget:
             ssh = _ssh(options.ssh) if options.ssh else ["ssh"]
             self.ssh = SshCommand(SshAddress.of_url(where, ssh=ssh))
         elif options.ssh:
-            raise Ended(1, "--ssh is for an environment that begins with ssh://")
+            raise Ended(1, "--ssh can only be used with ssh:// URLs")
         elif "://" in where:
             self._token = bearer_token(options)
         else:
@@ -80,7 +80,7 @@ class _ConnectTarget:
         Return the target to connect to.
 
         Args:
-            offers: Collects installations that were offered and declined.
+            offers: Collects declined offers to install.
             consent: True to accept them.
         """
 
@@ -104,7 +104,7 @@ class _ConnectTarget:
         Return the entry to save.
 
         Raises:
-            Ended: It is saved already, or cannot be saved.
+            Ended: It is already saved, or cannot be saved.
         """
         if self.ssh is not None and self.transport is None:
             # The full path, so that other programs that read the file find it too.
@@ -130,22 +130,22 @@ def _configured(name: str) -> ServerUrl | ServingProgram:
 
 
 def _set_up(server: _ConnectTarget, options: argparse.Namespace) -> str | None:
-    """Connect, after asking for consent if necessary; return the program of an ssh host."""
+    """Connect, asking for consent if necessary; return the program on an ssh host."""
     offers: list[Offer] = []
-    # Without a terminal nobody can answer a question.
+    # Questions need a terminal.
     person = sys.stdin.isatty() and sys.stderr.isatty()
     try:
-        # The first attempt declines every offer: it finds out whether there is anything to ask.
+        # The first attempt declines any offer, to find out whether consent is needed.
         return asyncio.run(_try(server.target(offers, consent=options.yes)))
     except ConnectFailed:
         if offers:
             if not person:
                 raise Ended(
-                    1, f"{' '.join(offers[0].text.split())} Say --yes to have it installed."
+                    1, f"{' '.join(offers[0].text.split())} Use --yes to install it."
                 ) from None
             if not _asked(offers[0]):
                 raise Ended(1, "nothing was installed") from None
-        # ssh may only need an answer about a host key, which a serving ssh cannot ask for.
+        # ssh may only need the user to confirm a host key, which a serving ssh cannot ask.
         elif not (person and server.ssh and _greet(server.ssh.address)):
             raise
     return asyncio.run(_try(server.target(offers, consent=options.yes or bool(offers))))
@@ -159,7 +159,7 @@ def _asked(offer: Offer) -> bool:
 
 def _greet(address: SshAddress) -> bool:
     """Let ssh ask the user, for example about a new host key; return True if it connected."""
-    # Only here does ssh have a terminal: a serving ssh must not wait for a person.
+    # Only here does ssh have a terminal: a serving ssh must not wait for the user.
     command = [*address.ssh, "--", address.destination, "exit 0"]
     return subprocess.run(command, check=False).returncode == 0
 
@@ -185,9 +185,9 @@ async def _try(target: Target) -> str | None:
 
 def _remove(server: _ConnectTarget) -> int:
     if server.ssh is None:
-        raise Ended(1, "there is nothing to remove but on a host behind ssh")
+        raise Ended(1, "--remove only applies to hosts behind ssh")
     removed, folder = asyncio.run(remove(server.ssh.address))
-    print(f"removed {folder}" if removed else f"there is nothing in {folder}")
+    print(f"removed {folder}" if removed else f"nothing is installed in {folder}")
     return 0
 
 

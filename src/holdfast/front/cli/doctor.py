@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what this machine has and can enforce, and what to change."""
+"""`holdfast doctor`: shows what this machine has and can enforce, and what to change."""
 
 import argparse
 import importlib.metadata
@@ -27,10 +27,10 @@ from holdfast.front.cli.table import aligned
 
 __all__ = ["Finding", "doctor", "findings"]
 
-# `missing` is optional; `failed` should be fixed.
+# `missing` is optional, `failed` should be fixed.
 Standing: TypeAlias = Literal["ok", "warning", "missing", "failed"]
 
-# Seconds for ssh to tell its version.
+# Seconds for ssh to print its version.
 _SSH_LIMIT = 5.0
 
 # Names for the cgroup controllers.
@@ -38,7 +38,7 @@ _LIMITED = {"memory": "memory", "pids": "processes"}
 
 
 class Finding(NamedTuple):
-    """The result of one check."""
+    """Result of a check."""
 
     name: str
     standing: Standing
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 def doctor(options: argparse.Namespace) -> int:
     """Run and print all checks; return 1 if no sandbox can be enforced."""
-    # First, since a trial of the sandbox leaves processes in our cgroup for a moment.
+    # First, since the probe of the sandbox leaves processes in this cgroup for a moment.
     location = find_cgroup_location(os.getpid())
     support = probe_support()
     found = list(findings(support, location))
@@ -97,9 +97,9 @@ def _isolation(support: BubblewrapSupport) -> Iterator[Finding]:
     else:
         yield Finding("bubblewrap", "ok", f"{launcher.version}, {launcher.path}")
     if works:
-        yield Finding("user namespaces", "ok", "can be made")
-        tell = "tell" if support.listens else "cannot tell"
-        yield Finding("seccomp", "ok", f"filters are taken, and {tell} of network attempts")
+        yield Finding("user namespaces", "ok", "can be created")
+        tell = "can" if support.listens else "cannot"
+        yield Finding("seccomp", "ok", f"filters work, and {tell} report network attempts")
     elif launcher is not None:
         yield Finding("user namespaces", "failed", problem)
     if not works and not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
@@ -115,7 +115,7 @@ def _isolation(support: BubblewrapSupport) -> Iterator[Finding]:
     else:
         yield Finding("sandbox", "failed", "no profile can be enforced: each is refused")
     for gap in support.gaps:
-        # Shown even if all is well: people should know what a sandbox does not stop.
+        # Shown even if all is well: users should know what a sandbox does not stop.
         yield Finding("not stopped", "warning", gap)
 
 
@@ -127,10 +127,10 @@ def _with_remedy(problem: str) -> str:
 
 
 def _cgroup(location: CgroupLocation) -> Finding:
-    """Check which limits would hold for a whole command of a server started like this."""
+    """Check which limits apply to a whole command of a server started like this."""
     names = [_LIMITED[name] for name in location.controllers]
     if not names:
-        detail = f"limits hold for each process alone: {location.problem}; {location.advice}"
+        detail = f"limits hold for each process separately: {location.problem}; {location.advice}"
         return Finding("cgroup", "missing", detail)
     detail = f"{' and '.join(names)} can be limited for a whole command, in {location.folder}"
     if location.problem:
@@ -161,12 +161,14 @@ def _uvloop() -> Finding:
     try:
         return Finding("uvloop", "ok", importlib.metadata.version("uvloop"))
     except importlib.metadata.PackageNotFoundError:
-        return Finding("uvloop", "ok", "not installed: asyncio's own loop is used, a bit slower")
+        return Finding(
+            "uvloop", "ok", "not installed: asyncio's event loop is used, which is slightly slower"
+        )
 
 
 def _home(home: Path) -> Iterator[Finding]:
     if not home.exists():
-        yield Finding("home", "ok", f"{home}, made when something is to be kept there")
+        yield Finding("home", "ok", f"{home}, created when first needed")
         return
     if not os.access(home, os.R_OK | os.X_OK):
         yield Finding("home", "failed", f"{home} cannot be read")
@@ -174,7 +176,7 @@ def _home(home: Path) -> Iterator[Finding]:
     yield Finding("home", "ok", str(home))
     path = home / FILE_NAME
     if not path.exists():
-        yield Finding(FILE_NAME, "ok", "not written: this machine is the only environment")
+        yield Finding(FILE_NAME, "ok", "does not exist: this machine is the only environment")
         return
     try:
         names = FileProvider(path).snapshot().ids

@@ -1,4 +1,4 @@
-"""`holdfast env`: the named environments, and the state of each."""
+"""`holdfast env`: named environments and their state."""
 
 import argparse
 import asyncio
@@ -38,7 +38,7 @@ from holdfast.wire.transports.token_urls import without_password
 
 __all__ = ["env"]
 
-# Seconds for one environment to connect and answer; most fail earlier by their own limits.
+# Seconds for an environment to connect and respond; most fail earlier by their own timeouts.
 _LIMIT = 60.0
 
 # Environments that are checked concurrently.
@@ -46,7 +46,7 @@ _AT_ONCE = 16
 
 
 def env(operation: str, options: argparse.Namespace) -> int:
-    """Do one operation: the exit status."""
+    """Run an operation and return the exit status."""
     try:
         return {
             "list": _list,
@@ -57,7 +57,7 @@ def env(operation: str, options: argparse.Namespace) -> int:
         }[operation](options)
     except Ended as end:
         print(f"holdfast: {end.text}", file=sys.stderr)
-        # 125 is for commands that run something, whose own status could be 1.
+        # 125 is only for subcommands that run a command, whose own status could be 1.
         return 1 if end.status == FAILED else end.status
     except InvalidConfig as error:
         print(f"holdfast: {text_with_advice(error)}", file=sys.stderr)
@@ -83,8 +83,8 @@ def _add(options: argparse.Namespace) -> int:
     transport: ServerUrl | ServingProgram
     if options.url is not None:
         if options.cwd is not None:
-            # Status 2, as argparse uses for a wrong command line.
-            raise Ended(2, "--cwd is for a command; a server has its own folder")
+            # Status 2, as in argparse for an invalid command line.
+            raise Ended(2, "--cwd can only be used with --cmd; a server has its own directory")
         token = None if options.token_file is None else read_token(options.token_file)
         transport = ServerUrl(
             url=options.url,
@@ -93,7 +93,7 @@ def _add(options: argparse.Namespace) -> int:
         )
     else:
         if options.token_file is not None or options.connect_timeout is not None:
-            raise Ended(2, "--token-file and --connect-timeout go with --url only")
+            raise Ended(2, "--token-file and --connect-timeout can only be used with --url")
         program, *args = split_command(options.cmd) or [""]
         transport = ServingProgram(program=program, args=tuple(args), cwd=options.cwd)
     timeout = _seconds(options.initialize_timeout)
@@ -118,12 +118,12 @@ def _remove(options: argparse.Namespace) -> int:
     return 0
 
 
-# -- what is written down
+# -- the configuration
 
 
 def _list(options: argparse.Namespace) -> int:
     snapshot = _snapshot(options)
-    # All names are checked before the first connection.
+    # Checks all names before the first connection.
     environments = [_NamedEnvironment(name, snapshot) for name in snapshot.ids]
     # For shell completion, which reads one name per line.
     if options.names:
@@ -146,7 +146,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 class _NamedEnvironment:
-    """One configured environment."""
+    """A configured environment."""
 
     def __init__(self, name: str, snapshot: ConfiguredEnvironments) -> None:
         self.name = name
@@ -183,7 +183,7 @@ class _NamedEnvironment:
                 return shlex.join([program, *args])
 
     def facts(self) -> dict[str, object]:
-        """Return its configuration for JSON; of a token only that there is one."""
+        """Return its configuration for JSON; of a token only whether there is one."""
         facts: dict[str, object] = {
             "id": self.name,
             "kind": self.kind,
@@ -207,12 +207,12 @@ class _NamedEnvironment:
         return LocalEnvironment() if self.entry is None else RemoteEnvironment.of(self.entry)
 
 
-# -- what is there
+# -- connecting
 
 
 @dataclass(frozen=True, slots=True)
 class _CheckResult:
-    """The result of connecting to an environment."""
+    """Result of connecting to an environment."""
 
     environment: _NamedEnvironment
     error: str | None = None
@@ -236,7 +236,7 @@ class _CheckResult:
 
     @property
     def capabilities(self) -> list[str]:
-        """The names of its capabilities, as on the wire."""
+        """Names of its capabilities, as on the wire."""
         if self.info is None:
             return []
         flags: dict[str, bool] = msgspec.to_builtins(self.info.capabilities)
@@ -331,7 +331,7 @@ def _show(options: argparse.Namespace) -> int:
             ["latency", _milliseconds(found.answers)],
             ["can", " ".join(found.capabilities) or "nothing beyond the base"],
         ]
-    # Aligned by hand, since a table would put long values into narrow columns.
+    # Not a table, which would put long values into narrow columns.
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name.ljust(width)}  {value}")

@@ -1,4 +1,4 @@
-"""The options of `holdfast env`. Their code is imported only when one is run."""
+"""Options of `holdfast env`, whose code is imported when it is run."""
 
 import argparse
 from typing import TypeAlias
@@ -10,8 +10,8 @@ __all__ = ["add_env"]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
 _ABOUT = """\
-The environments that have a name: this machine (`local`), and those of environments.toml
-in $HOLDFAST_HOME (by default ~/.config/holdfast). The same names are taken by
+Named environments: this machine (`local`), and those of environments.toml in
+$HOLDFAST_HOME (by default ~/.config/holdfast). The same names can be used in
 `holdfast run --on NAME`, `holdfast fs … --on NAME` and `holdfast.connect("NAME")`.
 """
 
@@ -22,16 +22,16 @@ examples:
   holdfast env check
   holdfast run --on build -- make test
 
-exit status: 0, or 1 if something failed (for check: if an environment cannot be used), 2 for a
-mistake in the command line.
+exit status: 0, or 1 after a failure (for check: if an environment cannot be used), 2 for an
+error in the command line.
 """
 
 
 def add_env(commands: _Commands) -> None:
-    """Add the subcommand and its own subcommands."""
+    """Add the subcommand and its subcommands."""
     env = commands.add_parser(
         "env",
-        help="named environments, where commands run: list, show, check, add, remove",
+        help="named environments to run commands in: list, show, check, add, remove",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -41,27 +41,31 @@ def add_env(commands: _Commands) -> None:
     )
 
     listing = _add(operations, "list", "list them, without connecting")
-    listing.add_argument("--names", action="store_true", help="only the names, one to a line")
+    listing.add_argument("--names", action="store_true", help="only the names, one per line")
     _add_file_option(listing)
     _add_json_option(listing)
 
-    show = _add(operations, "show", "show how one is set up and, once connected, what is there")
+    show = _add(operations, "show", "connect to one, and show its configuration and features")
     show.add_argument("id", metavar="NAME")
     _add_file_option(show)
     _add_json_option(show)
 
     check = _add(operations, "check", "connect to them and show status, version and latency")
-    check.add_argument("ids", metavar="NAME", nargs="*", help="default: all of them")
+    check.add_argument("ids", metavar="NAME", nargs="*", help="default: all")
     _add_file_option(check)
     _add_json_option(check)
 
     add = _add(operations, "add", "add one, with a URL or with a command that serves on stdio")
     add.add_argument("id", metavar="NAME")
     group = add.add_mutually_exclusive_group(required=True)
-    group.add_argument("--url", metavar="URL", help="of a server: ws://…, wss://… or unix:///PATH")
-    group.add_argument("--cmd", metavar="COMMAND", help="that serves on its stdin and stdout")
-    add.add_argument("--token-file", metavar="PATH", help="holds the bearer token of the server")
-    add.add_argument("--cwd", metavar="PATH", help="where to start the command")
+    group.add_argument("--url", metavar="URL", help="a server: ws://…, wss://… or unix:///PATH")
+    group.add_argument(
+        "--cmd", metavar="COMMAND", help="a command that serves on its stdin and stdout"
+    )
+    add.add_argument(
+        "--token-file", metavar="PATH", help="file with the bearer token of the server"
+    )
+    add.add_argument("--cwd", metavar="PATH", help="directory to start the command in")
     add.add_argument("--connect-timeout", metavar="SECONDS", type=float, help="default 10")
     add.add_argument("--initialize-timeout", metavar="SECONDS", type=float, help="default 10")
     add.add_argument("--default", action="store_true", help="make it the default")
@@ -79,7 +83,7 @@ def _add_file_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add(operations: _Commands, name: str, about: str) -> argparse.ArgumentParser:

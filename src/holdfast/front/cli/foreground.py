@@ -1,8 +1,8 @@
 """
-One command in the foreground: it shares our streams, signals and terminal.
+Runs a command in the foreground, with the streams, signals and terminal of this process.
 
-It uses the protocols of `holdfast.backends` only. So a command of a server is in the foreground
-in the same way, as far as the server supports it.
+It only uses the protocols of `holdfast.backends`, so a command on a server behaves in the same way,
+as far as the server supports it.
 """
 
 import asyncio
@@ -24,34 +24,35 @@ from holdfast.wire.protocol.process import OutputChunk, WriteStatus
 
 __all__ = ["ForegroundCommand"]
 
-# Signals that end a process which does not handle them.
+# Signals that end a process by default.
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
-# Seconds within which a second interrupt means: kill it.
+# Seconds within which a second interrupt kills the command.
 _TWICE = 2.0
 
-# Seconds for a request to a server whose answer this process must not wait for.
+# Seconds to wait for a request whose response is not essential.
 _ASK_LIMIT = 2.0
 
 # Seconds after the exit within which most of the output has arrived.
 _LAST_OUTPUT = 0.5
 
-# Ctrl-D, the only end that the input of a terminal has.
+# Ctrl-D, the only way to end input on a terminal.
 _END_OF_INPUT = b"\x04"
 
-# Seconds between two Ctrl-D: each ends the read of one process, and the next one needs its own.
+# Seconds between Ctrl-Ds: each ends the read of one process, and the next needs another.
 _END_AGAIN = 1.0
 
 
 class ForegroundCommand:
     """
-    The connection between one process and this one.
+    Connects a command to this process.
 
-    - Its output goes to ours, as fast as that is read.
-    - Our input goes to it, and so does the end of our input.
-    - Signals go to its process group. Before it has started, signals that end a process
-      end this one. A second interrupt in a row kills it.
-    - With a terminal of its own, ours is raw and both have the same size.
+    - Its output is forwarded to the standard streams of this process, as fast as they are read.
+    - Input and its end are forwarded to the command.
+    - Signals are forwarded to its process group. Before it has started, signals that end a
+      process end this one. A second interrupt in a row kills the command.
+    - If it has its own terminal, the terminal of this process is raw and both have the same
+      size.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class ForegroundCommand:
     ) -> None:
         """
         Args:
-            tasks: Group for background work, until `close`.
-            lifeline: Descriptor that delivers signals, a byte for each; its end means: exit at
-                once.
-            tty: True if the process has a terminal of its own.
+            tasks: Group for background tasks, until `close`.
+            lifeline: Descriptor that delivers a byte for each signal; at its end, this process
+                exits at once.
+            tty: True if the command has its own terminal.
             streams: Descriptors for its stdin, stdout and stderr.
         """
         self._loop = asyncio.get_running_loop()
@@ -78,7 +79,7 @@ class ForegroundCommand:
         self._terminal: RawTerminal | None = None
         self._process: ExecProcess | None = None
         self._verdict: Verdict | None = None
-        # Time of the last interrupt; `_killed` is set by a second one.
+        # Time of the last interrupt; a second one sets `_killed`.
         self._interrupted = float("-inf")
         self._killed = False
         self.start_task(self._obey(lifeline))
@@ -87,24 +88,24 @@ class ForegroundCommand:
         """Run a coroutine in the background, until `close`."""
         task = self._group.create_task(work)
         self._tasks.append(task)
-        # `close` must not cancel what has ended, and the list must not grow.
+        # Drop finished tasks, so that the list does not grow.
         task.add_done_callback(self._tasks.remove)
         return task
 
     def close(self) -> None:
-        """Cancel background work."""
+        """Cancel background tasks."""
         for task in self._tasks:
             task.cancel()
 
     async def attend(self, process: ExecProcess) -> int:
         """
-        Serve a process until its end.
+        Connect a process until it ends.
 
         Returns:
             Its exit status.
 
         Raises:
-            ConnectionLost: It cannot be reached any more.
+            ConnectionLost: The connection was lost for good.
         """
         self._process = process
         out, err = OutputWriter(self._stdout), OutputWriter(self._stderr)
@@ -125,7 +126,7 @@ class ForegroundCommand:
                 err.close()
                 await asyncio.gather(*watching)
         except BaseException:
-            # A kill was tried before; a second attempt would only delay the exit.
+            # If a kill was tried before, a second attempt would only delay the exit.
             if not self._killed:
                 await self._terminate(process)
             raise
@@ -144,11 +145,11 @@ class ForegroundCommand:
         return of_verdict(verdict)
 
     def _give_input(self, process: ExecProcess, input_given: ExitStack) -> None:
-        """Forward our input to it; closing the stack stops that."""
+        """Forward input to the process until the stack is closed."""
         if self._tty:
             if os.isatty(self._stdin):
                 self._terminal = input_given.enter_context(RawTerminal(self._stdin))
-            # The size may have changed since the start was sent.
+            # The size may have changed since the request to start.
             self.start_task(self._resize())
         self._loop.add_signal_handler(signal.SIGCONT, self._continued)
         input_given.callback(self._loop.remove_signal_handler, signal.SIGCONT)
@@ -156,8 +157,8 @@ class ForegroundCommand:
         input_given.callback(feeding.cancel)
 
     async def _take_back(self, input_given: ExitStack) -> None:
-        # Its last output is still on the way, and must be shown in the terminal's raw mode.
-        # But children that keep writing are no reason to hold the keyboard: Ctrl-C ends this.
+        # Its last output, still in flight, must be shown in raw mode. But if children keep
+        # writing, the terminal is restored, so that Ctrl-C works.
         await asyncio.sleep(_LAST_OUTPUT)
         input_given.close()
 
@@ -169,13 +170,13 @@ class ForegroundCommand:
             return
         if not isinstance(error, BrokenPipeError):
             raise Ended(FAILED, f"cannot write to {name}: {error.strerror}")
-        # Nobody reads our output. As in a shell, that ends a command which writes more.
+        # The reader of the output is gone. As in a shell, that ends a command which keeps writing.
         if self._verdict is None:
             raise Ended(of_signal(signal.SIGPIPE))
         raise Ended(of_verdict(self._verdict))
 
     async def _feed(self, process: ExecProcess) -> None:
-        # Errors are ignored: the events of the process report them, or it takes no more input.
+        # Ignore errors: the events of the process report them, or it accepts no more input.
         with suppress(HoldfastError):
             last = b"\n"
             if not is_null(self._stdin):
@@ -190,7 +191,7 @@ class ForegroundCommand:
 
     async def _type_end(self, process: ExecProcess, *, at_line_start: bool) -> None:
         if not at_line_start:
-            # In the middle of a line, the first Ctrl-D only ends the line.
+            # In the middle of a line, the first Ctrl-D only submits the line.
             await process.write(_END_OF_INPUT)
         while True:
             await process.write(_END_OF_INPUT)
@@ -202,7 +203,7 @@ class ForegroundCommand:
         async for numbers in read_chunks(lifeline):
             for number in numbers:
                 await self._signalled(number)
-        # The lifeline ends when the guardian was killed.
+        # The lifeline has ended: the guardian was killed.
         raise Ended(of_signal(signal.SIGKILL))
 
     async def _signalled(self, number: int) -> None:
@@ -215,7 +216,7 @@ class ForegroundCommand:
         elif number == signal.SIGWINCH:
             if self._tty:
                 self.start_task(self._resize())
-        # The first interrupt is the command's to handle; a second one means that it does not.
+        # Let the command handle the first interrupt; a second one kills it.
         elif number == signal.SIGINT and self._is_interrupted_again():
             if self._killed:
                 # The kill has had no effect.
@@ -237,7 +238,7 @@ class ForegroundCommand:
             # The events of the process report it.
             pass
         except RemoteError:
-            # A server without our extensions sends no signal but an interrupt.
+            # A server without Holdfast's extensions can only send an interrupt.
             if number in _ENDING:
                 await self._terminate(process)
             else:
@@ -254,7 +255,7 @@ class ForegroundCommand:
 
     async def _stop(self) -> None:
         """Stop the command, then this process, until a shell continues both."""
-        # First the command: once this process is stopped it can send nothing.
+        # First the command: once stopped, this process cannot send anything.
         await self._control_job("SIGSTOP")
         if self._terminal is not None:
             # The shell needs a usable terminal while this process is stopped.
@@ -270,7 +271,7 @@ class ForegroundCommand:
                     await self._process.signal(name)
 
     def _continued(self) -> None:
-        """Make the terminal raw again and update the size: another job may have changed both."""
+        """Restore raw mode and update the size: another job may have changed both."""
         if self._terminal is not None:
             self._terminal.make_raw()
             self.start_task(self._resize())
@@ -282,7 +283,7 @@ class ForegroundCommand:
                 await self._process.resize(size.rows, size.cols)
 
     def say(self, text: str) -> None:
-        """Write a line to stderr, also while the terminal is raw."""
-        # stderr may be closed, which is no reason to fail.
+        """Write a line to stderr, even while the terminal is raw."""
+        # Ignore errors: stderr may be closed.
         with suppress(OSError):
             print(f"holdfast: {text}", end="\r\n" if self._terminal else "\n", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`holdfast fs`: files here or on a server, through `FileSystem`, so that both work alike."""
+"""`holdfast fs`: operations on local and remote files, both through `FileSystem`."""
 
 import argparse
 import asyncio
@@ -32,25 +32,25 @@ from holdfast.wire.protocol.paths import ForeignPathUri, InvalidPathUri, PathUri
 __all__ = ["FOLDER", "NOT_FOUND", "EnvironmentFiles", "Outcome", "fs", "reason_of"]
 
 NOT_FOUND = 4
-"""Exit status if all that failed is that a file does not exist, for scripts."""
+"""Exit status if the only failures are missing files, for scripts."""
 
 
-FOLDER = "it is a folder: give -r for all that is below it"
-"""The error for a folder where only a file was expected."""
+FOLDER = "it is a directory: use -r to include its contents"
+"""Error for a directory where a file was expected."""
 
 
 class EnvironmentFiles(NamedTuple):
-    """The file system of one machine."""
+    """The file system of a machine."""
 
     files: FileSystem
     cwd: str | None
-    """The directory for relative paths; None if a server does not report it."""
+    """Directory for relative paths; None if the server does not report it."""
     writes_blocks: bool
-    """True if a file can be replaced block by block."""
+    """True if a file can be replaced in blocks."""
 
     def path(self, text: str) -> PathUri:
         """
-        Return the URI of a path that a person typed.
+        Return the URI of a path from the command line.
 
         Raises:
             Ended: It cannot be resolved.
@@ -60,25 +60,25 @@ class EnvironmentFiles(NamedTuple):
                 return PathUri.parse(text)
             # An older server does not report its directory.
             if not text.startswith("/") and self.cwd is None:
-                raise Ended(FAILED, f"{text}: the server does not tell its folder")
+                raise Ended(FAILED, f"{text}: the server does not report its directory")
             return PathUri.from_path(os.path.join(self.cwd or "/", text))
         except InvalidPathUri as error:
             raise Ended(1, f"{text}: {error}") from error
 
 
 class Outcome:
-    """The exit status of a command with several parts, which continues after a failed one."""
+    """Exit status of a command with several parts, which continues after a failed part."""
 
     def __init__(self) -> None:
         self._statuses: set[int] = set()
 
     def failed(self, what: str, error: Exception) -> None:
-        """Report a failed part and remember its status."""
+        """Print the error of a failed part and note its status."""
         missing = isinstance(error, NotFound | FileNotFoundError)
         self._statuses.add(NOT_FOUND if missing else 1)
-        # Names the path at fault, if there are two, or if it is below the given directory.
+        # Name the path at fault if there are two, or if it is below the given directory.
         path = error.path if isinstance(error, HoldfastError) else _filename(error)
-        # The path is not repeated if the text has it already.
+        # Do not repeat a path that the text already has.
         is_said = path is None or (" to " not in what and path.endswith(what))
         complain(f"{what}: {'' if is_said else f'{path}: '}{reason_of(error)}")
 
@@ -89,7 +89,7 @@ class Outcome:
         except ConnectionLost:
             raise
         except (HoldfastError, OSError) as error:
-            # The reader of our output has gone; going on would be pointless.
+            # Stop: the reader of the output is gone.
             if isinstance(error, BrokenPipeError):
                 raise
             self.failed(what, error)
@@ -98,7 +98,7 @@ class Outcome:
     def status(self) -> int:
         if not self._statuses:
             return 0
-        # Any other failure is worse, and wins.
+        # Any other failure takes precedence.
         return NOT_FOUND if self._statuses == {NOT_FOUND} else 1
 
 
@@ -122,7 +122,7 @@ def complain(text: str) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of a failure for people."""
+    """Return a readable reason for a failure."""
     if isinstance(error, RemoteError):
         return error.message
     if isinstance(error, HoldfastError):
@@ -172,7 +172,7 @@ async def _file_location(options: argparse.Namespace) -> AsyncIterator[Environme
         info = await environment.info()
         cwd: str | None = None
         with suppress(InvalidPathUri, ForeignPathUri):
-            # A server of another operating system has no path that can be joined here.
+            # Paths of another operating system cannot be joined here.
             cwd = PathUri.parse(info.cwd).native if info.cwd else None
         blocks = info.capabilities.file_write_streaming
         yield EnvironmentFiles(environment.filesystem, cwd, writes_blocks=blocks)
@@ -193,7 +193,7 @@ async def _with_advice(removal: Awaitable[None], *, recursive: bool) -> None:
     try:
         await removal
     except HoldfastError as error:
-        # The server's text does not say that `-r` would help.
+        # The server's text does not mention `-r`.
         if error.errno != errno.ENOTEMPTY or recursive:
             raise
         raise InvalidRequest(FOLDER, path=error.path) from error
@@ -257,21 +257,21 @@ async def inside(
     location: EnvironmentFiles, target: PathUri, name: str, *, several: bool = False
 ) -> PathUri:
     """
-    Return a target, or what is to be in it if it is a folder.
+    Return a target, or the path in it if it is a directory.
 
     Args:
-        location: Where the target is.
-        target: As it was given.
-        name: Of what is to go there.
-        several: It is one of several, which only a folder can take.
+        location: Machine of the target.
+        target: The target as given.
+        name: File name for a target that is a directory.
+        several: True if there are several sources, which need a directory.
 
     Raises:
-        InvalidRequest: It is no folder, and there are several to go there.
+        InvalidRequest: There are several sources, and it is not a directory.
     """
     is_folder = False
     with suppress(NotFound):
         is_folder = (await location.files.get_metadata(GetMetadataParams(target))).is_directory
     if several and not is_folder:
-        raise InvalidRequest(f"{target.native} is no folder, which several sources need")
+        raise InvalidRequest(f"{target.native} is not a directory, which several sources need")
     # The root directory has no name.
     return target.child(name) if is_folder and name else target

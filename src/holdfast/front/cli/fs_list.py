@@ -29,7 +29,7 @@ _AT_ONCE = 32
 class _ListedFile(NamedTuple):
     name: str
     path: PathUri
-    # None unless the options ask for it.
+    # None unless requested by the options.
     metadata: FileMetadata | None
     is_directory: bool
 
@@ -76,7 +76,7 @@ async def _walk(location: EnvironmentFiles, path: PathUri, outcome: Outcome) -> 
     found = await location.files.walk(WalkParams(path, options=EVERYTHING))
     # A partial list would look complete to a script.
     if found.truncated:
-        raise OperationFailed("there is more below it than can be listed")
+        raise OperationFailed("it has too many entries to list")
     for error in found.errors:
         outcome.failed(_readable(str(error.path)), OperationFailed(error.message))
     above = len(str(path).rstrip("/")) + 1
@@ -102,7 +102,7 @@ async def _with_metadata(
                     metadata=await location.files.get_metadata(GetMetadataParams(line.path))
                 )
             except NotFound:
-                # Removed since the directory was read.
+                # It was removed after the directory was read.
                 return None
             except HoldfastError:
                 return line
@@ -127,8 +127,8 @@ def _print(
 
 
 def _shown(name: str) -> str:
-    """Return the name without characters that control a terminal."""
-    # A program gets the name unchanged, as far as UTF-8 can show it.
+    """Return the name without terminal control characters."""
+    # Programs get the name unchanged, as far as UTF-8 can represent it.
     if not sys.stdout.isatty():
         return name.encode(errors="replace").decode()
     return "".join(character if character.isprintable() else "?" for character in name)

@@ -1,9 +1,9 @@
 """
 `holdfast fs get`, `put` and `cat`.
 
-A download continues after a lost connection, as long as the file there is unchanged: in the same
-run by itself, in a later one with `--resume`. An upload replaces the file only at its end, so
-there is nothing to continue. A terminal shows the progress of a long transfer.
+A download continues after a lost connection, if the source is unchanged: automatically in the same
+run, with `--resume` in a later one. An upload replaces the file only at its end, so there is
+nothing to continue. The progress of a long transfer is shown on a terminal.
 """
 
 import argparse
@@ -42,13 +42,13 @@ from holdfast.wire.protocol.paths import PathUri
 
 __all__ = ["Progress", "cat", "get", "human_size", "put"]
 
-# Connections that may be lost in a row without a byte in between.
+# Maximum connections lost in a row without progress.
 _ATTEMPTS = 5
 
-# Seconds before anything is drawn: most transfers are over by then.
+# Seconds before progress is drawn: most transfers finish earlier.
 _PATIENCE = 0.5
 
-# Seconds between two updates.
+# Seconds between updates.
 _INTERVAL = 0.1
 
 _WIDTH = 24
@@ -61,7 +61,7 @@ class Progress:
     """
     Progress of a transfer, drawn on stderr if that is a terminal.
 
-    A context manager; at its end the line is erased.
+    As a context manager, it erases the line at the end.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Progress:
     ) -> None:
         """
         Args:
-            label: The name of the transfer.
+            label: Name of the transfer.
             total: Its size in bytes, if known.
-            stream: The stream to draw on.
+            stream: Stream to draw on.
             clock: Returns the time.
         """
         self._stream = sys.stderr if stream is None else stream
@@ -125,14 +125,14 @@ class Progress:
         self._write("\r\x1b[K" + f"{self._label}  {'  '.join(parts)}"[: _columns()])
 
     def _write(self, text: str) -> None:
-        # A terminal that is gone is no reason to fail the transfer.
+        # Ignore write errors: the terminal may have closed.
         with suppress(OSError):
             self._stream.write(text)
             self._stream.flush()
 
 
 def human_size(size: int) -> str:
-    """Return a size in a unit for people."""
+    """Return a human-readable size."""
     number = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
@@ -148,15 +148,15 @@ def _columns() -> int:
         return 79
 
 
-# -- the file that arrives
+# -- the downloaded file
 
 
 class PartialFile:
     """
-    A download in progress: a hidden file beside the target.
+    A download in progress: a hidden file next to the target.
 
-    Its name has the size and the time of the source, so that a later attempt can tell whether
-    it is the same. Partial files of other originals are removed.
+    Its name has the size and time of the source, so that a later attempt can check whether that
+    is unchanged. Partial files of other sources are removed.
     """
 
     def __init__(self, target: str, original: FileMetadata, *, resume: bool) -> None:
@@ -164,7 +164,7 @@ class PartialFile:
         Args:
             target: Its final path.
             original: Metadata of the source.
-            resume: Continue what an earlier attempt left, if there is any.
+            resume: True to continue an earlier attempt, if there is one.
 
         Raises:
             OSError: It cannot be created.
@@ -175,21 +175,21 @@ class PartialFile:
         for left in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.*-*.part")):
             if left != self._path:
                 os.unlink(left)
-        # The name proves that the source is the same; without `resume` it is truncated anyway.
+        # The name proves that the source is unchanged; without `resume` it is truncated anyway.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if resume else os.O_TRUNC)
         self.file: BinaryIO = open(os.open(self._path, flags, 0o666), "r+b")  # noqa: SIM115 - `complete` and `give_up` close it
         self.start = min(self.file.seek(0, os.SEEK_END), original.size)
-        """Bytes that an earlier attempt has left."""
+        """Number of bytes from an earlier attempt."""
         self.file.seek(self.start)
-        # An earlier attempt may have left more than the source has.
+        # An earlier attempt may have written more than the size of the source.
         self.file.truncate()
 
     def complete(self, permissions: int | None) -> None:
         """
-        Move it to the target: it is complete.
+        Rename the complete file to the target.
 
         Args:
-            permissions: The permission bits of the source, if known.
+            permissions: Permission bits of the source, if known.
         """
         if permissions is not None:
             os.fchmod(self.file.fileno(), masked(permissions))
@@ -197,10 +197,10 @@ class PartialFile:
         os.replace(self._path, self._target)
 
     def give_up(self) -> bool:
-        """Keep it for another attempt if it has any content; return True if so."""
+        """Keep it for another attempt unless it is empty; return True if kept."""
         with suppress(OSError):
             self.file.close()
-        # An empty file would only be clutter.
+        # An empty file would be useless.
         if os.path.getsize(self._path):
             return True
         os.unlink(self._path)
@@ -231,11 +231,11 @@ async def cat(location: EnvironmentFiles, options: argparse.Namespace, outcome: 
 
 
 async def get(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
-    """Fetch files and folders: all paths but the last, or the only one to the current folder."""
+    """Copy files and directories to the last path, or a single one to the current directory."""
     *sources, target = options.paths if len(options.paths) > 1 else [*options.paths, "."]
     # Checked before the first transfer.
     if len(sources) > 1 and target != "-" and not _is_folder(target):
-        raise Ended(1, f"{target} is no folder, which several sources need")
+        raise Ended(1, f"{target} is not a directory, which several sources need")
     for text in sources:
         await outcome.attempt(text, _get(location, text, target, options, outcome))
 
@@ -299,14 +299,14 @@ async def _get_file(
     try:
         part = PartialFile(target, metadata, resume=resume)
     except OSError as error:
-        # Name the target: the user has never seen the hidden name.
+        # Name the target: the user does not know the hidden name.
         raise OSError(error.errno, error.strerror, target) from error
     try:
         progress.advance(part.start)
         await _fetch(location, source, metadata, part.file, part.start, progress.advance)
     except BaseException:
         if part.give_up():
-            complain(f"{target}: not complete; --resume goes on with it")
+            complain(f"{target}: incomplete; use --resume to continue")
         raise
     part.complete(None if metadata.permissions is UNSET else metadata.permissions)
 
@@ -320,7 +320,7 @@ async def _fetch(
     advance: Callable[[int], None],
 ) -> None:
     """
-    Write a file from `start` on; continue after a lost connection if the source is unchanged.
+    Copy a file from `start` on; continue after a lost connection if the source is unchanged.
     """
     offset = start
     attempts = _ATTEMPTS
@@ -329,7 +329,7 @@ async def _fetch(
         nonlocal offset, attempts
         await asyncio.to_thread(_write_all, file, chunk)
         offset += len(chunk)
-        # Progress was made, so the count starts again.
+        # Reset the count, since there was progress.
         attempts = _ATTEMPTS
         advance(len(chunk))
 
@@ -353,7 +353,7 @@ async def _fetch(
 
 
 def _stdout() -> BinaryIO:
-    # Text printed before must come before the bytes.
+    # Text printed earlier must precede the bytes.
     sys.stdout.flush()
     # Unbuffered, and not closed: it is the stdout of this process.
     return open(1, "wb", buffering=0, closefd=False)
@@ -369,7 +369,7 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
 
 
 async def put(location: EnvironmentFiles, options: argparse.Namespace, outcome: Outcome) -> None:
-    """Send files and folders."""
+    """Copy local files and directories to the machine."""
     for text in options.sources:
         await outcome.attempt(f"{text} to {options.target}", _put(location, text, options, outcome))
 
@@ -385,7 +385,7 @@ async def _put(
         return
     source, name, size = _local_file(text)
     into = await inside(location, target, name, several=several)
-    # As with `cp`, a trailing slash means a directory, even a missing one.
+    # As with `cp`, a trailing slash means a directory, even if missing.
     if into == target and options.target.endswith("/"):
         into = target.child(name)
     if not _is_folder(source):
@@ -398,7 +398,7 @@ async def _put(
 
 
 def _local_file(text: str) -> tuple[str, str, int]:
-    """Return the absolute path of what is sent, its name and its size."""
+    """Return the absolute path, name and size of a source."""
     path = os.path.abspath(text)
     return path, os.path.basename(path), os.stat(path).st_size
 
@@ -416,11 +416,11 @@ async def _put_folder(
         for name in (*folder.files, *folder.links):
             path = os.path.join(here, name)
             if _is_folder(path):
-                complain(f"{path}: a link to a folder is left out")
+                complain(f"{path}: skipped, a link to a directory")
             else:
                 files.append((path, into.child(name)))
         for name in folder.others:
-            complain(f"{os.path.join(here, name)}: it is no file, and left out")
+            complain(f"{os.path.join(here, name)}: skipped, not a regular file")
     with Progress(source, None) as progress:
         await run_together(
             outcome.attempt(path, _put_file(location, path, into, progress)) for path, into in files

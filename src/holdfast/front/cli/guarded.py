@@ -1,8 +1,8 @@
 """
-Subcommands that run under a guardian: the half that stays in the guardian.
+Subcommands that run under a guardian: the part in the guardian.
 
-The worker is loaded after the fork, so that the guardian stays small. The guardian makes sure that
-no process of a command is left, whatever happens to the worker.
+The worker is imported after the fork, so that the guardian stays small. The guardian ensures that
+no process of a command remains, whatever happens to the worker.
 """
 
 import argparse
@@ -13,10 +13,10 @@ from holdfast.engine.supervision.guardian import run_guarded
 
 __all__ = ["app_server", "mcp", "run", "shell"]
 
-# Signals that the guardian of a prompt forwards instead of obeying them itself.
+# Signals that the guardian of a prompt forwards instead of handling them.
 _TO_PROMPT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-# Signals that are forwarded to the command; see `Foreground` for the effect of each.
+# Signals that are forwarded to the command; see `ForegroundCommand`.
 _TO_COMMAND = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -43,13 +43,14 @@ def mcp(options: argparse.Namespace) -> int:
     """Serve MCP until a signal or the end of stdin."""
     return run_guarded(
         lambda lifeline: load("holdfast.front.cli.mcp:run_mcp")(options, lifeline),
-        # A listener reads its tokens again; on stdio the worker ends. Only it reads the settings.
+        # At SIGHUP a listener reloads its tokens, and a worker on stdio ends. Only the worker knows
+        # the settings.
         pass_on=(signal.SIGHUP,),
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a command and return its exit status, or one of our own: see `exit_status.py`."""
+    """Run a command and return the exit status; see `exit_status.py`."""
     return run_guarded(
         lambda lifeline: load("holdfast.front.cli.run_foreground:run_attended")(options, lifeline),
         forward=_TO_COMMAND,

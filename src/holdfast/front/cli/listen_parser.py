@@ -1,4 +1,4 @@
-"""The options of every server: where it listens, whom it lets in, when it ends."""
+"""Options of all servers: where to listen, which clients to admit, when to stop."""
 
 import argparse
 
@@ -12,7 +12,7 @@ __all__ = [
 
 _AUTH_MODES = ("capability-token", "signed-bearer-token")
 
-# Seconds, about four months; more is a mistake.
+# Maximum seconds, about four months; more is a mistake.
 _LONGEST_WAIT = 1e7
 
 
@@ -23,44 +23,43 @@ def add_listen_options(
     Add `--listen`, `--idle-exit`, `--token-file`, `--no-auth`, `--tls-…` and `--ws-…`.
 
     Args:
-        parser: Of the subcommand.
-        default: Where the server listens unless told.
-        default_about: That in the words of the help text.
+        parser: Parser of the subcommand.
+        default: Default address.
+        default_about: Description of the default in the help text.
     """
     parser.add_argument(
         "--listen",
         metavar="URL",
         default=default,
         action=ListenAction,
-        help="ws://IP:PORT, stdio or unix:///PATH; a second one listens there, too"
-        f" (default: {default_about})",
+        help=f"ws://IP:PORT, stdio or unix:///PATH; may be repeated (default: {default_about})",
     )
     parser.set_defaults(also_listen=())
     parser.add_argument(
         "--idle-exit",
         metavar="SECONDS",
         type=_seconds,
-        help="end after so long without a connection and without a session (default: never)",
+        help="stop after this time without connections and sessions (default: never)",
     )
     parser.add_argument(
         "--token-file",
         metavar="PATH",
-        help="holds the tokens of clients, one in each line, with a name before it if there are"
-        " several; made with a new token if it is missing",
+        help="file with the tokens of clients, one per line, each after a name if there are"
+        " several; created with a new token if missing",
     )
     parser.add_argument(
         "--no-auth",
         action="store_true",
-        help="ask for no token: every user of this machine can connect and run commands",
+        help="require no token: every user of this machine can connect and run commands",
     )
     parser.add_argument(
-        "--tls-cert", metavar="PATH", help="a certificate (PEM): listen for wss:// instead of ws://"
+        "--tls-cert", metavar="PATH", help="certificate (PEM): listen for wss:// instead of ws://"
     )
-    parser.add_argument("--tls-key", metavar="PATH", help="its key (PEM)")
+    parser.add_argument("--tls-key", metavar="PATH", help="key of the certificate (PEM)")
     parser.add_argument(
         "--ws-auth", metavar="MODE", choices=_AUTH_MODES, help=" or ".join(_AUTH_MODES)
     )
-    parser.add_argument("--ws-token-file", metavar="PATH", help="holds the capability token")
+    parser.add_argument("--ws-token-file", metavar="PATH", help="file with the capability token")
     parser.add_argument("--ws-token-sha256", metavar="HEX", help="SHA-256 of the capability token")
     parser.add_argument(
         "--ws-shared-secret-file", metavar="PATH", help="key of signed tokens (HS256)"
@@ -73,32 +72,32 @@ def add_listen_options(
     parser.add_argument(
         "--insecure-no-auth",
         action="store_true",
-        help="ask for no token, beyond loopback too: anyone who can connect runs commands",
+        help="require no token, even beyond loopback: anyone who can connect can run commands",
     )
 
 
 _LIMITS = {
     "connections": "connections",
-    "sessions": "sessions, those without a connection as well",
-    "processes": "processes that run",
-    "file-handles": "files that are open",
-    "requests": "requests that wait for their answer",
+    "sessions": "sessions, including those without a connection",
+    "processes": "running processes",
+    "file-handles": "open files",
+    "requests": "requests waiting for their response",
 }
 
 
 def add_principal_limits(parser: argparse.ArgumentParser) -> None:
-    """Add `--max-connections` and so on: what the clients of one token may use together."""
+    """Add `--max-connections` and so on: limits for the clients of one token together."""
     for name, about in _LIMITS.items():
         parser.add_argument(
             f"--max-{name}",
             metavar="N",
             type=positive,
-            help=f"for the clients of one token together: {about} (default: any number)",
+            help=f"maximum for the clients of one token together: {about} (default: no limit)",
         )
 
 
 class ListenAction(argparse.Action):
-    """Action for `--listen`: the first value replaces the default, further ones are added."""
+    """Action for `--listen`: the first value replaces the default, others are added."""
 
     def __call__(
         self,
@@ -107,17 +106,17 @@ class ListenAction(argparse.Action):
         values: object,
         option_string: str | None = None,
     ) -> None:
-        # argparse cannot tell a default from a given value.
+        # argparse cannot distinguish a default from a given value.
         if getattr(namespace, "listen_given", False):
             namespace.also_listen = (*namespace.also_listen, values)
         else:
             namespace.listen, namespace.listen_given = values, True
-            # Those of a config file, which the command line replaces all together.
+            # Addresses of a config file, all of which the command line replaces.
             namespace.also_listen = ()
 
 
 def positive(text: str) -> int:
-    """Read an option that is a whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     value = _whole_number(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
@@ -132,7 +131,7 @@ def _seconds(text: str) -> float:
 
 
 def not_negative_seconds(text: str) -> float:
-    """Read an option that is a number of seconds, 0 included."""
+    """Parse a number of seconds, including 0."""
     try:
         value = float(text)
     except ValueError:
@@ -152,7 +151,7 @@ def _not_negative(text: str) -> int:
 
 
 def _whole_number(text: str) -> int:
-    # argparse would put the name of the function into its text for a `ValueError`.
+    # For a `ValueError`, argparse would show the name of this function.
     try:
         return int(text)
     except ValueError:

@@ -3,18 +3,28 @@
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
 
 from holdfast.agent.approvals.write_access import writable_roots
 from holdfast.base.errors import InvalidConfig, InvalidParams
 from holdfast.base.late_import import load
+from holdfast.base.own_files import keep_unchanged
 from holdfast.base.version import install_command
-from holdfast.environments.config.home import is_configured
+from holdfast.environments.config.home import holdfast_home, is_configured
 from holdfast.environments.sandbox import AnySandbox, ProfileContext, home_here, resolve_sandbox
 from holdfast.environments.wide_workspace import unnamed_text, wide_workspace
-from holdfast.front.cli.mcp_settings import McpSettings, read_settings
 from holdfast.front.cli.server_worker import set_log_level
-from holdfast.front.mcp.mcp_options import PROFILES, ServerOptions, environment_profile
+from holdfast.front.mcp.mcp_options import (
+    KEEP,
+    MAX_WAIT,
+    PROFILES,
+    ServerOptions,
+    environment_profile,
+)
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.operate.listener_auth import EntranceOptions
 from holdfast.server.operate.run_server import ServeOptions, StartFailed, serve_forever
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.front.mcp.mcp_server import McpServer
     from holdfast.front.mcp.streamable_http import HttpAccess
 
-__all__ = ["run_mcp"]
+__all__ = ["read_settings", "run_mcp"]
 
 
 def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
@@ -34,7 +44,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
         set_log_level(os.environ.get("HOLDFAST_LOG", "error"))
         settings = read_settings(options)
         wide = _check(settings)
-        # Loaded after the checks, which answer at once; it may not be installed.
+        # Imported after the checks, which are fast; it may not be installed.
         server_class = load("holdfast.front.mcp.mcp_server:McpServer")
     except ValueError:
         print("Error: HOLDFAST_LOG must be error, warning, info or debug", file=sys.stderr)
@@ -64,14 +74,14 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
                 listen=settings.listen,
                 scheme="http",
                 entrance=EntranceOptions(
-                    # A file of settings may name it for the times when the server listens.
+                    # A settings file may name it for when the server listens.
                     token_file=settings.token_file if where.is_network else None,
                     makes_token=True,
                     no_auth=settings.no_auth,
                 ),
                 announces_token=True,
                 reloads=True,
-                # One client, and most of the time is the SDK's: memory counts for more.
+                # With one client and most of the time spent in the SDK, memory matters more.
                 takes_uvloop=False,
             ),
             lifeline=lifeline,
@@ -83,26 +93,26 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
         return 1
 
 
-def _tell_user(settings: McpSettings, wide: str | None) -> None:
-    """Print what a person should know before the server starts."""
+def _tell_user(settings: "_McpSettings", wide: str | None) -> None:
+    """Print warnings to the user before the server starts."""
     said = []
     if wide is not None:
         said.append(f"warning: commands may write {wide}")
     if settings.rules_leave_sandbox:
         said.append(
-            "warning: what rules allow runs without a sandbox (--rules-leave-sandbox); an allowed"
-            " program that the agent can replace or configure gives it everything"
+            "warning: commands that rules allow run without a sandbox (--rules-leave-sandbox); an"
+            " allowed program that the agent can replace or configure gives it full access"
         )
     if settings.listen == "stdio" and sys.stdin.isatty():
         said.append(
-            "waiting for a client on the standard streams; an agent starts it,"
+            "waiting for a client on the standard streams; agents start this command,"
             " see `holdfast mcp --help`"
         )
     for line in said:
         print(f"holdfast mcp: {line}", file=sys.stderr)
 
 
-def _server_options(settings: McpSettings, wide: str | None) -> ServerOptions:
+def _server_options(settings: "_McpSettings", wide: str | None) -> ServerOptions:
     return ServerOptions(
         environment=settings.environment,
         cwd=settings.cwd,
@@ -120,31 +130,31 @@ def _server_options(settings: McpSettings, wide: str | None) -> ServerOptions:
     )
 
 
-def _check(settings: McpSettings) -> str | None:
+def _check(settings: "_McpSettings") -> str | None:
     """
-    Check the settings for mistakes before large modules are loaded.
+    Check the settings for mistakes before large modules are imported.
 
     Returns:
-        The workspace and what it is, if it is named and more than a project; see
+        The workspace and what it is, if it is named and wider than a project; see
         `wide_workspace`.
 
     Raises:
-        InvalidConfig: A setting is wrong.
+        InvalidConfig: A setting is invalid.
     """
-    # Any other environment may be another machine, whose directories are unknown here.
+    # The directories of other environments, possibly on other machines, are unknown here.
     here = settings.environment == "local" or not (
         settings.environment or is_configured(os.environ)
     )
     if here and settings.cwd is not None and not os.path.isdir(settings.cwd):
-        raise InvalidConfig(f"--cwd: {settings.cwd} is no folder")
+        raise InvalidConfig(f"--cwd: {settings.cwd} is not a directory")
     if settings.sandbox not in PROFILES and not os.path.isfile(settings.sandbox):
         known = ", ".join(PROFILES)
         raise InvalidConfig(
-            f"--sandbox: there is no profile `{settings.sandbox}`: expected {known} or a file"
+            f"--sandbox: unknown profile `{settings.sandbox}`: expected {known} or a file"
         )
     for path in settings.rules:
         if not os.path.isfile(path):
-            raise InvalidConfig(f"--rules: {path} is no file")
+            raise InvalidConfig(f"--rules: {path} is not a file")
     try:
         profile = environment_profile(settings.sandbox, settings.sandbox_write)
     except InvalidParams as error:
@@ -152,28 +162,28 @@ def _check(settings: McpSettings) -> str | None:
     return _wide(settings, profile) if here else None
 
 
-def _wide(settings: McpSettings, profile: AnySandbox) -> str | None:
+def _wide(settings: "_McpSettings", profile: AnySandbox) -> str | None:
     """
-    Return the workspace and what it is, if it is more than a project and can be written.
+    Return the workspace and what it is, if it is wider than a project and writable.
 
     Args:
-        settings: Name the workspace, or do not.
-        profile: The sandbox of commands.
+        settings: Settings, which may name the workspace.
+        profile: Sandbox of commands.
 
     Raises:
-        InvalidConfig: It is, and was not named; or the profile is invalid.
+        InvalidConfig: It is, but was not named; or the profile is invalid.
     """
     try:
         folder = os.path.realpath(os.getcwd() if settings.cwd is None else settings.cwd)
     except FileNotFoundError:
-        raise InvalidConfig("the working directory is gone; name one: --cwd DIR") from None
+        raise InvalidConfig("the working directory was removed; use --cwd DIR") from None
     place = ProfileContext(folder=PathUri.from_path(folder), home=home_here())
     try:
         sandbox = resolve_sandbox(profile, place)
     except InvalidParams as error:
         raise InvalidConfig(f"--sandbox: {error}") from error
     said = wide_workspace(folder, os.environ)
-    # Without a sandbox, the workspace makes no difference.
+    # Without a sandbox, the workspace does not matter.
     if said is None or folder not in (writable_roots(sandbox) or ()):
         return None
     if settings.cwd is None:
@@ -181,19 +191,19 @@ def _wide(settings: McpSettings, profile: AnySandbox) -> str | None:
     return f"{folder}, {said}"
 
 
-def _where(settings: McpSettings) -> ListenUrl:
+def _where(settings: "_McpSettings") -> ListenUrl:
     """
     Return where to listen.
 
     Raises:
-        StartFailed: The URL is invalid, or nobody could know the token that is asked for there.
+        StartFailed: The URL is invalid, or clients there could not know the token.
     """
     try:
         where = parse_listen_url(settings.listen, scheme="http")
     except BadListenUrl as error:
         raise StartFailed(str(error)) from error
     if where.kind == "unix":
-        raise StartFailed("--listen takes stdio or http://IP:PORT")
+        raise StartFailed("--listen must be stdio or http://IP:PORT")
     if not where.is_local and settings.token_file is None:
         raise StartFailed(
             f"clients that reach {where.host} over the network need a token that they know;"
@@ -202,7 +212,7 @@ def _where(settings: McpSettings) -> ListenUrl:
     return where
 
 
-def _access(settings: McpSettings) -> "HttpAccess":
+def _access(settings: "_McpSettings") -> "HttpAccess":
     access: HttpAccess = load("holdfast.front.mcp.streamable_http:HttpAccess")(
         hosts=settings.allowed_host, origins=settings.allowed_origin
     )
@@ -211,3 +221,89 @@ def _access(settings: McpSettings) -> "HttpAccess":
 
 def _announce(url: str) -> None:
     print(url, flush=True)
+
+
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
+
+_FILE = "mcp.toml"
+
+
+class _McpSettings(
+    msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True
+):
+    """
+    All settings, named like their options.
+
+    Paths are relative to the file's directory, but those of `sandbox_write` to the workspace.
+    """
+
+    listen: str = "stdio"
+    environment: str | None = None
+    cwd: str | None = None
+    sandbox: str = "workspace-write"
+    sandbox_write: list[str] = []
+    ask_for_approval: Literal["never", "on-request"] = "on-request"
+    ask_after_denial: bool = False
+    rules: list[str] = []
+    rules_leave_sandbox: bool = False
+    max_wait: _Seconds = MAX_WAIT
+    on_cancel: Literal["stop", "keep"] = "stop"
+    no_notes: bool = False
+    keep: _Seconds = KEEP
+    token_file: str | None = None
+    no_auth: bool = False
+    allowed_host: list[str] = []
+    allowed_origin: list[str] = []
+
+
+_PATHS = ("cwd", "token_file")
+
+
+def read_settings(options: argparse.Namespace) -> _McpSettings:
+    """
+    Return the settings; options override the file.
+
+    Args:
+        options: `config` names the file; by default `mcp.toml` in Holdfast's home, if it
+            exists.
+
+    Raises:
+        InvalidConfig: The file cannot be read, or a setting is invalid.
+    """
+    file = None if options.config is None else Path(options.config)
+    found = _from_file(holdfast_home(os.environ) / _FILE if file is None else file, file is None)
+    given = {name: getattr(options, name) for name in _McpSettings.__struct_fields__}
+    # These are argparse's defaults for missing options.
+    chosen = {name: value for name, value in given.items() if value not in (None, [], False)}
+    merged = msgspec.to_builtins(msgspec.structs.replace(found, **chosen))
+    try:
+        # Converted again for validation, which `replace` does not do.
+        return msgspec.convert(merged, _McpSettings)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig(f"invalid option: {error}") from error
+
+
+def _from_file(path: Path, may_be_missing: bool) -> _McpSettings:
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+        found = msgspec.convert(content, _McpSettings)
+    except FileNotFoundError as error:
+        if may_be_missing:
+            return _McpSettings()
+        raise InvalidConfig(f"{path} does not exist") from error
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise InvalidConfig(f"{path}: {error}") from error
+    keep_unchanged(path)
+    # Relative to the file, not to the cwd, which the agent chooses.
+    below: dict[str, Any] = {
+        name: str(path.parent / value)
+        for name in _PATHS
+        if (value := getattr(found, name)) is not None
+    }
+    if found.sandbox not in PROFILES:
+        below["sandbox"] = str(path.parent / found.sandbox)
+    below["rules"] = [str(path.parent / rules) for rules in found.rules]
+    return msgspec.structs.replace(found, **below)

@@ -1,4 +1,4 @@
-"""The options of `holdfast mcp`."""
+"""Options of `holdfast mcp`."""
 
 import argparse
 
@@ -9,9 +9,9 @@ from holdfast.front.cli.suggesting_parser import late
 __all__ = ["add_mcp"]
 
 _ABOUT = """\
-Serve the tools of Holdfast to an agent that speaks the Model Context Protocol: run commands,
-go on with them, read and write files. An agent starts it on its standard streams; over HTTP it
-prints its URL once it listens.
+Serve the tools of Holdfast to an agent over the Model Context Protocol: run commands, interact
+with them, read and write files. Agents start this command on its standard streams; over HTTP
+it prints its URL once it listens.
 """
 
 _EXAMPLES = """\
@@ -27,7 +27,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the subcommand."""
     parser = commands.add_parser(
         "mcp",
-        help="serve the tools to an agent, over the Model Context Protocol",
+        help="serve tools to an agent over the Model Context Protocol",
         usage="%(prog)s [--listen URL] [--cwd DIR] [options]",
         description=_ABOUT,
         epilog=_EXAMPLES,
@@ -36,8 +36,8 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="a .toml file with these options by their names; what is given here wins"
-        " (default: mcp.toml in the home of Holdfast, if it is there)",
+        help="a .toml file with these options by name; the command line takes precedence"
+        " (default: mcp.toml in Holdfast's home, if it exists)",
     )
     parser.add_argument(
         "--listen",
@@ -46,7 +46,7 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     add_environment_option(parser)
     parser.add_argument(
-        "--cwd", metavar="DIR", help="folder of the commands, and what the sandbox lets them write"
+        "--cwd", metavar="DIR", help="directory of the commands, which the sandbox lets them write"
     )
     parser.add_argument(
         "--sandbox",
@@ -60,17 +60,17 @@ def add_mcp(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--max-wait",
         metavar="SECONDS",
         type=seconds,
-        help="the longest that a call lasts, whatever it asks for (default: 50)",
+        help="maximum duration of a call, whatever it requests (default: 50)",
     )
     parser.add_argument(
         "--on-cancel",
         choices=("stop", "keep"),
-        help="what becomes of a command whose exec_command is cancelled (default: stop)",
+        help="what to do with a command whose exec_command is cancelled (default: stop)",
     )
     parser.add_argument(
         "--no-notes",
         action="store_true",
-        help="leave out the notes on what happened and what to do",
+        help="omit the notes on what happened and what to do",
     )
     _add_http_options(parser)
     parser.set_defaults(run=late("holdfast.front.cli.guarded:mcp"))
@@ -81,26 +81,25 @@ def _add_approval_options(parser: argparse.ArgumentParser) -> None:
         "--ask-for-approval",
         metavar="POLICY",
         choices=("never", "on-request"),
-        help="never, or on-request: what needs an approval is asked of the client"
-        " (default: on-request)",
+        help="never, or on-request: ask the client for approvals (default: on-request)",
     )
     parser.add_argument(
         "--ask-after-denial",
         action="store_true",
-        help="also ask whether a command that its sandbox denied something may run again outside",
+        help="also ask whether to rerun a command without the sandbox that denied it access",
     )
     parser.add_argument(
         "--rules",
         metavar="FILE",
         action="append",
         default=[],
-        help="a rules file: what is allowed, asked about and forbidden; may be repeated",
+        help="a rules file: commands to allow, ask about or forbid; may be repeated",
     )
     parser.add_argument(
         "--rules-leave-sandbox",
         action="store_true",
-        help="what rules allow runs without a sandbox: an allowed program that the"
-        " agent can replace or configure then gives it everything",
+        help="run commands that rules allow without a sandbox: an allowed program that the agent"
+        " can replace or configure then gives it full access",
     )
 
 
@@ -110,30 +109,30 @@ def _add_http_options(parser: argparse.ArgumentParser) -> None:
         "--keep",
         metavar="SECONDS",
         type=seconds,
-        help="how long sessions outlive the last request of their client (default: 1800)",
+        help="how long a session outlives the last request of its client (default: 1800)",
     )
     over_http.add_argument(
         "--token-file",
         metavar="PATH",
-        help="holds bearer tokens, one in each line; each sees only its own sessions. Made with a"
-        " new token if it is missing. Needed beyond loopback (default: a token for this start)",
+        help="file with bearer tokens, one per line; each only sees its own sessions. Created with"
+        " a new token if missing. Required beyond loopback (default: a token for this run)",
     )
     over_http.add_argument(
         "--no-auth",
         action="store_true",
-        help="ask for no token on loopback: every user of this machine can run commands",
+        help="require no token on loopback: every user of this machine can run commands",
     )
     over_http.add_argument(
         "--allowed-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="a name by which clients reach the server, besides addresses; may be repeated",
+        help="a host name that clients use for the server, besides IP addresses; may be repeated",
     )
     over_http.add_argument(
         "--allowed-origin",
         metavar="URL",
         action="append",
         default=[],
-        help="a web page that may come in, such as https://app.example.com; may be repeated",
+        help="a web page that may connect, such as https://app.example.com; may be repeated",
     )

@@ -1,4 +1,4 @@
-"""The options for whoever operates a server: its config file, its log, its audit log."""
+"""Options for operators of a server: config file, log and audit log."""
 
 import argparse
 
@@ -10,7 +10,7 @@ _LEVELS = ("error", "warning", "info", "debug")
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
-# The smallest size of an audit log file; one record always fits.
+# Minimum size of an audit log file; a record always fits.
 _SMALLEST_FILE = 64 << 10
 
 
@@ -19,35 +19,35 @@ def add_operating_options(parser: argparse.ArgumentParser, *, default_config: st
     Add `--config`, `--log-…` and `--audit-log…`.
 
     Args:
-        parser: Of the subcommand.
-        default_config: The file that is read unless another is named, if it is there.
+        parser: Parser of the subcommand.
+        default_config: Config file to use by default, if it exists.
     """
-    default = "" if default_config is None else f" (default: {default_config}, if it is there)"
+    default = "" if default_config is None else f" (default: {default_config}, if it exists)"
     group = parser.add_argument_group("operating a server")
     group.add_argument(
         "--config",
         metavar="FILE",
-        help="a .toml file with these options by their names; what is given here wins" + default,
+        help="a .toml file with these options by name; the command line takes precedence" + default,
     )
     add_log_options(group)
     group.add_argument(
         "--audit-log",
         metavar="PATH",
-        help="append a JSON line for each command, file write and network decision there",
+        help="append a JSON line for each command, file write and network decision to this file",
     )
     group.add_argument(
         "--audit-log-max-size",
         metavar="BYTES",
         type=_file_size,
         default=64 << 20,
-        help="begin a new file at that size, such as 10M (default: 64M)",
+        help="start a new file at this size, such as 10M (default: 64M)",
     )
     group.add_argument(
         "--audit-log-keep",
         metavar="COUNT",
         type=positive,
         default=5,
-        help="full files that are kept, as PATH.1, PATH.2 and so on (default: %(default)s)",
+        help="number of full files to keep, as PATH.1, PATH.2 and so on (default: %(default)s)",
     )
     parser.set_defaults(default_config=default_config)
 
@@ -58,14 +58,14 @@ def add_log_options(parser: "argparse._ActionsContainer") -> None:
         "--log-level",
         metavar="LEVEL",
         choices=_LEVELS,
-        help=f"{', '.join(_LEVELS)} (default: the variable HOLDFAST_LOG, or error)",
+        help=f"{', '.join(_LEVELS)} (default: $HOLDFAST_LOG, or error)",
     )
     parser.add_argument(
         "--log-format",
         metavar="FORMAT",
         choices=("text", "json"),
         default="text",
-        help="text, or json with one object in each line (default: %(default)s)",
+        help="text, or json with one object per line (default: %(default)s)",
     )
 
 
@@ -76,7 +76,7 @@ def _file_size(text: str) -> int:
     if not (number.isascii() and number.isdigit()):
         raise argparse.ArgumentTypeError(f"expected bytes, such as 10M, not {text!r}")
     size = int(number) * _UNITS[unit]
-    # An upper bound too: a size beyond it is a typing mistake.
+    # A size above the upper bound is a typo.
     if not _SMALLEST_FILE <= size <= 1 << 50:
         raise argparse.ArgumentTypeError("must be at least 64K")
     return size

@@ -1,4 +1,4 @@
-"""The options of every subcommand. Their code is imported only when one is run."""
+"""Options of all subcommands, whose code is imported when one is run."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from holdfast.front.cli.suggesting_parser import SuggestingParser, late
 
 __all__ = ["add_completion", "make_parser"]
 
-# The function that adds each subcommand, in the order of the help.
+# The function that adds each subcommand, in the order of the help text.
 _ADDING = {
     "serve": "holdfast.front.cli.serve_parser:add_serve",
     "exec-server": "holdfast.front.cli.serve_parser:add_exec_server",
@@ -39,18 +39,18 @@ examples:
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     """
-    Return the parser; `run` of its result is the function of the chosen subcommand.
+    Return the parser; `run` of the parsed options is the function of the chosen subcommand.
 
     Args:
-        only: The subcommand that will be parsed, if it is known: to make the options of all
-            others takes longer than most of them need to start.
+        only: The subcommand to be parsed, if known: adding the options of all others takes longer
+            than most of them need to start.
     """
     parser: argparse.ArgumentParser = SuggestingParser(
         prog="holdfast",
         description="Starts processes for agents, here or on another machine, and holds them fast.",
-        epilog="`holdfast COMMAND --help` shows what a command takes.",
+        epilog="`holdfast COMMAND --help` shows the options of a command.",
     )
-    # Set by `main`; a parser used elsewhere needs a value as well.
+    # Set by `main`; other users of the parser need a value too.
     parser.set_defaults(arguments=())
     parser.add_argument("--version", "-V", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -69,5 +69,5 @@ def add_completion(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         epilog=_COMPLETION_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    completion.add_argument("shell", choices=_SHELLS, help="which shell")
+    completion.add_argument("shell", choices=_SHELLS, help="name of the shell")
     completion.set_defaults(run=late("holdfast.front.cli.completion:completion"))

@@ -1,4 +1,4 @@
-"""`holdfast policy`: the rules that match a command, and the decision about one."""
+"""`holdfast policy`: shows the rules that match a command, and the decision on it."""
 
 import argparse
 import json
@@ -37,12 +37,12 @@ def check(options: argparse.Namespace) -> int:
     except InvalidConfig as error:
         print(f"holdfast: {error}", file=sys.stderr)
         return 1
-    # A file that was named must be usable; those of the layers only get a warning.
+    # Named files must be usable; those of the layers only cause a warning.
     if options.rules and rules.broken:
         print(_refusal(rules.broken[0]), file=sys.stderr)
         return 1
     for broken in rules.broken:
-        print(f"holdfast: rules file not used: {broken.summary}", file=sys.stderr)
+        print(f"holdfast: rules file ignored: {broken.summary}", file=sys.stderr)
     matches = rules.match(
         options.argv,
         resolve_hosts=options.resolve_host_executables,
@@ -54,7 +54,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Show the decision about a command and its ground; return the exit status."""
+    """Show the decision on a command and the reason; return the exit status."""
     try:
         rules = _rules(options.rules)
     except InvalidConfig as error:
@@ -62,7 +62,7 @@ def explain(options: argparse.Namespace) -> int:
         return 1
     argv = tuple(options.argv)
     if len(argv) == 1:
-        # A single argument is a script for the shell, as a model gives it.
+        # A single argument is a shell script, as from a model.
         argv = (options.shell, "-c", argv[0])
     here = os.getcwd()
     context = ProfileContext(folder=PathUri.from_path(here), home=home_here())
@@ -88,7 +88,7 @@ def explain(options: argparse.Namespace) -> int:
         print(json.dumps(explanation_json(request, judgement), ensure_ascii=False, indent=2))
         return 0
     for name, text in explanation(request, judgement):
-        # Rules of a project, and commands, may be written by an agent.
+        # Escaped, since an agent may have written the rules or the command.
         first, *more = shown_lines(text)
         print(f"{name + ':':15}{first}")
         for line in more:
@@ -110,7 +110,7 @@ def _rules(files: Sequence[str]) -> RuleSet:
 
 
 def _refusal(broken: BrokenFile) -> str:
-    """Return the error of a file: what failed, and the cause below it."""
+    """Return the error of a file: the failure, and the cause below it."""
     verb = "read" if broken.unread else "parse"
     cause = "\n".join(f"    {visible(line)}" for line in broken.error.split("\n"))
     return f"Error: failed to {verb} policy at {broken.path}\n\nCaused by:\n{cause}"

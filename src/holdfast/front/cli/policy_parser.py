@@ -1,4 +1,4 @@
-"""The options of `holdfast policy`; its code is imported when needed."""
+"""Options of `holdfast policy`, whose code is imported when it is run."""
 
 import argparse
 from typing import TypeAlias
@@ -11,8 +11,8 @@ __all__ = ["add_policy", "add_rules_option"]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
 _CHECK_ABOUT = """\
-Show which rules match a command, as JSON. The command is taken as it is: it is neither
-split nor run.
+Show which rules match a command, as JSON. The command is used unchanged: it is neither split
+nor run.
 
 Without --rules, the rules of all layers are used: those of $HOLDFAST_HOME/rules and of
 .holdfast/rules here.
@@ -24,14 +24,14 @@ examples:
   holdfast policy check --rules ./ci.rules --pretty -- cargo test
   holdfast policy check --rules a.rules --rules b.rules --resolve-host-executables /usr/bin/git
 
-exit status: 0, or 1 if a rules file cannot be used.
+exit status: 0, or 1 if a rules file is unusable.
 """
 
 
 _EXPLAIN_ABOUT = """\
-Show what would become of a command, and why: its segments, the rules about them, its sandbox.
-The command is not run. One argument is a script for the shell, as a model gives it; several
-are a program and its arguments.
+Show what would happen to a command, and why: its segments, the rules that match, its sandbox.
+The command is not run. A single argument is a shell script, as from a model; several are a
+program and its arguments.
 """
 
 _EXPLAIN_EXAMPLES = """\
@@ -45,8 +45,8 @@ exit status: 0, whatever the decision is.
 
 
 def add_policy(commands: _Commands) -> None:
-    """Add `policy` and its own subcommands."""
-    policy = commands.add_parser("policy", help="which rules apply to a command")
+    """Add `policy` and its subcommands."""
+    policy = commands.add_parser("policy", help="show which rules apply to a command")
     operations: _Commands = policy.add_subparsers(
         title="operations", metavar="OPERATION", required=True
     )
@@ -55,7 +55,7 @@ def add_policy(commands: _Commands) -> None:
 
 
 def add_rules_option(parser: argparse.ArgumentParser, use: str) -> None:
-    """Add `--rules`; `use` says in the help text what becomes of the files."""
+    """Add `--rules`; `use` completes the help text with the use of the files."""
     parser.add_argument(
         "--rules",
         "-r",
@@ -80,7 +80,7 @@ def _add_check(operations: _Commands) -> None:
     check.add_argument(
         "--resolve-host-executables",
         action="store_true",
-        help="look up paths of programs by their base name, where host_executable permits it",
+        help="match paths of programs by their base name, where host_executable allows it",
     )
     check.add_argument("--pretty", action="store_true", help="indent the JSON")
     add_command(check, "check", run=late("holdfast.front.cli.policy:check"))
@@ -89,7 +89,7 @@ def _add_check(operations: _Commands) -> None:
 def _add_explain(operations: _Commands) -> None:
     explain = operations.add_parser(
         "explain",
-        help="show the decision about a command, and why",
+        help="show the decision on a command, and why",
         description=_EXPLAIN_ABOUT,
         epilog=_EXPLAIN_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -111,12 +111,14 @@ def _add_explain(operations: _Commands) -> None:
     )
     add_sandbox_write(explain)
     explain.add_argument(
-        "--escalated", action="store_true", help="as if the command asked to leave its sandbox"
+        "--escalated",
+        action="store_true",
+        help="as if the command requested to run without its sandbox",
     )
     explain.add_argument(
         "--rules-leave-sandbox",
         action="store_true",
-        help="what rules allow runs without a sandbox",
+        help="run commands that rules allow without a sandbox",
     )
     explain.add_argument(
         "--shell", metavar="PATH", default="/bin/bash", help="the shell; default /bin/bash"

@@ -1,4 +1,4 @@
-"""The options of `holdfast run`."""
+"""Options of `holdfast run`."""
 
 import argparse
 
@@ -9,11 +9,11 @@ from holdfast.front.cli.suggesting_parser import add_command, late
 __all__ = ["add_run"]
 
 _RUN_ABOUT = """\
-Run a command in the foreground, here or on a server, as if there were nothing in
-between: its output, input, signals and window size are yours, and its exit status
+Run a command in the foreground, here or on a server, as if you had started it
+directly: output, input, signals and window size are passed on, and its exit status
 is returned (128+N if signal N killed it).
 
-Everything after `--`, or from the first word that is no option, is the command.
+Everything after `--`, or from the first argument that is not an option, is the command.
 """
 
 _RUN_EXAMPLES = """\
@@ -45,12 +45,12 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     add_environment_options(run)
     add_verbose_option(run)
     run.add_argument(
-        "--tty", "-t", action="store_true", help="give the command a terminal of its own"
+        "--tty", "-t", action="store_true", help="run the command on a separate terminal"
     )
     run.add_argument(
         "--cwd",
         metavar="PATH",
-        help="the folder to run it in (default: the current one; on a server, the server's)",
+        help="directory to run it in (default: the current one; on a server, the server's)",
     )
     run.add_argument(
         "--env",
@@ -62,7 +62,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="a variable for the command; may be repeated",
     )
     add_confining_options(run)
-    # Two habits from `docker run` and others.
+    # Familiar from `docker run` and others.
     run.add_argument(
         "--timeout", dest="limit_time", metavar="TIME", type=seconds, help="as --limit-time"
     )
@@ -70,7 +70,7 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "-i",
         "--interactive",
         action="store_true",
-        help="changes nothing: the command always gets your input; `-it` works as `-t`",
+        help="has no effect: the command always gets your input; `-it` works like `-t`",
     )
     add_command(run, "run", run=late("holdfast.front.cli.guarded:run"))
 

@@ -1,4 +1,4 @@
-"""`holdfast sandbox explain`: the effect of a profile on this machine, and its enforcement."""
+"""`holdfast sandbox explain`: shows the effect of a profile here, and how it is enforced."""
 
 import argparse
 import json
@@ -35,10 +35,10 @@ def explain(options: argparse.Namespace) -> int:
         cwd = os.getcwd() if options.cwd is None else os.path.realpath(options.cwd, strict=True)
         policy = _policy(options, cwd)
     except OSError as error:
-        return _failed(f"cannot look at {options.cwd or '.'}: {error.strerror}")
+        return _failed(f"cannot access {options.cwd or '.'}: {error.strerror}")
     except InvalidParams as error:
         return _failed(str(error))
-    # Trying out a sandbox takes a moment; without isolation nothing has to be enforced.
+    # Probing takes a moment; a profile without isolation does not need it.
     support = probe_support() if policy.isolates else None
     rows = rows_of(policy)
     enforceable = support is None or support.isolation is not IsolationLevel.NONE
@@ -67,7 +67,7 @@ def _policy(options: argparse.Namespace, cwd: str) -> Policy:
     Return the rules of a profile for a command in a directory.
 
     Raises:
-        InvalidParams: There is no such profile, or it is invalid.
+        InvalidParams: The profile does not exist or is invalid.
     """
     name: str = options.profile
     place = ProfileContext(folder=PathUri.from_path(cwd), home=home_here())
@@ -87,7 +87,7 @@ def _policy(options: argparse.Namespace, cwd: str) -> Policy:
 
 
 def _gaps(support: BubblewrapSupport, policy: Policy) -> list[str]:
-    """Return the known gaps of the sandbox; none if no sandbox is possible."""
+    """Return the known gaps of the sandbox; empty if no sandbox is possible."""
     if support.isolation is IsolationLevel.NONE:
         return []
     return [*policy_gaps(policy, support.landlock_abi), *support.gaps]

@@ -1,4 +1,4 @@
-"""The limits of `holdfast run`, from options; and verdicts of limits and sandboxes, as messages."""
+"""Limits of `holdfast run` from its options, and messages about limits and sandboxes."""
 
 import argparse
 
@@ -25,7 +25,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
     except InvalidParams as error:
         text = str(error)
         for limit in LIMITS:
-            # Errors of `Limits` use Python names; the user knows the option.
+            # Errors of `Limits` have Python names; show the option instead.
             text = text.replace(f"limit {limit.name}", limit.option)
         raise Ended(FAILED, text) from error
     return limits
@@ -47,14 +47,14 @@ def explain_failure(verdict: Verdict) -> str | None:
         hint = f" ({verdict.denial.hint})" if verdict.denial.hint else ""
         return f"denied by {_denier(verdict.denial)}: {_denied(verdict.denial)}{hint}"
     if verdict.exit_code and verdict.network_attempts:
-        return f"there is no network in the sandbox: {verdict.network_attempts[0]}"
+        return f"the sandbox has no network: {verdict.network_attempts[0]}"
     return None
 
 
 _WRITES = (DenialKind.READ_ONLY_FILE_SYSTEM, DenialKind.FAILED_TO_WRITE_FILE)
 
 
-# The kernel says the same of a file of another user, sandbox or not.
+# Errors that the kernel also returns without a sandbox, for files of other users.
 _AMBIGUOUS = (DenialKind.PERMISSION_DENIED, DenialKind.OPERATION_NOT_PERMITTED)
 
 

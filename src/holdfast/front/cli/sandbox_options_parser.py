@@ -1,4 +1,4 @@
-"""The options of `holdfast run` that say what a command may touch and use."""
+"""Options of `holdfast run` for the sandbox and the limits of a command."""
 
 import argparse
 from math import ceil
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def limit_attribute(limit: Limit) -> str:
-    """Return the attribute of the parsed options that holds a limit."""
+    """Return the attribute of the parsed options for a limit."""
     return limit.option.removeprefix("--").replace("-", "_")
 
 
@@ -32,11 +32,11 @@ def add_confining_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sandbox",
         metavar="PROFILE",
-        help="what it may touch: read-only, workspace-write, disabled, or a PROFILE.toml"
+        help="its sandbox: read-only, workspace-write, disabled, or a PROFILE.toml"
         " (see `holdfast sandbox explain`)",
     )
     add_sandbox_write(parser)
-    limits = parser.add_argument_group("limits", "what it may use; it is ended at the last four")
+    limits = parser.add_argument_group("limits", "resource limits; the last four end the command")
     for limit in LIMITS:
         metavar, parse, example = _VALUES[limit.unit]
         note = "; needs a delegated cgroup" if limit.needs_cgroup else ""
@@ -51,13 +51,13 @@ def add_sandbox_write(parser: argparse.ArgumentParser) -> None:
         "--sandbox-write",
         metavar="PATH",
         action="append",
-        help="a path that the sandbox also lets be written, such as a part of .git; relative to"
-        " the workspace, absolute or below ~; may be repeated",
+        help="another path that the sandbox lets it write, such as a part of .git; relative to the"
+        " workspace, absolute or below ~; may be repeated",
     )
 
 
 def size(text: str) -> int:
-    """Read bytes, with a unit such as `k`, `M` or `GiB` behind them: powers of 1024."""
+    """Parse a number of bytes with an optional unit such as `k`, `M` or `GiB`, powers of 1024."""
     try:
         value = parse_size(text)
     except ValueError as error:
@@ -68,15 +68,15 @@ def size(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """Read a number from 1."""
-    # `int` would also accept blanks, underscores and digits of other scripts.
+    """Parse a whole number of at least 1."""
+    # `int` would also accept blanks, underscores and non-ASCII digits.
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a number from 1, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, not {text!r}")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """Read a time, in seconds or with a unit such as `ms`, `m` or `h` behind it."""
+    """Parse a time in seconds, or with a unit such as `ms`, `m` or `h`."""
     try:
         value = parse_seconds(text)
     except ValueError as error:
@@ -87,11 +87,11 @@ def seconds(text: str) -> float:
 
 
 def whole_seconds(text: str) -> int:
-    """Read a time as `seconds` does; a part of a second counts as a whole one."""
+    """Parse a time like `seconds`, rounded up to whole seconds."""
     return ceil(seconds(text))
 
 
-# The value of an option by the unit of its limit: name, parser, and a hint for people.
+# By the unit of a limit: metavar, parser, and a hint for the help text.
 _VALUES = {
     LimitUnit.BYTES: ("SIZE", size, ", such as 512M"),
     LimitUnit.COUNT: ("N", count, ""),

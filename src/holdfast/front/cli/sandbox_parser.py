@@ -1,4 +1,4 @@
-"""The options of `holdfast sandbox` and `holdfast doctor`; their code is imported when needed."""
+"""Options of `holdfast sandbox` and `holdfast doctor`, whose code is imported when run."""
 
 import argparse
 from typing import TypeAlias
@@ -11,8 +11,8 @@ __all__ = ["add_doctor", "add_sandbox"]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
 _ABOUT = """\
-Show what a command could read, write and reach with a profile on this machine, how that
-is enforced, and what is not stopped even so. Nothing is run.
+Show what a command with a profile could read, write and connect to on this machine, how that
+is enforced, and which gaps remain. Nothing is run.
 
 A profile is read-only, workspace-write, disabled, or a file PROFILE.toml.
 """
@@ -22,20 +22,20 @@ examples:
   holdfast sandbox explain workspace-write
   holdfast sandbox explain ./ci.toml --cwd /srv/app --json
 
-exit status: 0, or 1 if the profile cannot be read or cannot be enforced here.
+exit status: 0, or 1 if the profile cannot be read or enforced here.
 """
 
 _DOCTOR = """\
-Look at this machine: what Holdfast finds and uses, whether sandboxes can be enforced, and
-what to change if not. Nothing is changed.
+Check this machine: what Holdfast finds and uses, whether sandboxes can be enforced, and what
+to change if not. Nothing is changed.
 
 exit status: 0, or 1 if no sandbox can be enforced.
 """
 
 
 def add_sandbox(commands: _Commands) -> None:
-    """Add `sandbox` and its own subcommand."""
-    sandbox = commands.add_parser("sandbox", help="what a sandbox profile means here")
+    """Add `sandbox` and its subcommand."""
+    sandbox = commands.add_parser("sandbox", help="show the effect of a sandbox profile")
     operations: _Commands = sandbox.add_subparsers(
         title="operations", metavar="OPERATION", required=True
     )
@@ -48,10 +48,12 @@ def add_sandbox(commands: _Commands) -> None:
     )
     explain.add_argument("profile", metavar="PROFILE")
     explain.add_argument(
-        "--cwd", metavar="PATH", help="the workspace, and the folder of the command (default: here)"
+        "--cwd",
+        metavar="PATH",
+        help="the workspace and directory of the command (default: the current directory)",
     )
     add_sandbox_write(explain)
-    explain.add_argument("--json", action="store_true", help="for programs")
+    explain.add_argument("--json", action="store_true", help="print JSON")
     explain.set_defaults(run=late("holdfast.front.cli.sandbox:explain"))
 
 
@@ -59,9 +61,9 @@ def add_doctor(commands: _Commands) -> None:
     """Add `doctor`."""
     doctor = commands.add_parser(
         "doctor",
-        help="look at this machine: what is there, what can be enforced, what to change",
+        help="check this machine: what it has, what can be enforced, what to change",
         description=_DOCTOR,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    doctor.add_argument("--json", action="store_true", help="for programs")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(run=late("holdfast.front.cli.doctor:doctor"))

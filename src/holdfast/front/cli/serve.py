@@ -1,4 +1,4 @@
-"""`holdfast serve`: a server with a process of its own, under a guardian."""
+"""`holdfast serve`: runs a server as a separate process, under a guardian."""
 
 import argparse
 import os
@@ -14,8 +14,8 @@ from holdfast.front.cli.server_config import with_config
 
 __all__ = ["reloads", "serve"]
 
-# Seconds that a kept server waits for its first connection, and after its last session. Nobody
-# can come back then: a session counts as use until it has expired.
+# Seconds that a kept server waits for its first connection and after its last session. Sessions
+# count as use until they expire, so after that no client can return.
 _KEPT_IDLE = 10.0
 
 
@@ -24,7 +24,7 @@ def serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     Start a server, print its URL, and serve until a signal or the end of stdin.
 
     Args:
-        parser: The parser of this subcommand; it reads the config file, too.
+        parser: Parser of this subcommand, also used for the config file.
         options: The parsed command line.
     """
     given = options
@@ -39,7 +39,7 @@ def serve(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         return 1
     if options.keep or options.attach is not None:
         return _serve_kept(options)
-    # The worker is loaded after the fork, so that the guardian stays small.
+    # The worker is imported after the fork, so that the guardian stays small.
     return run_guarded(
         lambda lifeline: load("holdfast.front.cli.server_worker:run_server")(
             options, lifeline, lambda url: _announce(url, options), read=read
@@ -60,11 +60,11 @@ def reloads(options: argparse.Namespace) -> bool:
 def _serve_kept(options: argparse.Namespace) -> int:
     """Connect the standard streams to a server that outlives them."""
     if not is_stdio(options.listen) or options.also_listen:
-        print("Error: --keep and --attach are for `--listen stdio`", file=sys.stderr)
+        print("Error: --keep and --attach require `--listen stdio`", file=sys.stderr)
         return 1
     if options.attach is not None:
         if options.keep:
-            print("Error: --keep and --attach exclude each other", file=sys.stderr)
+            print("Error: --keep and --attach are mutually exclusive", file=sys.stderr)
             return 1
         status: int = load("holdfast.front.cli.bridge:attach")(options.attach)
         return status

@@ -1,4 +1,4 @@
-"""The options of `holdfast serve` and `holdfast exec-server`."""
+"""Options of `holdfast serve` and `holdfast exec-server`."""
 
 import argparse
 
@@ -13,11 +13,11 @@ from holdfast.front.cli.suggesting_parser import late
 
 __all__ = ["SERVER_CONFIG", "add_exec_server", "add_serve"]
 
-# Seconds; less than the 90 that systemd waits for a service to stop.
+# Seconds; less than the 90 that systemd allows a service to stop.
 _DRAIN = 10.0
 
 SERVER_CONFIG = "/etc/holdfast/server.toml"
-"""The config file of the machine's server."""
+"""The system-wide config file of the server."""
 
 
 def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -32,11 +32,11 @@ def add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def add_exec_server(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `exec-server`, with the defaults of its name; it reads no config file of the machine."""
+    """Add `exec-server`, with the defaults of its name and without the system-wide config file."""
     _add_server(
         commands,
         "exec-server",
-        "the same, with the name and the defaults of Codex",
+        "the same, with the name and defaults of Codex",
         as_codex=True,
         config=None,
     )
@@ -50,7 +50,7 @@ def _add_server(
     as_codex: bool,
     config: str | None,
 ) -> None:
-    """Add a server command; with `as_codex` it requires no token unless told to."""
+    """Add a server command; with `as_codex` it requires no token by default."""
     serve = commands.add_parser(
         name,
         help=about,
@@ -64,7 +64,7 @@ def _add_server(
         "--concurrent-requests",
         metavar="COUNT",
         type=positive,
-        help="requests of a connection that may wait at once; 1 keeps strict order",
+        help="maximum waiting requests of a connection; 1 keeps strict order",
     )
     # Clients of `exec-server` expect its commands to end at once.
     drain = 0.0 if as_codex else _DRAIN
@@ -73,18 +73,18 @@ def _add_server(
         metavar="SECONDS",
         type=not_negative_seconds,
         default=drain,
-        help="how long commands have to end by themselves after SIGTERM to the server, which"
-        f" passes it on to them; a second SIGTERM ends them at once (default: {drain:g})",
+        help="how long commands may take to end after SIGTERM to the server, which forwards it to"
+        f" them; a second SIGTERM ends them at once (default: {drain:g})",
     )
     serve.add_argument(
         "--keep",
         action="store_true",
-        help="with --listen stdio: outlive a lost connection, so that --attach finds the server",
+        help="with --listen stdio: outlive a lost connection, for a later --attach",
     )
     serve.add_argument(
         "--attach",
         metavar="FOLDER",
-        help="with --listen stdio: be one more connection to a server that was started with --keep",
+        help="with --listen stdio: connect to a server that was started with --keep",
     )
     # Only exec-servers have principals with limits.
     add_principal_limits(serve)

@@ -1,7 +1,8 @@
 """
-The config file of `holdfast serve`: its options by name, in TOML.
+Reads the config file of `holdfast serve`: its options by name, in TOML.
 
-The parser defines what is allowed, so every option can be in the file. The command line wins.
+The parser defines the allowed keys, so every option can be in the file. The command line takes
+precedence.
 """
 
 import argparse
@@ -14,29 +15,29 @@ from holdfast.base.suggestions import closest
 from holdfast.base.url_schemes import is_stdio
 from holdfast.front.cli.listen_parser import ListenAction
 
-# Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
+# Not `typing.TYPE_CHECKING`, to keep `typing` out of every guardian.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = ["with_config"]
 
-# Bytes; a larger file is not a config file.
+# Maximum bytes; a larger file is not a config file.
 _MAX_BYTES = 1 << 20
 
-# Metavars of options that take a path; in the file it is relative to the file's directory.
+# Metavars of options with a path, which in the file is relative to the file's directory.
 _PATHS = ("PATH", "FILE")
 
 
 def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) -> argparse.Namespace:
     """
-    Return the options with those of the config file.
+    Return the options merged with those of the config file.
 
     Args:
-        options: The parsed command line. `config` names the file; otherwise `default_config`
-            does, if it exists. A server on stdio reads only a named file, since it belongs to
-            its caller.
-        parser: The parser that made them.
+        options: The parsed command line. `config` names the file, by default `default_config`
+            if it exists. A server on stdio only reads a named file, since it belongs to its
+            client.
+        parser: The parser of the options.
 
     Raises:
         InvalidConfig: The file cannot be read, or has an unknown key.
@@ -54,7 +55,7 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
         if action is None:
             # Escaped, since the key may contain anything.
             shown = key.encode("unicode_escape").decode()
-            raise InvalidConfig(f"{path}: there is no option `{shown}`{_suggestion(key, known)}")
+            raise InvalidConfig(f"{path}: unknown option `{shown}`{_suggestion(key, known)}")
         try:
             first, *more = _converted(action, value, os.path.dirname(os.path.abspath(path)))
         except (argparse.ArgumentTypeError, TypeError, ValueError) as error:
@@ -62,13 +63,13 @@ def with_config(options: argparse.Namespace, parser: argparse.ArgumentParser) ->
         found[action.dest] = first
         if isinstance(action, ListenAction):
             found["also_listen"] = tuple(more)
-    # argparse keeps what a namespace has, unless the command line sets it.
+    # argparse keeps values of a namespace unless the command line sets them.
     merged = parser.parse_args(options.arguments[1:], argparse.Namespace(**found))
     return argparse.Namespace(**{**vars(options), **vars(merged)})
 
 
 def _options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    """Return the options that a file may have, by their long names without the dashes."""
+    """Return the options allowed in a file, by long name without the dashes."""
     return {
         name.removeprefix("--"): action
         for action in parser._actions  # noqa: SLF001 - there is no other way to look at them
@@ -85,10 +86,10 @@ def _read(path: str) -> "dict[str, Any]":
             f"cannot read {path}: {error.strerror}", errno=error.errno, path=path
         ) from error
     try:
-        # Loaded only if there is a file: this is the guardian.
+        # Imported only if there is a file, to keep the guardian small.
         table: dict[str, Any] = load("tomllib:loads")(content.decode())
     except UnicodeDecodeError as error:
-        raise InvalidConfig(f"{path} is no UTF-8 text") from error
+        raise InvalidConfig(f"{path} is not UTF-8 text") from error
     # `tomllib.TOMLDecodeError` is a ValueError.
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path}: {error}") from error
@@ -102,13 +103,13 @@ def _suggestion(key: str, known: dict[str, argparse.Action]) -> str:
 
 def _converted(action: argparse.Action, value: object, folder: str) -> "list[Any]":
     """
-    Return the values of an option in the file as they would be on the command line.
+    Return the values of an option in the file in the form of the command line.
 
-    Only `listen`, which may be repeated there, takes a list here and has more than one.
+    Only `listen`, which may be repeated there, accepts a list and may have several values.
 
     Raises:
-        TypeError: It is of another type, such as a text for a switch.
-        ValueError: The option does not take it.
+        TypeError: The type is wrong, such as a string for a switch.
+        ValueError: The option does not accept it.
     """
     if action.nargs == 0:
         if not isinstance(value, bool):
@@ -122,24 +123,24 @@ def _converted(action: argparse.Action, value: object, folder: str) -> "list[Any
 
 def _one(action: argparse.Action, value: object, folder: str) -> object:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError(f"expected a text or a number, not {_type_name(value)}")
+        raise TypeError(f"expected a string or a number, not {_type_name(value)}")
     if action.type is None and not isinstance(value, str):
-        raise TypeError(f"expected a text, not {_type_name(value)}")
+        raise TypeError(f"expected a string, not {_type_name(value)}")
     text = str(value)
     if "\0" in text:
-        raise ValueError("a NUL is not allowed here")
+        raise ValueError("NUL is not allowed")
     if action.metavar in _PATHS:
         text = os.path.join(folder, text)
     try:
         found = action.type(text) if callable(action.type) else text
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} is not what the option takes") from error
+        raise ValueError(f"invalid value {text!r}") from error
     if action.choices is not None and found not in action.choices:
         raise ValueError(f"expected {' or '.join(map(str, action.choices))}, not {text!r}")
     return found
 
 
 def _type_name(value: object) -> str:
-    names = {bool: "true or false", str: "a text", int: "a number", float: "a number"}
+    names = {bool: "true or false", str: "a string", int: "a number", float: "a number"}
     names |= {list: "a list", dict: "a table"}
     return names.get(type(value), "a date or a time")

@@ -1,4 +1,4 @@
-"""The environment that `--on`, `--url` or `--cmd` names, or the default."""
+"""Opens the environment that `--on`, `--url` or `--cmd` names, or the default one."""
 
 import argparse
 import asyncio
@@ -37,28 +37,29 @@ __all__ = [
     "split_command",
 ]
 
-# Seconds between two messages that a lost connection is still being retried.
+# Seconds between messages about retries of a lost connection.
 _STILL_TRYING = 5.0
 
 
 def choose_environment(options: argparse.Namespace) -> None:
     """
-    Let options without a server mean the default environment; call this first.
+    Fill in the default environment if the options name none; call this first.
 
     Raises:
-        Ended: There is no default, it cannot be read, or the options contradict each other.
+        Ended: There is no default, the configuration is invalid, or the options contradict each
+            other.
     """
     named = options.on is not None or options.url is not None or options.cmd is not None
     options.by_default = not named
     if not named and is_configured(os.environ):
         _choose_default(options)
-    # A token for another server would be sent to the wrong one.
+    # The token would be sent to the wrong server.
     if options.token_file is not None and options.url is None:
         environment = "this machine" if not is_remote(options) else f"`{options.on or options.cmd}`"
         raise Ended(
             FAILED,
-            f"--token-file goes with --url, not with {environment};"
-            " a named environment has its own token, given to `holdfast env add`",
+            f"--token-file requires --url, and cannot be used for {environment};"
+            " the token of a named environment is set by `holdfast env add`",
         )
 
 
@@ -72,7 +73,7 @@ def _choose_default(options: argparse.Namespace) -> None:
         raise Ended(FAILED, text_with_advice(error)) from error
     if snapshot.default is None:
         raise Ended(
-            FAILED, "there is no default environment: name one with --on, `local` is this machine"
+            FAILED, "there is no default environment: use --on NAME, or --on local for this machine"
         )
     entry = snapshot.entry(snapshot.default)
     if entry is None:
@@ -80,17 +81,17 @@ def _choose_default(options: argparse.Namespace) -> None:
         return
     is_url = isinstance(entry.transport, load("holdfast.environments.config.snapshot:ServerUrl"))
     if is_url and isinstance(provider, load("holdfast.environments.config.providers:UrlProvider")):
-        # As a URL, so that `--token-file` may go with it.
+        # As a URL, so that `--token-file` is allowed.
         options.url = entry.transport.url
     else:
         options.on = entry.id
 
 
 def say_ignored_variable(say: Callable[[str], None]) -> None:
-    """Say that a variable with a URL is ignored, if it is; for whoever asks where things run."""
+    """If a variable with a URL is ignored, say so; for `--verbose`."""
     name = ignored_variable(os.environ)
     if name is not None:
-        say(f"{name} is ignored: {environments_file(os.environ)} decides on the default")
+        say(f"{name} is ignored: {environments_file(os.environ)} sets the default")
 
 
 def is_remote(options: argparse.Namespace) -> bool:
@@ -104,18 +105,19 @@ async def opened(
     options: argparse.Namespace, say: Callable[[str], None]
 ) -> "AsyncIterator[Environment]":
     """
-    Open the environment of the options, connected if it is a server, and close it at the end.
+    Open the environment of the options for a block, connected if it is a server.
 
     Args:
         options: The command line, after `choose_environment`.
-        say: Shows a line to the user at once, such as that the connection is lost.
+        say: Prints a line to the user at once, such as on a lost connection.
 
     Raises:
-        Ended: The command cannot be parsed, its server is lost, or there is no such name.
-        ConnectFailed: The URL is none, or a token would cross a network unencrypted.
+        Ended: The command cannot be parsed, its server is lost, or the name is unknown.
+        ConnectFailed: The URL is invalid, or a token would cross a network unencrypted.
     """
     if not is_remote(options):
-        # The guardian of `holdfast run` kills what commands leave behind; `holdfast fs` has none.
+        # The guardian of `holdfast run` kills what commands leave behind; `holdfast fs` starts no
+        # commands.
         async with LocalEnvironment(guarded=True) as here:
             yield here
         return
@@ -126,7 +128,7 @@ async def opened(
             with _LossTeller(client, say):
                 yield environment
     except ConnectionLost as error:
-        # The last line of a command such as ssh is the only trace of its reason.
+        # For a command such as ssh, only its last line shows the reason.
         words = await client.target.last_words()
         raise Ended(FAILED, ": ".join(filter(None, [str(error), words]))) from error
 
@@ -135,7 +137,7 @@ def _environment_of(options: argparse.Namespace) -> "RemoteEnvironment":
     """Return the environment of the options, unconnected."""
     if options.on is not None:
         return _named(options.on)
-    # Loaded on first use: a local command does without a client.
+    # Imported on first use: a local command does not need the client.
     environment_class: type[RemoteEnvironment] = load(
         "holdfast.environments.remote:RemoteEnvironment"
     )
@@ -151,7 +153,7 @@ def _environment_of(options: argparse.Namespace) -> "RemoteEnvironment":
 
 
 class _LossTeller:
-    """Reporter of a lost connection, of the retries, and of the recovery."""
+    """Reports a lost connection, the retries and the recovery."""
 
     def __init__(self, client: "ExecServerClient", say: Callable[[str], None]) -> None:
         self._client = client
@@ -161,7 +163,7 @@ class _LossTeller:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        # Chained: an environment may listen as well.
+        # Chained, since the environment may listen too.
         self._before = self._client.connection_changed
         self._client.connection_changed = self._changed
 
@@ -175,19 +177,19 @@ class _LossTeller:
         if client.is_connected:
             if self._lost_at is not None:
                 seconds = self._loop.time() - self._lost_at
-                self._say(f"connected again to {client.target.label}, after {seconds:.1f} s")
+                self._say(f"reconnected to {client.target.label} after {seconds:.1f} s")
             self._lost_at = None
             self._stop_timer()
         elif client.lost_for_good:
-            # The error of the command gives the reason.
+            # The error of the command has the reason.
             self._stop_timer()
         elif self._lost_at is None and client.recovers:
             self._lost_at = self._loop.time()
-            self._say(f"the connection to {client.target.label} is lost: trying again")
+            self._say(f"the connection to {client.target.label} was lost: reconnecting")
             self._timer = self._loop.call_later(_STILL_TRYING, self._still_trying)
 
     def _still_trying(self) -> None:
-        # The timer runs only while the connection is lost.
+        # The timer only runs while the connection is lost.
         assert self._lost_at is not None
         seconds = self._loop.time() - self._lost_at
         self._say(f"no connection to {self._client.target.label} for {seconds:.0f} s: still trying")
@@ -206,20 +208,20 @@ async def _client_of(
     Connect to an environment; errors name it.
 
     Raises:
-        Ended: There is no connection.
+        Ended: The connection failed.
     """
     try:
         return await environment.client()
     except ConnectionLost as error:
-        # Its ssh or serving command may be running.
+        # Its ssh or serving command may still be running.
         await environment.aclose()
         reason = str(error.__cause__ or error)
         if options.cmd is not None:
-            reason = f"no server answers through `{options.cmd}`: {reason}"
+            reason = f"no server responds through `{options.cmd}`: {reason}"
         elif options.on is not None:
             name, advice = f"environment `{options.on}`", ""
             if options.by_default:
-                name, advice = f"the default {name}", "; `--on local` means this machine"
+                name, advice = f"the default {name}", "; use `--on local` for this machine"
             reason = f"cannot reach {name}: {reason}{advice}"
         raise Ended(FAILED, reason) from error
 
@@ -229,7 +231,7 @@ def _named(where: str) -> "RemoteEnvironment":
         environment = holdfast.connect(where)
     except (InvalidConfig, InvalidParams) as error:
         raise Ended(FAILED, text_with_advice(error)) from error
-    # The caller has checked `is_remote`, so it is not the local environment.
+    # Not the local environment: the caller has checked `is_remote`.
     return cast("RemoteEnvironment", environment)
 
 
@@ -243,4 +245,4 @@ def split_command(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
-        raise Ended(FAILED, f"cannot read the command `{command}`: {error}") from error
+        raise Ended(FAILED, f"cannot parse the command `{command}`: {error}") from error

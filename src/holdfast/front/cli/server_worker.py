@@ -1,4 +1,4 @@
-"""The worker of a server command: serves in this process, which has a guardian."""
+"""The worker of a server command, which runs under a guardian."""
 
 import argparse
 import os
@@ -41,17 +41,17 @@ def run_server(
 
     Args:
         options: The parsed command line.
-        lifeline: Descriptor that ends with the guardian.
+        lifeline: Descriptor that ends when the guardian exits.
         announce: Called with the URL.
         keeping: Set for a server that outlives its stdio.
-        make: Factory for another server than an exec-server.
-        read: Reads the config file again, and returns the options with it.
+        make: Creates a server other than an exec-server.
+        read: Reloads the config file, and returns the merged options.
     """
     try:
         set_log_level(
             _log_level(options),
             options.log_format,
-            # A server on stdio writes to the stderr of its one client, in order.
+            # A server on stdio writes to the stderr of its client, in order.
             threaded=not is_stdio(options.listen),
         )
     except ValueError:
@@ -61,8 +61,8 @@ def run_server(
     command = getattr(options, "command", "")
     if is_stdio(options.listen) and command != "exec-server" and sys.stdin.isatty():
         print(
-            "holdfast: waiting for a client on the standard streams; a client starts this"
-            " command itself, and Ctrl-C ends it",
+            "holdfast: waiting for a client on the standard streams; clients usually start"
+            " this command themselves, and Ctrl-C ends it",
             file=sys.stderr,
         )
     try:
@@ -73,7 +73,7 @@ def run_server(
             make=make,
         )
     except StartFailed as error:
-        # Clients compare the texts of `exec-server`; others get a better one.
+        # Clients compare the texts of `exec-server`; other servers have better ones.
         text = str(error)
         if command != "exec-server":
             text = _advised(error)
@@ -82,8 +82,8 @@ def run_server(
 
 
 def _keep_settings(options: argparse.Namespace) -> None:
-    """Keep the files that the options name unchanged by sandboxed commands."""
-    # An app-server has none of these options.
+    """Prevent sandboxed commands from changing the files that the options name."""
+    # An app-server does not have these options.
     for name, folder in (("config", False), ("default_config", True)):
         path = getattr(options, name, None)
         if path is not None:
@@ -91,7 +91,7 @@ def _keep_settings(options: argparse.Namespace) -> None:
 
 
 def _advised(error: StartFailed) -> str:
-    """Return the text of an error with the address that it is about, or what was meant."""
+    """Return the text of an error with its address, or a suggestion."""
     if isinstance(error, ListenFailed):
         return f"cannot listen on {error.address}: {error}"
     cause = error.__cause__
@@ -106,7 +106,7 @@ def _serve_options(
     make: ServiceMaker | None,
     read: Callable[[], argparse.Namespace] | None,
 ) -> ServeOptions:
-    # An audit log records commands that this server starts itself; other servers have none.
+    # Only for exec-servers: the audit log records commands that the server starts itself.
     audit = () if make is not None else ("audit_log", "audit_log_max_size", "audit_log_keep")
     return ServeOptions(
         listen=options.listen,
@@ -152,7 +152,7 @@ def _live_settings(options: argparse.Namespace) -> LiveSettings:
 
 
 def _reread(first: argparse.Namespace, now: argparse.Namespace) -> Reread:
-    """Return the settings of a config file that was read again, compared with the first time."""
+    """Return the reloaded settings, compared with those at the start."""
     live = {"log_level", *(f"max_{name}" for name in PrincipalLimits.__struct_fields__)}
     changed = {name for name, value in vars(first).items() if getattr(now, name, None) != value}
     return Reread(
@@ -162,7 +162,7 @@ def _reread(first: argparse.Namespace, now: argparse.Namespace) -> Reread:
 
 def _limits(options: argparse.Namespace) -> PrincipalLimits:
     names = PrincipalLimits.__struct_fields__
-    # An app-server has none of these options.
+    # An app-server does not have these options.
     return PrincipalLimits(**{name: getattr(options, f"max_{name}", None) for name in names})
 
 
@@ -176,6 +176,6 @@ def set_log_level(name: str, style: LogFormat = "text", *, threaded: bool = Fals
     start_logging(name.lower(), style, threaded=threaded)
     with suppress(OSError):
         path, about = os.readlink("/proc/self/fd/2"), os.fstat(2)
-        # A temporary file may have no name any longer.
+        # A temporary file may have been unlinked.
         if stat.S_ISREG(about.st_mode) and os.path.samestat(os.stat(path), about):
             keep_unchanged(path)

@@ -1,4 +1,4 @@
-"""The worker of `holdfast shell`: the prompt of `holdfast.front.prompt` on a terminal."""
+"""The worker of `holdfast shell`: runs the prompt of `holdfast.front.prompt` on a terminal."""
 
 import argparse
 import asyncio
@@ -34,7 +34,7 @@ from holdfast.front.prompt.screen import Screen, wants_colours
 
 __all__ = ["run_shell"]
 
-# Ctrl-]: the key that ends an attachment.
+# Ctrl-]: the key that detaches.
 _DETACH = 0x1D
 
 _HISTORY = "shell_history"
@@ -62,7 +62,7 @@ async def _main(options: argparse.Namespace, lifeline: int) -> int:
         on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         screen = Screen(sys.stdout, colours=wants_colours(sys.stdout, os.environ), table=aligned)
         if on_terminal:
-            screen.line("type a command; :help shows what else there is, Ctrl-D leaves", "dim")
+            screen.line("type a command; :help shows more, Ctrl-D exits", "dim")
         console = Console(
             tools,
             reader=make_reader(
@@ -87,7 +87,7 @@ async def _main(options: argparse.Namespace, lifeline: int) -> int:
 
 
 def _listen(lifeline: int, console: Console, running: object) -> None:
-    """Obey signals, which the guardian passes on; without a guardian, end."""
+    """Handle signals forwarded by the guardian; end if the guardian exits."""
     loop = asyncio.get_running_loop()
 
     def obey() -> None:
@@ -122,7 +122,7 @@ def _options(options: argparse.Namespace) -> Options:
                 explicit=options.rules,
                 requirements=REQUIREMENTS_FILE,
             ),
-            # A script cannot be asked: its lines are commands, not answers.
+            # In a script, lines are commands, not answers.
             approver=TerminalApprover() if sys.stdin.isatty() else None,
         )
     return Options(
@@ -134,7 +134,7 @@ def _options(options: argparse.Namespace) -> Options:
 
 
 def _history() -> Path | None:
-    """Return the history file, readable by its owner only; None if it cannot be created."""
+    """Return the history file, readable only by its owner; None if it cannot be created."""
     path = holdfast_home(os.environ) / _HISTORY
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,12 +156,12 @@ async def _pass_keys(session: SessionInfo, process: ExecProcess) -> None:
             # The terminal was hung up.
             typed.put_nowait(b"")
         if typed.full():
-            # Back-pressure: keys stay in the terminal until the command reads.
+            # Backpressure: keys stay in the terminal until the command reads.
             loop.remove_reader(0)
 
     size = terminal_size()
     if session.tty and size is not None:
-        # A server without `process/resize`.
+        # The server may lack `process/resize`.
         with suppress(HoldfastError):
             await process.resize(size.rows, size.cols)
     with RawTerminal(0) if session.tty else _unbuffered(0):
@@ -184,7 +184,7 @@ async def _pass_keys(session: SessionInfo, process: ExecProcess) -> None:
 
 @contextmanager
 def _unbuffered(fd: int) -> Iterator[None]:
-    """Deliver keys one by one without echo; Ctrl-C is still a signal."""
+    """Deliver single keys without echo; Ctrl-C is still a signal."""
     modes = termios.tcgetattr(fd)
     try:
         tty.setcbreak(fd, termios.TCSANOW)

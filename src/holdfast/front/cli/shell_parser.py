@@ -1,4 +1,4 @@
-"""The options of `holdfast shell`; its code is imported when needed."""
+"""Options of `holdfast shell`, whose code is imported when it is run."""
 
 import argparse
 from typing import TypeAlias
@@ -13,9 +13,9 @@ __all__ = ["add_shell"]
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the only name it has
 
 _ABOUT = """\
-A prompt over the tools of a model: what is typed is run as `exec_command` runs it, with live
-output. `:help` at the prompt shows what else there is; `:text` and `:json` show what a model
-would have read. Lines may also come from a file or a pipe.
+A prompt on the tools of a model: each line is run as by `exec_command`, with live output.
+`:help` shows the other commands; `:text` and `:json` show what a model would have read. Input
+may also be a file or a pipe.
 """
 
 _EXAMPLES = """\
@@ -25,7 +25,7 @@ examples:
   holdfast shell --policy untrusted --rules ./ci.rules
   echo 'make test' | holdfast shell --model-text
 
-exit status: 0, or 125 if the environment cannot be reached or an option makes no sense.
+exit status: 0, or 125 if the environment cannot be reached or an option is invalid.
 """
 
 
@@ -33,7 +33,7 @@ def add_shell(commands: _Commands) -> None:
     """Add `shell`."""
     shell = commands.add_parser(
         "shell",
-        help="a prompt that shows what an agent would see",
+        help="start a prompt that shows what an agent would see",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -45,15 +45,15 @@ def add_shell(commands: _Commands) -> None:
     shell.add_argument(
         "--policy",
         choices=["on-request", "never", "untrusted"],
-        help="the approval policy; questions are asked on the terminal (default: nothing is asked)",
+        help="the approval policy; questions are asked on the terminal (default: no questions)",
     )
-    add_rules_option(shell, "to use besides those of the layers")
+    add_rules_option(shell, "to use in addition to those of the layers")
     shell.add_argument(
         "--wait",
         metavar="SECONDS",
         type=seconds,
         default=10.0,
-        help="how long a line is waited for before it goes on in the background (default: 10)",
+        help="how long to wait before a line continues in the background (default: 10)",
     )
     shell.add_argument("--login", action="store_true", help="run commands in a login shell")
     shell.add_argument(

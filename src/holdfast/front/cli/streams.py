@@ -1,8 +1,8 @@
 """
-The standard streams of this process, which it shares with others.
+The standard streams of this process, which are shared with other processes.
 
-They may be pipes, terminals, files or sockets, and other processes may have them open too. They
-are never made non-blocking, since that would change them for all.
+They may be pipes, terminals, files or sockets. They are never made non-blocking, since that would
+affect all processes that have them open.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from threading import Thread
 
 __all__ = ["OutputWriter", "is_null", "read_chunks"]
 
-# Bytes read at once.
+# Maximum bytes per read.
 _CHUNK = 64 << 10
 
-# Bytes that may wait to be written before `write` blocks.
+# Bytes waiting to be written above which `write` blocks.
 _MAX_QUEUED = 256 << 10
 
-# Seconds between two checks whether this process is in the foreground of its terminal again.
+# Seconds between checks whether this process is in the foreground of its terminal again.
 _BACKGROUND_INTERVAL = 0.5
 
 
@@ -36,7 +36,7 @@ def is_null(fd: int) -> bool:
 
 
 async def read_chunks(fd: int) -> AsyncIterator[bytes]:
-    """Yield the bytes of a descriptor, piece by piece, until its end."""
+    """Yield chunks of a descriptor until its end."""
     with select.epoll() as watched:
         try:
             watched.register(fd, select.EPOLLIN)
@@ -50,8 +50,8 @@ async def read_chunks(fd: int) -> AsyncIterator[bytes]:
             else:
                 await asyncio.sleep(0)
             if _in_background(fd):
-                # A read now would stop this process (SIGTTIN), and with it a command that may
-                # not want any input.
+                # A read would stop this process (SIGTTIN), and with it a command that may not need
+                # input.
                 await asyncio.sleep(_BACKGROUND_INTERVAL)
                 continue
             try:
@@ -68,7 +68,7 @@ async def read_chunks(fd: int) -> AsyncIterator[bytes]:
 
 
 async def _readable(watched: int) -> None:
-    # The epoll descriptor and not `fd`: uvloop makes what it watches non-blocking.
+    # The epoll descriptor, not `fd`: uvloop makes descriptors that it watches non-blocking.
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(watched, readable.set)
@@ -82,17 +82,17 @@ def _in_background(fd: int) -> bool:
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
-        # Not a terminal, or not our controlling one.
+        # Not a terminal, or not the controlling one.
         return False
 
 
 class OutputWriter:
     """
-    Ordered, lossless writer to one descriptor, at the pace of its reader.
+    Writes to a descriptor in order and without loss, at the pace of its reader.
 
-    A thread does the writes that may block, so that signals still get through while nobody
-    reads. It ends with the last write after `close`; if that never completes, the thread ends
-    with the process.
+    A thread does writes that may block, so that signals are still handled while there is no
+    reader. It ends with the last write after `close` or, if that never completes, with the
+    process.
     """
 
     def __init__(self, fd: int) -> None:
@@ -108,7 +108,7 @@ class OutputWriter:
         self._never_blocks = is_null(fd) or stat.S_ISREG(os.fstat(fd).st_mode)
 
     async def write(self, data: bytes) -> None:
-        """Queue bytes; wait while too many are queued. After an error they are dropped."""
+        """Queue bytes, waiting while too many are queued; after an error, drop them."""
         if not data or self._ended.done():
             return
         if self._never_blocks:
@@ -122,27 +122,27 @@ class OutputWriter:
             self._thread.start()
         self._queued += len(data)
         self._queue.put(data)
-        # Back-pressure: a slow reader makes the command wait instead of filling memory.
+        # Backpressure: a slow reader makes the command wait instead of filling memory.
         while self._queued > _MAX_QUEUED and not self._ended.done():
             self._progress.clear()
             await self._progress.wait()
 
     def close(self) -> None:
-        """Write no more than what is queued; harmless when called again."""
+        """Accept no more bytes, and write those that are queued; idempotent."""
         if self._thread is None:
             self._end(None)
         else:
             self._queue.put(None)
 
     async def wait(self) -> OSError | None:
-        """Wait until everything is written after `close`; return the error that prevents it."""
+        """After `close`, wait until everything is written; return the error that prevented it."""
         return await asyncio.shield(self._ended)
 
     # -- the thread
 
     def _write_queued(self) -> None:
         error: OSError | None = None
-        # The loop is closed: nobody needs the result.
+        # The loop may be closed: then the result is not needed.
         with suppress(RuntimeError):
             try:
                 while data := self._next():
@@ -164,7 +164,7 @@ class OutputWriter:
             self._queue.put(None)
         return b"".join(parts)
 
-    # -- told by the thread
+    # -- called by the thread
 
     def _written(self, size: int) -> None:
         self._queued -= size
@@ -182,5 +182,5 @@ def _write_all(fd: int, data: bytes) -> None:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            # Another process made the shared descriptor non-blocking.
+            # Another process has made the shared descriptor non-blocking.
             select.select([], [fd], [])

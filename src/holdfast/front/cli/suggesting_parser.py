@@ -1,4 +1,4 @@
-"""A parser of arguments that says what somebody may have meant who made a typo."""
+"""An argument parser that suggests corrections of typos."""
 
 import argparse
 import os
@@ -14,11 +14,11 @@ __all__ = ["SuggestingParser", "add_command", "late"]
 
 def late(where: str, *first: object) -> Callable[[argparse.Namespace], int]:
     """
-    Return a function that imports the one of a subcommand only when it is called.
+    Return a function that imports and calls the function of a subcommand.
 
     Args:
         where: `module:function`, which returns the exit status.
-        first: Arguments before the options.
+        first: Arguments to pass before the options.
     """
     return lambda options: int(load(where)(*first, options))
 
@@ -31,13 +31,13 @@ def add_command(
     metavar: str = "ARGV",
 ) -> None:
     """
-    Add the command that all other words make, and run `run` only if there is one.
+    Add a positional command that takes all remaining arguments and must not be empty.
 
     Args:
-        parser: Of the subcommand.
-        verb: What is done with the command, for the error without one.
-        run: Called with the options; `argv` of these is the command.
-        metavar: What help calls it.
+        parser: Parser of the subcommand.
+        verb: What is done with the command, for the error if it is missing.
+        run: Called with the options, in which `argv` is the command.
+        metavar: Its name in the help text.
     """
     parser.add_argument("argv", metavar=metavar, nargs=argparse.REMAINDER, help="the command")
 
@@ -46,7 +46,7 @@ def add_command(
         if options.argv[:1] == ["--"]:
             del options.argv[0]
         if not options.argv:
-            parser.error(f"there is no command to {verb}")
+            parser.error(f"the command to {verb} is missing")
         return run(options)
 
     parser.set_defaults(run=start)
@@ -56,8 +56,8 @@ class SuggestingParser(argparse.ArgumentParser):
     """
     `argparse.ArgumentParser` with three differences.
 
-    An unknown word or option is answered with the most similar one. The error comes from the
-    subcommand, so its own usage is shown. A missing subcommand is answered with all there are.
+    For an unknown subcommand or option, the error suggests the most similar one. The error comes
+    from the subcommand, so its usage is shown. A missing subcommand is answered with a list.
     """
 
     def parse_known_args(  # type: ignore[override]
@@ -66,14 +66,14 @@ class SuggestingParser(argparse.ArgumentParser):
         if self._subparsers is not None and not (sys.argv[1:] if args is None else args):
             self._ask_for_subcommand()
         options, rest = super().parse_known_args(args, namespace)
-        # Only the innermost parser knows which options exist.
+        # Only the innermost parser knows the options.
         if rest and not self._has_subcommands:
             self._refuse(rest)
         return options, rest
 
     def _get_formatter(self) -> argparse.HelpFormatter:
-        # Without a width, `argparse` loads `shutil` with its archives to find one out, and it makes
-        # a formatter for each option that is added.
+        # Without a width, `argparse` would import `shutil`, with modules for archives, to determine
+        # it, and it creates a formatter for each added option.
         make: Any = self.formatter_class
         formatter: argparse.HelpFormatter = make(prog=self.prog, width=_columns() - 2)
         return formatter
@@ -84,7 +84,7 @@ class SuggestingParser(argparse.ArgumentParser):
         known = [str(choice) for choice in action.choices]
         raise argparse.ArgumentError(
             action,
-            f"there is no {value!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}",
+            f"invalid choice {value!r}{did_you_mean(str(value), known)}; known: {', '.join(known)}",
         )
 
     def _ask_for_subcommand(self) -> None:
@@ -103,7 +103,7 @@ class SuggestingParser(argparse.ArgumentParser):
         if first.startswith("-") and first != "-":
             name = first.partition("=")[0]
             known = [option for option in self._option_string_actions if option.startswith("--")]
-            self.error(f"there is no option {name}{did_you_mean(name, known)}")
+            self.error(f"unknown option {name}{did_you_mean(name, known)}")
         self.error(f"too many arguments: {' '.join(rest)}")
 
 
@@ -113,9 +113,9 @@ def _columns() -> int:
     if given.isdecimal() and int(given):
         return int(given)
     try:
-        # The real one: `sys.stdout` may be replaced.
+        # Not `sys.stdout`, which may have been replaced.
         output = sys.__stdout__
         return 80 if output is None else os.get_terminal_size(output.fileno()).columns or 80
     except (ValueError, OSError):
-        # It is closed, or no terminal.
+        # It is closed, or not a terminal.
         return 80

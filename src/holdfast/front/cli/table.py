@@ -1,4 +1,4 @@
-"""Columns for people: aligned, plain, and as wide as what is in them."""
+"""Plain text tables with aligned columns."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ _GAP = "  "
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """
-    Return the lines of a table, its head first, without trailing blanks.
+    Return the lines of a table, starting with its head, without trailing blanks.
 
     Args:
-        head: The names of the columns.
+        head: Names of the columns.
         rows: Rows with one cell per column.
     """
     lines = [head, *([_one_line(cell) for cell in row] for row in rows)]

@@ -1,4 +1,4 @@
-"""The terminal a person sits at: its size, and raw mode that is always undone."""
+"""The user's terminal: its size, and raw mode that is always undone."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def terminal_size() -> TerminalSize | None:
             cols, rows = os.get_terminal_size(fd)
         except OSError:
             continue
-        # A terminal without a size, such as a serial line, reports zeros.
+        # A terminal of unknown size, such as a serial line, reports zeros.
         if rows and cols:
             return TerminalSize(rows=rows, cols=cols)
     return None
@@ -30,8 +30,7 @@ class RawTerminal:
     """
     A terminal in raw mode for the duration of the context.
 
-    Modes change at once (TCSANOW) and flush nothing: keys typed ahead are read by the next
-    reader.
+    Modes change at once (TCSANOW) without flushing: the next reader gets keys typed ahead.
     """
 
     def __init__(self, fd: int) -> None:
@@ -55,18 +54,18 @@ class RawTerminal:
 
     def make_raw(self) -> None:
         """
-        Set raw mode again after another process had the terminal; nothing outside of the
+        Set raw mode again after another process used the terminal; does nothing outside the
         context.
 
         In the background this stops the process (SIGTTOU) until it is in the foreground.
         """
         if self._entered:
-            # Hung up: SIGHUP ends the run.
+            # The terminal was hung up: SIGHUP will end the run.
             with suppress(termios.error):
                 tty.setraw(self._fd, termios.TCSANOW)
 
     def restore(self) -> None:
-        """As it was found, for somebody else to use; never waits."""
+        """Restore the previous mode, for other processes; never waits."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
         try:
             with suppress(termios.error):

@@ -1,4 +1,4 @@
-"""The token that a server wants to see, which never stands on a command line."""
+"""Reads the token for a server, which is never passed on the command line."""
 
 import argparse
 import os
@@ -12,10 +12,10 @@ __all__ = ["bearer_token", "read_token"]
 
 def bearer_token(options: argparse.Namespace) -> str | None:
     """
-    The token to show to a server, from the file or else the variable.
+    Return the token for a server, from the file or else the variable.
 
     Raises:
-        Ended: The file cannot be used.
+        Ended: The file is unusable.
     """
     if options.token_file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
@@ -24,10 +24,10 @@ def bearer_token(options: argparse.Namespace) -> str | None:
 
 def read_token(path: str) -> str:
     """
-    The token in a file that only its user can read; the first, if there are several.
+    Return the first token of a file, which must be readable only by its owner.
 
     Raises:
-        Ended: It cannot be used.
+        Ended: The file is unusable.
     """
     try:
         return read_tokens(path)[0].token

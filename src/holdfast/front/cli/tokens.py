@@ -1,4 +1,4 @@
-"""`holdfast token`: the tokens in the file of a server."""
+"""`holdfast token`: manages the tokens in the file of a server."""
 
 import argparse
 import fcntl
@@ -27,12 +27,12 @@ from holdfast.front.cli.table import aligned
 
 __all__ = ["token"]
 
-# What a removed line begins with from then on.
+# Start of a removed line.
 _REMOVED = "# removed"
 
 
 def token(operation: str, options: argparse.Namespace) -> int:
-    """Do one operation and return the exit status."""
+    """Run an operation and return the exit status."""
     try:
         return {"add": _add, "list": _list, "remove": _remove}[operation](options)
     except BadTokenFile as error:
@@ -54,7 +54,7 @@ def _add(options: argparse.Namespace) -> int:
             _overwrite(path, text, f"{text}{gap}{line}")
         else:
             os.replace(write_next_to(path, line), path)
-    # Without the name, which a client does not need in its own file.
+    # Without the name, which a client does not need in its file.
     print(added)
     _say_reload()
     return 0
@@ -83,25 +83,25 @@ def _remove(options: argparse.Namespace) -> int:
         _overwrite(path, text, "".join(kept))
     if kept == lines:
         which = "" if mark is None else f" with the fingerprint {mark}"
-        print(f"holdfast: there is no token of `{name}`{which} in {path}", file=sys.stderr)
+        print(f"holdfast: no token of `{name}`{which} in {path}", file=sys.stderr)
         return 1
     _say_reload()
     if not any(map(words_of, kept)):
-        print("holdfast: no token is left: it then refuses every client", file=sys.stderr)
+        print("holdfast: the file has no more tokens: all clients will be refused", file=sys.stderr)
     return 0
 
 
 def _say_reload() -> None:
-    print("holdfast: a running server reads the file again at SIGHUP", file=sys.stderr)
+    print("holdfast: a running server reloads the file at SIGHUP", file=sys.stderr)
 
 
 def _fingerprint(text: str) -> str:
-    """Return what identifies a token in lists; the token cannot be found from it."""
+    """Return an identifier of a token for lists, which does not reveal the token."""
     return sha256(text.encode()).hexdigest()[:8]
 
 
 def _holds(line: str, name: str, mark: str | None) -> bool:
-    """Return True if a line has a token of this name, and it is the one that is meant."""
+    """Return True if a line has a token with this name and, if given, this fingerprint."""
     words = words_of(line)
     if not words or (words[0] if len(words) > 1 else DEFAULT_PRINCIPAL) != name:
         return False
@@ -118,13 +118,13 @@ def _blanked(line: str) -> str:
 @contextmanager
 def _editing(path: str) -> Iterator[None]:
     """
-    Keep other calls from editing a file.
+    Prevent other calls from editing a file during a block.
 
     Raises:
-        BadTokenFile: The block has met an error of the system.
+        BadTokenFile: The block failed with a system error.
     """
     try:
-        # The directory, since the file may be missing.
+        # Lock the directory, since the file may not exist.
         lock = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise bad_token_file(path, error.strerror or str(error), error.errno) from error
@@ -139,11 +139,11 @@ def _editing(path: str) -> Iterator[None]:
 
 def _overwrite(path: str, old: str, new: str) -> None:
     """
-    Write a new content over the old one. Tokens that stay do not move, so every reader finds them.
+    Overwrite the old content. Remaining tokens do not move, so that concurrent readers find them.
 
     Raises:
-        BadTokenFile: The content could not be read again; nothing is written.
-        OSError: The system refused; the file is as it was.
+        BadTokenFile: The new content would be invalid; nothing is written.
+        OSError: A system error; the file is unchanged.
     """
     data = new.encode()
     check_size(path, len(data))

@@ -1,6 +1,6 @@
 """
-The MCP server of `holdfast mcp`: the tools of `unified_exec` for every agent.
+The MCP server of `holdfast mcp`: the tools of `unified_exec` for any agent.
 
-`server` puts the parts together. The Model Context Protocol itself is the official SDK's, which
-is imported in this package only.
+`mcp_server` combines the parts. The Model Context Protocol is implemented by the official SDK,
+which only this package imports.
 """

@@ -34,31 +34,31 @@ __all__ = [
     "write_file",
 ]
 
-# Bytes of a file that is read; of a larger one, commands show parts.
+# Maximum bytes of a file to read; commands can show parts of a larger one.
 LARGEST: Final = 32 << 20
 
-# Bytes of a file that is looked through at once.
+# Maximum bytes of a file that are searched on the event loop.
 _SMALL: Final = 1 << 20
 
-# Characters of a path: `PATH_MAX` of the kernel, in bytes.
+# Maximum characters of a path: the kernel's `PATH_MAX`, in bytes.
 PATH_MAX: Final = 4_096
 
-# Characters of one answer; what is behind them is read by its line numbers.
+# Maximum characters of a result; further lines are read by their numbers.
 PAGE: Final = 100_000
 
 
 class ReadFileArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `read_file`."""
+    """Arguments of `read_file`."""
 
     path: str
     offset: Annotated[int, msgspec.Meta(ge=1)] = 1
-    """The first line, from 1."""
+    """First line, counted from 1."""
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Lines at most."""
+    """Maximum number of lines."""
 
 
 class ApplyPatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `apply_patch`."""
+    """Arguments of `apply_patch`."""
 
     input: str
     """The patch."""
@@ -66,7 +66,7 @@ class ApplyPatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `write_file`."""
+    """Arguments of `write_file`."""
 
     path: str
     content: str
@@ -74,7 +74,7 @@ class WriteFile(msgspec.Struct, frozen=True, kw_only=True):
 
 async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> dict[str, Any]:
     """
-    Apply a patch, all of it or nothing.
+    Apply a patch as a whole or not at all.
 
     Raises:
         ToolFailed: It was not applied.
@@ -95,25 +95,23 @@ async def apply_patch(tools: UnifiedExec, wanted: ApplyPatch, call_id: str) -> d
 
 async def read_file(files: Environment, wanted: ReadFileArguments) -> dict[str, Any]:
     """
-    Return the text of a file, or the lines that were asked for.
+    Return the text of a file, or the requested lines.
 
     Raises:
-        ToolFailed: It cannot be read, is too large, or is no text.
+        ToolFailed: It cannot be read, is too large, or is not text.
     """
     _check_path(wanted.path)
     try:
         size = (await files.files.stat(wanted.path)).size
         if size > LARGEST:
             raise ToolFailed(
-                f"{wanted.path} has {size} bytes, more than the {LARGEST} that read_file takes:"
+                f"{wanted.path} has {size} bytes, more than the limit of {LARGEST} of read_file:"
                 " use exec_command to look at a part of it"
             )
         data = await files.files.read_bytes(wanted.path)
-        # The file has grown, or is one without a known size, such as in `/proc`.
+        # The file has grown, or has no known size, as in `/proc`.
         if len(data) > LARGEST:
-            raise ToolFailed(
-                f"{wanted.path} has more than the {LARGEST} bytes that read_file takes"
-            )
+            raise ToolFailed(f"{wanted.path} has more than {LARGEST} bytes, the limit of read_file")
     except ToolFailed:
         raise
     except HoldfastError as error:
@@ -122,9 +120,9 @@ async def read_file(files: Environment, wanted: ReadFileArguments) -> dict[str, 
         content = data.decode()
     except UnicodeDecodeError as error:
         raise ToolFailed(
-            f"{wanted.path} is no text: byte {error.start} is not UTF-8; it has {len(data)} bytes"
+            f"{wanted.path} is not text: byte {error.start} is not UTF-8; it has {len(data)} bytes"
         ) from error
-    # Other requests go on while a large file is looked through.
+    # Searching a large file must not delay other requests.
     work = asyncio.to_thread if len(data) > _SMALL else _at_once
     found: dict[str, Any] = await work(_page, content, wanted)
     return {"path": wanted.path, **found, "total_bytes": len(data)}
@@ -135,8 +133,8 @@ async def _at_once(function: Callable[..., dict[str, Any]], *arguments: object) 
 
 
 def _page(whole: str, wanted: ReadFileArguments) -> dict[str, Any]:
-    """Return the lines that were asked for, as many as fit into one answer."""
-    # Not `splitlines`: a line ends with a newline, for editors and compilers.
+    """Return the requested lines, as many as fit into a result."""
+    # Not `splitlines`: like editors and compilers, count newlines only.
     lines = whole.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -163,16 +161,16 @@ def _page(whole: str, wanted: ReadFileArguments) -> dict[str, Any]:
 
 async def write_file(files: Environment, wanted: WriteFile) -> dict[str, Any]:
     """
-    Replace a file as a whole, or make it and the directories above it.
+    Replace a file as a whole, or create it and its parent directories.
 
     Raises:
-        ToolFailed: It cannot be written; it is as it was.
+        ToolFailed: It cannot be written, and is unchanged.
     """
     _check_path(wanted.path)
     try:
         data = wanted.content.encode()
     except UnicodeEncodeError as error:
-        raise ToolFailed(f"content is no text: half a character at {error.start}") from error
+        raise ToolFailed(f"content is not text: half a character at {error.start}") from error
     try:
         await files.files.write(wanted.path, data, parents=True)
     except HoldfastError as error:
@@ -183,18 +181,18 @@ async def write_file(files: Environment, wanted: WriteFile) -> dict[str, Any]:
 def _check_path(path: str) -> None:
     if not path:
         raise ToolFailed("path is empty")
-    # The kernel takes no longer one. A path of megabytes would be worked on for seconds.
+    # The kernel accepts no longer path, and one of megabytes would take seconds to process.
     if len(path) > PATH_MAX:
-        raise ToolFailed(f"path has {len(path)} characters, more than the {PATH_MAX} of a path")
+        raise ToolFailed(f"path has {len(path)} characters, more than the limit of {PATH_MAX}")
     if "\0" in path:
-        raise ToolFailed("path has a NUL character, which no file name has")
+        raise ToolFailed("path has a NUL character, which file names cannot contain")
 
 
 def _refused(verb: str, path: str, error: HoldfastError) -> ToolFailed:
-    """Return the error for the model, which names the file once."""
+    """Return the error for the model, naming the file once."""
     reason = str(error)
     for inner in ("look at", "read", "write"):
-        # The environment names it as well, by the operation of its own.
+        # The environment also names it, with its own name for the operation.
         reason = reason.removeprefix(f"cannot {inner} {path}: ")
     return ToolFailed(f"cannot {verb} {path}: {reason}")
 
@@ -225,20 +223,20 @@ READ_FILE: Final = McpTool(
     title="Read a file",
     effect=Effect.READS,
     call=_read,
-    description="Read a text file, as a whole or some of its lines.",
+    description="Read a text file, or some of its lines.",
     arguments=object_of(
         ["path"],
-        path=text("The file, absolute or relative to the default folder."),
+        path=text("The file, absolute or relative to the default directory."),
         offset=number("First line to read, counted from 1. Default: 1.", minimum=1),
-        limit=number("Lines to read at most. Default: all.", minimum=1),
+        limit=number("Maximum number of lines. Default: all.", minimum=1),
     ),
     result=object_of(
         ["path", "content", "total_lines", "total_bytes"],
-        path=text("The file, as it was asked for."),
-        content=text("The lines that were asked for."),
-        total_lines=number("Lines of the whole file."),
-        total_bytes=number("Bytes of the whole file."),
-        next_line=number("The line to go on with, if there is more."),
+        path=text("The file, as requested."),
+        content=text("The requested lines."),
+        total_lines=number("Number of lines of the file."),
+        total_bytes=number("Size of the file in bytes."),
+        next_line=number("The next line to read, if there are more."),
         line_cut={"type": "boolean", "description": "True if the line is too long to show."},
     ),
 )
@@ -249,36 +247,36 @@ WRITE_FILE: Final = McpTool(
     effect=Effect.REPLACES,
     call=_write,
     description=(
-        "Write a text file as a whole: it is replaced in one step, or made together with the"
-        " folders above it."
+        "Write a whole text file: it is replaced atomically, or created together with its"
+        " parent directories."
     ),
     arguments=object_of(
         ["path", "content"],
-        path=text("The file, absolute or relative to the default folder."),
-        content=text("All of its content."),
+        path=text("The file, absolute or relative to the default directory."),
+        content=text("Its whole content."),
     ),
     result=object_of(
         ["path", "bytes_written"],
-        path=text("The file, as it was asked for."),
-        bytes_written=number("Bytes of its content."),
+        path=text("The file, as requested."),
+        bytes_written=number("Size of its content in bytes."),
     ),
 )
 
 _PATCH_FORMAT: Final = """\
-Add, change, rename and delete text files by a patch: all of it is applied, or nothing.
+Add, change, rename and delete text files with a patch, which is applied as a whole or not at all.
 
-The patch begins with the line `*** Begin Patch` and ends with `*** End Patch`. Between them, for\
- each file one of
-`*** Add File: PATH` and its lines, each behind a `+`;
+The patch begins with the line `*** Begin Patch` and ends with `*** End Patch`. Between them, each\
+file has one of
+`*** Add File: PATH` and its lines, each after a `+`;
 `*** Delete File: PATH`;
-`*** Update File: PATH`, possibly `*** Move to: PATH`, and chunks: `@@` with a line to look for\
- first, if that is needed, then lines of context behind a blank, removed ones behind a `-`, and\
- new ones behind a `+`.\
+`*** Update File: PATH`, possibly `*** Move to: PATH`, and chunks: `@@`, with a line to search for\
+first if needed, then context lines after a space, removed lines after a `-`, and new lines after\
+a `+`.\
 """
 
 APPLY_PATCH: Final = McpTool(
     name="apply_patch",
-    title="Change files by a patch",
+    title="Change files with a patch",
     effect=Effect.CHANGES,
     call=_patch,
     description=_PATCH_FORMAT,
@@ -286,8 +284,8 @@ APPLY_PATCH: Final = McpTool(
         ["input"],
         input=text("The patch, from `*** Begin Patch` to `*** End Patch`."),
         workdir=text(
-            "Where relative paths start, absolute or relative to the default folder."
-            " Default: the default folder."
+            "Directory for relative paths, absolute or relative to the default directory."
+            " Default: the default directory."
         ),
     ),
     result=object_of(
@@ -297,8 +295,8 @@ APPLY_PATCH: Final = McpTool(
             "items": object_of(
                 ["kind", "path"],
                 kind={"type": "string", "enum": ["add", "update", "delete"]},
-                path=text("The file, absolute."),
-                move_to=text("What it was renamed to."),
+                path=text("Absolute path of the file."),
+                move_to=text("Its new path, if renamed."),
             ),
         },
     ),

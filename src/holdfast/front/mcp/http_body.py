@@ -1,8 +1,8 @@
 """
-Bounds on the bodies of requests: their time, their bytes and their JSON values.
+Bounds on request bodies: their duration, size and number of JSON values.
 
-The SDK keeps a body as a whole, and parses it at once on the event loop. So one client could
-otherwise fill the memory of all clients, or hold up all of them for seconds.
+The SDK buffers a whole body, and parses it at once on the event loop. Without bounds, one client
+could fill the memory, or block all clients for seconds.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from starlette.types import Message, Receive
 __all__ = ["LARGEST", "Bodies", "BodyRefused"]
 
 LARGEST: Final = 4 << 20
-"""Bytes of a request. One of so many holds the event loop for some dozens of milliseconds."""
+"""Maximum bytes of a request. That many block the event loop for tens of milliseconds."""
 
-# Seconds that a client has to send the body of a request.
+# Seconds for a client to send the body of a request.
 _BODY_TIME: Final = 60.0
 
-# Bytes of the bodies of one client's requests under way: sixteen of the largest.
+# Maximum bytes of the bodies of one client's concurrent requests: sixteen of the largest.
 _BYTES_OF_ONE: Final = 64 << 20
 
-# Commas and opening brackets of a body. Each value has one, and takes up to 4 µs to be parsed and
-# validated; the arguments of a tool have some dozens.
+# Maximum commas and opening brackets of a body. Each value has one, and takes up to 4 µs to parse
+# and validate; the arguments of a tool have a few dozen.
 _SIGNS: Final = 10_000
 
 
 class BodyRefused(Exception):
-    """The body of a request is not read to its end; the text is for its client."""
+    """The body of a request was refused; the message is for the client."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -39,7 +39,7 @@ class BodyRefused(Exception):
 
 
 class Bodies:
-    """The bodies of all requests under way. An owner is a token, or all clients without one."""
+    """The bodies of all concurrent requests. An owner is a token, or all clients without one."""
 
     def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()
@@ -51,19 +51,19 @@ class Bodies:
         self, owner: str, receive: Receive, length: str | None, completed: Callable[[], None]
     ) -> Iterator[Receive]:
         """
-        Yield a function that receives the body of a request, which counts until the block ends.
+        Yield a function that receives the body of a request, which is counted during the block.
 
-        It raises `BodyRefused` if the body is too slow, too large or complex, or too much for its
-        owner.
+        It raises `BodyRefused` if the body is too slow, too large or too complex, or exceeds the
+        limit of its owner.
 
         Args:
             owner: The token.
             receive: Receives the next part of the body.
-            length: The size that the client has stated.
-            completed: Called once the whole body is there.
+            length: The size stated by the client.
+            completed: Called when the whole body has arrived.
 
         Raises:
-            BodyRefused: That is too large.
+            BodyRefused: The stated size is too large.
         """
         if length is not None and int(length) > LARGEST:
             raise _too_large()
@@ -77,10 +77,10 @@ class Bodies:
 
     def _take(self, body: "_Body", size: int) -> None:
         """
-        Count a part of a body. For one byte too many, the oldest incomplete body makes room.
+        Count a part of a body. Above the limit, the oldest incomplete body makes room.
 
         Raises:
-            BodyRefused: There is no other incomplete body of this owner.
+            BodyRefused: This owner has no other incomplete body.
         """
         if body.is_complete:
             self._incomplete.pop(body, None)
@@ -103,7 +103,7 @@ class Bodies:
 
 
 def _too_many() -> BodyRefused:
-    text = f"this client has requests of more than {_BYTES_OF_ONE >> 20} MiB under way"
+    text = f"this client has concurrent requests of more than {_BYTES_OF_ONE >> 20} MiB"
     return BodyRefused(HTTPStatus.TOO_MANY_REQUESTS, text)
 
 
@@ -113,7 +113,7 @@ def _too_large() -> BodyRefused:
 
 
 class _Body:
-    """The body of one request, as far as it has come."""
+    """The body of a request, as far as received."""
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class _Body:
         self._limit: asyncio.Timeout | None = None
         self._made_room = False
         self._signs = 0
-        # The last part ended in a string, and in the middle of an escape.
+        # True if the last part ended in a string, or in the middle of an escape.
         self._in_string = self._escaped = False
 
     def give_up(self) -> None:
-        """Read no more of it, to make room for another one."""
+        """Stop reading it, to make room for another one."""
         self._made_room = True
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
@@ -146,7 +146,7 @@ class _Body:
         Receive a part of the body, or later the end of the connection.
 
         Raises:
-            BodyRefused: No more of it is read.
+            BodyRefused: The body was refused.
         """
         if self.is_complete:
             return await self._receive()
@@ -163,7 +163,7 @@ class _Body:
         if self._made_room:
             raise _too_many()
         if message["type"] != "http.request":
-            # The SDK would log a traceback for each client that leaves here.
+            # The SDK would log a traceback for each client that disconnects here.
             raise BodyRefused(HTTPStatus.BAD_REQUEST, "the request ended early")
         self.is_complete = not message.get("more_body", False)
         part = message.get("body", b"")
@@ -176,7 +176,7 @@ class _Body:
     def _check(self, part: bytes) -> None:
         if self.size > LARGEST:
             raise _too_large()
-        # JSON has none, except as UTF-16 or UTF-32, which some parsers accept.
+        # JSON contains none, except in UTF-16 or UTF-32, which some parsers accept.
         if b"\0" in part:
             raise BodyRefused(HTTPStatus.BAD_REQUEST, "the request has a NUL character")
         self._signs += self._count_signs(part)

@@ -1,9 +1,8 @@
 """
-HTTP connections with bounds on what uvicorn waits for, or keeps, without limit.
+HTTP connections with bounds where uvicorn has none.
 
-That is a head that is slow or large, and for it no client has shown a token by then. It is also
-what follows a body, requests that come before others are answered, and answers that no client
-reads.
+These are slow or large heads, which clients send before they have shown a token, data after a
+body, pipelined requests, and responses that the client does not read.
 """
 
 import asyncio
@@ -19,39 +18,38 @@ from holdfast.wire.transports.http_head import MAX_HEAD, MAX_HEADERS
 __all__ = ["LET_IN", "BoundedConnection"]
 
 LET_IN: Final = "let_in"
-"""The member of a request's state that is called once its client may come in."""
+"""Member of a request's state that is called once its client is admitted."""
 
-# Seconds for a head, from the connection or from the first byte of a later request.
+# Seconds for a head, from the connection or the first byte of a later request.
 _HEAD_TIME: Final = 10.0
 
-# Seconds in which a client has to read a part of what it was sent.
+# Seconds within which a client has to read some of what was sent.
 _READ_TIME: Final = 60.0
 
-# Requests that may come before the one ahead of them is answered.
+# Maximum pipelined requests.
 _PIPELINED: Final = 8
 
-# Chunks of a body: each costs as much as some kilobytes.
+# Maximum chunks of a body: each costs as much as some kilobytes.
 _MOST_CHUNKS: Final = 4_096
 
-# Connections that have had an answer and wait for a request, at most: a quarter of all that the
-# server takes.
+# Maximum keep-alive connections without a request: a quarter of all connections.
 _MOST_IDLE: Final = 1_024
 
-# Those connections, the oldest first.
+# Those connections, oldest first.
 _idle: "dict[BoundedConnection, None]" = {}
 
 
 class BoundedConnection(HttpToolsProtocol):
     """
-    The protocol of one connection; ends it if a head is too slow or too large.
+    The protocol of a connection, which ends it if a head is too slow or too large.
 
-    It also ends one whose client does not read, or sends what belongs to no request. If too many
-    connections have no request, it ends the one that has waited for longest.
+    It also ends a connection whose client does not read, or sends data outside requests. If too
+    many connections have no request, the one that has waited longest is ended.
     """
 
-    # True from the end of a head that asks for another protocol to the end of its data.
+    # True from the end of a head that requests an upgrade to the end of its data.
     _upgrading = False
-    # Runs while the head of a request is not complete.
+    # Runs while the head of a request is incomplete.
     _waiting: asyncio.TimerHandle | None = None
     # Runs while the client does not read.
     _unread: asyncio.TimerHandle | None = None
@@ -63,7 +61,7 @@ class BoundedConnection(HttpToolsProtocol):
     def __init__(self, newcomers: Newcomers, *uvicorn: Any) -> None:
         """
         Args:
-            newcomers: Counts connections whose request has not been let in yet.
+            newcomers: Counts connections whose request was not admitted yet.
             *uvicorn: Its configuration and state.
         """
         super().__init__(*uvicorn)
@@ -71,7 +69,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
-        # Every byte that the kernel does not take counts as unread.
+        # All bytes that the kernel does not accept count as unread.
         transport.set_write_buffer_limits(high=0)
         self._await_head()
 
@@ -92,7 +90,7 @@ class BoundedConnection(HttpToolsProtocol):
         if self._surplus <= MAX_HEAD:
             return
         if self._waiting is None:
-            # The extension of a chunk or a trailer, for which no client has a use.
+            # Chunk extensions or trailers, which no client needs.
             self.transport.abort()
         else:
             self._stop_waiting()
@@ -100,13 +98,13 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """
-        Pass data to the parser, and have it read requests that ask for another protocol as well.
+        Pass data to the parser, including requests for an upgrade.
 
         A server may ignore that header (RFC 9110, 7.8), and `curl --http2` sends it with each first
-        request. But the parser takes the body for a part of the other protocol.
+        request. But the parser treats the body as data of the other protocol.
 
         Raises:
-            HttpParserError: It is not a request.
+            HttpParserError: It is not a valid request.
         """
         while True:
             try:
@@ -114,13 +112,13 @@ class BoundedConnection(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 if not self._upgrading:
-                    # The method CONNECT, to which the gate has its answer.
+                    # The method CONNECT, which the gate refuses.
                     return
                 self._upgrading = False
                 data = data[upgrade.args[0] :]
                 head = self._head_without_upgrade()
                 self.parser = httptools.HttpRequestParser(self)
-                # As uvicorn does: what follows the last request is not an error.
+                # Like uvicorn, accept data after the last request.
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self.parser.feed_data(head)
 
@@ -134,15 +132,15 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= _PIPELINED:
-            # Stops the parser, which has all that came so far; uvicorn answers with 400.
-            raise ValueError("too many requests wait for an answer")
+            # Stops the parser; uvicorn responds with 400.
+            raise ValueError("too many requests wait for a response")
         super().on_message_begin()
         self.scope["state"][LET_IN] = partial(self._newcomers.discard, self.transport)
         if self._waiting is None:
             self._await_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Not a trailer, which uvicorn would add to the headers.
+        # Unless it is a trailer, which uvicorn would add to the headers.
         if self._waiting is not None:
             if len(self.headers) >= MAX_HEADERS:
                 raise ValueError("too many headers")
@@ -175,7 +173,7 @@ class BoundedConnection(HttpToolsProtocol):
         if not last or self.transport.is_closing():
             return
         if self.cycle.more_body:
-            # The rest of a refused body would keep the connection for as long as it comes.
+            # Otherwise the rest of a refused body would keep the connection open.
             self.transport.close()
         else:
             self._note_idle()
@@ -214,7 +212,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._unread = self.loop.call_later(_READ_TIME, self._check_reader, unread)
 
     def _check_reader(self, before: int) -> None:
-        """End the connection unless its client has read something meanwhile."""
+        """End the connection unless its client has read some data meanwhile."""
         if self.transport.get_write_buffer_size() < before:
             self._await_reader()
         else:

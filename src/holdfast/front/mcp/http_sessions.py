@@ -1,11 +1,11 @@
 """
-MCP sessions over HTTP: how many each client may have, and which one ends for another.
+MCP sessions over HTTP: limits per client, and which session makes room for another.
 
-The SDK has one limit for all clients, beyond which it lets none in, and keeps an idle session for
-half an hour. So one client could lock out all others. Here each token has a limit, and the
-session of that token which has been idle for longest ends for a new one. Without tokens, no client
-can be told from another: of all sessions, the one that has been idle for longest ends, with its
-commands if there is no other.
+The SDK has one limit for all clients, above which it refuses sessions, and keeps an idle session
+for half an hour. So one client could lock out all others. Here each token has a limit, above which
+its session that has been idle longest makes room. Without tokens, clients cannot be distinguished:
+of all sessions, the one that has been idle longest ends, with its commands only if there is no
+other.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from holdfast.base.errors import Overloaded
 __all__ = ["SESSIONS", "SESSIONS_OF_ONE", "HttpSessions"]
 
 SESSIONS_OF_ONE: Final = 64
-"""MCP sessions of one token."""
+"""Maximum MCP sessions of a token."""
 
 SESSIONS: Final = 1_024
-"""MCP sessions of all clients."""
+"""Maximum MCP sessions of all clients."""
 
 _IN_USE: Final = "have a call under way"
 
@@ -31,43 +31,43 @@ _EndSession = Callable[[str, str], Awaitable[None]]
 
 
 class _McpSession:
-    """One MCP session, and the requests that are under way in it."""
+    """An MCP session and its running requests."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.calls = 0
-        # Streams for notifications, which a client may leave open as long as it likes.
+        # Streams for notifications, which a client may leave open.
         self.streams = 0
 
 
 class HttpSessions:
-    """The MCP sessions of all clients. An owner is a token, or all clients that have none."""
+    """The MCP sessions of all clients. An owner is a token, or all clients without one."""
 
     def __init__(self, end: _EndSession, *, is_used: Callable[[str], bool]) -> None:
         """
         Args:
-            end: Ends a session of the SDK; harmless if there is none.
-            is_used: Returns True for a session without a token that has commands, which end with
-                it.
+            end: Ends a session of the SDK, if it exists.
+            is_used: Returns True for a session without a token that has commands, which would end
+                with it.
         """
         self._end_session = end
         self._is_used = is_used
-        # In the order of their last requests. One that the SDK has ended for its idleness is
-        # still here, and goes first.
+        # In the order of their last requests. Sessions that the SDK has ended as idle are still
+        # here, and removed first.
         self._sessions: dict[str, _McpSession] = {}
         self._opening: Counter[str] = Counter()
 
     @asynccontextmanager
     async def opening(self, owner: str, *, limit: int = SESSIONS_OF_ONE) -> AsyncIterator[None]:
         """
-        Make room for a session that is opened in the block, and count it meanwhile.
+        Make room for a session that is opened in the block, and reserve its place.
 
         Args:
             owner: The token.
-            limit: Sessions that it may have.
+            limit: Maximum number of its sessions.
 
         Raises:
-            Overloaded: There are too many, and none of them is idle.
+            Overloaded: There are too many sessions, none of them idle.
         """
         ended = self._take_surplus(owner, limit)
         mine = self._count(owner)
@@ -75,7 +75,7 @@ class HttpSessions:
             raise Overloaded(f"this client has {mine} MCP sessions, and all of them {_IN_USE}")
         if self._total() >= SESSIONS:
             raise Overloaded(f"this server has {SESSIONS} MCP sessions, and all of them {_IN_USE}")
-        # Counted before the first await, so that no other request takes the place.
+        # Counted before the first await, so that another request cannot take the place.
         self._opening[owner] += 1
         try:
             if ended is not None:
@@ -87,15 +87,15 @@ class HttpSessions:
                 del self._opening[owner]
 
     def _take_surplus(self, owner: str, limit: int) -> tuple[str, str] | None:
-        """Forget the session that has to end for another one, and return its id and owner."""
+        """Remove the session that makes room for another one, and return its id and owner."""
         if self._count(owner) < limit:
             if self._total() < SESSIONS:
                 return None
-            # Of the owner that has most: one with few sessions cannot be locked out.
+            # From the owner with the most sessions, so that one with few cannot be locked out.
             owners = {one.owner for one in self._sessions.values()}
             owner = max(owners, key=self._count, default=owner)
-        # One with commands goes last, and one whose client holds a stream open goes after those
-        # whose client may be gone.
+        # Prefer sessions without commands, and then those without open streams, whose client may
+        # have left.
         idle = [
             (self._is_used(session_id), one.streams > 0, number, session_id)
             for number, (session_id, one) in enumerate(self._sessions.items())
@@ -108,16 +108,16 @@ class HttpSessions:
         return session_id, owner
 
     def opened(self, session_id: str, owner: str) -> None:
-        """Note that the client of the block has got its session."""
+        """Note that a session was opened."""
         self._sessions[session_id] = _McpSession(owner)
 
     def closed(self, session_id: str) -> None:
-        """Note that a session has ended; harmless if it is unknown."""
+        """Note that a session has ended, if it is known."""
         self._sessions.pop(session_id, None)
 
     @contextmanager
     def request(self, session_id: str | None, owner: str, *, stream: bool) -> Iterator[None]:
-        """Count a request in a session for the block, if the owner has such a session."""
+        """Count a request of a session during the block, if the owner has that session."""
         session = None if session_id is None else self._sessions.get(session_id)
         if session is None or session_id is None or session.owner != owner:
             yield
@@ -129,12 +129,12 @@ class HttpSessions:
         finally:
             session.streams -= stream
             session.calls -= not stream
-            # The end of a request is when the session was used last.
+            # Reinsert at the end: the session was just used.
             if self._sessions.pop(session_id, None) is not None:
                 self._sessions[session_id] = session
 
     async def end_all_of(self, owner: str) -> int:
-        """End all sessions of an owner, and return their number."""
+        """End all sessions of an owner; return their number."""
         found = [key for key, one in self._sessions.items() if one.owner == owner]
         for session_id in found:
             self.closed(session_id)

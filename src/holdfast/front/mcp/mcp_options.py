@@ -1,4 +1,4 @@
-"""Choices of whoever starts the server."""
+"""Options of the MCP server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ __all__ = [
 ]
 
 PROFILES: Final = ("danger-full-access", "workspace-write", "read-only")
-"""The sandboxes that have a name."""
+"""Named sandboxes."""
 
 MAX_WAIT: Final = 50.0
-"""Seconds that a call may last: most clients give one up after 60."""
+"""Maximum seconds of a call: most clients time out after 60."""
 
 KEEP: Final = 1_800.0
-"""Seconds that the sessions of an HTTP client outlive its last request."""
+"""Seconds that sessions of an HTTP client outlive its last request."""
 
 LARGEST_IMAGE: Final = 3_750_000
-"""Bytes of an image on standard streams, as in `unified_exec`."""
+"""Maximum bytes of an image on standard streams, as in `unified_exec`."""
 
 HTTP_IMAGE: Final = 750_000
-"""Bytes of an image over HTTP: clients of the SDK take 1 MiB at once, and base64 adds a third."""
+"""Maximum bytes of an image over HTTP: SDK clients accept 1 MiB, and base64 adds a third."""
 
 OnCancel: TypeAlias = Literal["stop", "keep"]
 """Treatment of the command of a cancelled `exec_command`."""
@@ -38,14 +38,14 @@ OnCancel: TypeAlias = Literal["stop", "keep"]
 
 def environment_profile(sandbox: str, write: Sequence[str] = ()) -> AnySandbox:
     """
-    Return a sandbox as environments know it.
+    Return a sandbox in the form for environments.
 
     Args:
         sandbox: One of `PROFILES`, or the path of a profile.
-        write: Further paths that it lets be written.
+        write: Further writable paths.
 
     Raises:
-        InvalidParams: Nothing can be added to it.
+        InvalidParams: Paths cannot be added to it.
     """
     return also_writing("disabled" if sandbox == "danger-full-access" else sandbox, write)
 
@@ -57,38 +57,38 @@ class ServerOptions:
     environment: str | None = None
     """A name, `ssh://HOST` or the URL of an exec-server; by default this machine."""
     cwd: str | None = None
-    """The directory of the commands; that of the server unless given."""
+    """Directory of the commands; by default that of the server."""
     wide_workspace: str | None = None
-    """The workspace and what it is, if it is more than a project, such as a home."""
+    """The workspace and what it is, if it is wider than a project, such as a home."""
     sandbox: str = "workspace-write"
     """`danger-full-access`, `workspace-write`, `read-only`, or the path of a profile."""
     sandbox_write: Sequence[str] = ()
-    """Further paths that the sandbox lets be written; relative ones are in the workspace."""
+    """Further writable paths; relative ones are in the workspace."""
     ask_for_approval: str = "on-request"
-    """`never`, or `on-request`: what is asked about is put to the client."""
+    """`never`, or `on-request` to ask the client for approvals."""
     ask_after_denial: bool = False
-    """True: a command that its sandbox denied something is asked about, and may run again."""
+    """True to ask whether to rerun a command without the sandbox that denied it access."""
     rules: Sequence[str] = ()
-    """Rules files, besides those of the home of Holdfast and of the directory."""
+    """Rules files, in addition to those in Holdfast's home and in the directory."""
     rules_leave_sandbox: bool = False
-    """True: what rules allow runs without a sandbox."""
+    """True to run commands that rules allow without a sandbox."""
     max_wait: float = MAX_WAIT
-    """Seconds that a call may last, without the time in which somebody is asked."""
+    """Maximum seconds of a call, not counting questions to the user."""
     on_cancel: OnCancel = "stop"
-    """`stop` interrupts the command and kills it after 2 s; `keep` lets it run on."""
+    """`stop` interrupts the command and kills it after 2 s; `keep` lets it continue."""
     notes: bool = True
-    """Begin the text of a result with notes: what happened, and what to do about it."""
+    """True to begin the text of a result with notes on what happened and what to do."""
     largest_image: int = LARGEST_IMAGE
-    """Bytes of an image that `view_image` shows."""
+    """Maximum bytes of an image for `view_image`."""
     keep: float = KEEP
-    """Seconds that sessions outlive the last request of an HTTP client."""
+    """Seconds that sessions of an HTTP client outlive its last request."""
 
     @property
     def profile(self) -> AnySandbox:
-        """The sandbox as environments know it."""
+        """The sandbox in the form for environments."""
         return environment_profile(self.sandbox, self.sandbox_write)
 
     @property
     def asks_nobody(self) -> bool:
-        """True if nobody can let a command out of its sandbox."""
+        """True if commands can never leave their sandbox."""
         return self.ask_for_approval == "never"

@@ -1,9 +1,9 @@
 """
-Clients as the server knows them: each has its own sessions, calls and questions.
+Principals of the MCP server: each has separate sessions, calls and questions.
 
-Session numbers are easy to guess, so one principal cannot name anything of another. On stdio
-there is one principal. Over HTTP it is whoever sends the same token, or without tokens whoever
-knows the random id of an MCP session.
+Session numbers are easy to guess, so a principal cannot refer to anything of another. On stdio
+there is one principal. Over HTTP, a principal is all clients with the same token or, without
+tokens, all that know the random id of an MCP session.
 """
 
 import asyncio
@@ -40,20 +40,20 @@ __all__ = ["McpPrincipals", "Principal", "Workplace"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds between the interrupt and the kill of a command whose call was cancelled.
+# Seconds between interrupting and killing a command whose call was cancelled.
 _INTERRUPT_GRACE: Final = 2.0
 
-# Seconds after which a command that was started has a number: the grace, and some more.
+# Seconds after which a started command certainly has a number.
 _NUMBERED: Final = 0.5
 
-# Principals at once: one for each MCP session without a token, and one for all other clients
-# without a token.
+# Maximum principals: one per MCP session without a token, and one for all other clients without a
+# token.
 _PRINCIPALS: Final = 1_024 + 1
 
-# Calls of one principal under way at once.
+# Maximum concurrent calls of a principal.
 _AT_ONCE: Final = 1_024
 
-# Calls of one principal that may wait for an answer: clients that give up do not say so.
+# Maximum calls of a principal that wait for an answer: clients give up without notice.
 _WAITING: Final = 64
 
 
@@ -72,8 +72,8 @@ class Workplace:
         Open the environment and load the rules.
 
         Raises:
-            HoldfastError: The environment cannot be reached, has no such directory, or a rules
-                file cannot be used.
+            HoldfastError: The environment cannot be reached or lacks the directory, or a rules
+                file is unusable.
         """
         environment = connect(options.environment, cwd=options.cwd, sandbox=options.profile)
         async with environment:
@@ -82,17 +82,17 @@ class Workplace:
             yield cls(options, environment, await asyncio.to_thread(_rules, options))
 
     async def prepare(self) -> None:
-        """Do ahead of time what the first command would wait for."""
+        """Do in advance what the first command would wait for."""
         try:
             await self.environment.prepare()
         except HoldfastError as error:
-            # The first command meets it as well, and the model reads why.
+            # The first command fails with the same error, which the model reads.
             logger.warning("a sandbox could not be prepared: %s", error)
 
 
 async def _check_cwd(environment: Environment, cwd: str | None) -> None:
     """
-    Check the directory of the commands: the error of a command would not name it.
+    Check the directory of the commands, which the error of a command would not name.
 
     Raises:
         InvalidConfig: The environment has no such directory.
@@ -105,15 +105,15 @@ async def _check_cwd(environment: Environment, cwd: str | None) -> None:
     except NotFound:
         is_directory = False
     if not is_directory:
-        raise InvalidConfig(f"--cwd: {cwd} is no folder of environment `{environment.id}`")
+        raise InvalidConfig(f"--cwd: {cwd} is not a directory of environment `{environment.id}`")
 
 
 async def _check_workspace(environment: Environment, cwd: str | None) -> None:
     """
-    Check the directory that a server elsewhere happens to run in; that of this machine is known.
+    Check the default directory of a remote server; that of this machine was checked before.
 
     Raises:
-        InvalidConfig: It is more than a project, commands could write it, and it was not named.
+        InvalidConfig: It is wider than a project, writable by commands, and was not named.
         HoldfastError: The environment cannot be reached.
     """
     if cwd is not None or not environment.is_remote:
@@ -126,7 +126,7 @@ async def _check_workspace(environment: Environment, cwd: str | None) -> None:
         folder = (await environment.uri()).native
         homes = [] if home is None else [PathUri.parse(home).native]
     except (ForeignPathUri, InvalidPathUri):
-        # Of another operating system, which has no sandbox of ours.
+        # Another operating system, without Holdfast's sandbox.
         return
     said = wide_path(folder, homes)
     if said is not None and folder in roots:
@@ -138,7 +138,7 @@ def _rules(options: ServerOptions) -> RuleSet:
     Return the rules of all layers.
 
     Raises:
-        HoldfastError: A file that was named cannot be used: it must not be left out unnoticed.
+        HoldfastError: A named file is unusable: it must not be ignored silently.
     """
     named = [str(Path(path).absolute()) for path in options.rules]
     here = options.environment in (None, LOCAL)
@@ -150,18 +150,18 @@ def _rules(options: ServerOptions) -> RuleSet:
         requirements=REQUIREMENTS_FILE,
     )
     for broken in rules.broken:
-        # A file that was named must be used, or a prohibition would be lost unnoticed.
+        # A named file must not be ignored, or a prohibition would be lost silently.
         if str(broken.path) in named:
-            raise HoldfastError(f"rules file cannot be used: {broken.summary}")
-        logger.warning("rules file not used: %s", broken.summary)
+            raise HoldfastError(f"unusable rules file: {broken.summary}")
+        logger.warning("rules file ignored: %s", broken.summary)
     return rules
 
 
 class Principal:
-    """One client, or all that show the same token."""
+    """A client, or all clients with the same token."""
 
     required_human_approval = True
-    """The request that waits for a call refuses it, unless its client offers the capability."""
+    """The request that waits for a call refuses it unless its client offers the capability."""
 
     def __init__(self, key: str, workplace: Workplace) -> None:
         self.key = key
@@ -172,12 +172,12 @@ class Principal:
             options=Options(
                 extras=True,
                 notes=options.notes,
-                write_advice="only the user can allow it, by `--sandbox-write`",
+                write_advice="only the user can allow it, with `--sandbox-write`",
                 view_image=True,
                 largest_image=options.largest_image,
                 longest_call=options.max_wait,
-                # A call has to end within the client's own time limit, also while a person is
-                # asked.
+                # A call has to end within the client's own timeout, even while the user is
+                # being asked.
                 pause_for_questions=False,
                 approvals=Approvals(
                     policy=options.ask_for_approval,
@@ -191,11 +191,11 @@ class Principal:
             ),
         )
         self.tasks = OwnedTasks()
-        """Tasks that end calls which nobody waits for."""
+        """Tasks that end abandoned calls."""
         self.updates = SessionUpdates(self.tools, self.tasks)
-        """Notifications for clients that follow sessions as resources."""
+        """Notifications for clients that subscribe to sessions as resources."""
         self.call_slots = asyncio.Semaphore(_AT_ONCE)
-        """Limit on concurrent calls; one more request waits for a free slot."""
+        """Limits concurrent calls; further requests wait for a free slot."""
         self._options = options
         self._calls: dict[str, ToolCall] = {}
         self._waiting: dict[str, ToolCall] = {}
@@ -203,25 +203,27 @@ class Principal:
     # -- calls
 
     def begin(self, name: str, work: Work) -> ToolCall:
-        """Start a call; `end` it when its result was taken."""
+        """Start a call; call `end` when its result was used."""
         call = ToolCall(name, work, max_wait=self._options.max_wait)
         self._calls[call.id] = call
         return call
 
     def end(self, call: ToolCall) -> None:
-        """Forget a call; harmless a second time."""
+        """Forget a call; idempotent."""
         self._calls.pop(call.id, None)
         self._waiting.pop(call.id, None)
 
     async def ask(self, question: Question) -> Decision:
-        """Let the call that a question belongs to put it to its client."""
+        """Let the call that raised a question ask its client."""
         call = self._calls.get(question.call_id)
         if call is None:
-            return Decision(DecisionKind.DECLINE, rejection="nobody waits for this call any more")
+            return Decision(
+                DecisionKind.DECLINE, rejection="the client no longer waits for this call"
+            )
         return await call.ask(question)
 
     def abandon(self, call: ToolCall) -> None:
-        """End a call whose client has given it up, and its command if nobody could name it."""
+        """End a call abandoned by its client, and its command if the client cannot refer to it."""
         self.tasks.start(self._abandon(call))
 
     async def _abandon(self, call: ToolCall) -> None:
@@ -229,7 +231,7 @@ class Principal:
         if session is not None and self._options.on_cancel == "stop":
             await self.tools.stop(session, grace=_INTERRUPT_GRACE)
         elif session is not None:
-            # Until it has a number, it would be killed with its call.
+            # Before it has a number, it would be killed with its call.
             await call.wait(_NUMBERED)
         await call.stop()
         self.end(call)
@@ -237,20 +239,20 @@ class Principal:
     # -- calls between two rounds
 
     def park(self, call: ToolCall) -> None:
-        """Let a call wait for its second round; the one that has waited longest makes room."""
+        """Keep a call for its second round; the one that has waited longest makes room."""
         if len(self._waiting) >= _WAITING:
-            # Dictionaries keep their order, so the first one has waited longest.
+            # Dictionaries are ordered, so the first has waited longest.
             self.abandon(self._waiting.pop(next(iter(self._waiting))))
-        # Clients that give up do not say so: the number of waiting calls is bounded.
+        # Bounded, since clients give up without notice.
         self._waiting[call.id] = call
         self.tasks.start(self._forget_unanswered(call))
 
     def resume(self, call_id: str) -> ToolCall | None:
-        """Return a call that waits for its second round, once."""
+        """Return and remove a call that waits for its second round."""
         return self._waiting.pop(call_id, None)
 
     async def _forget_unanswered(self, call: ToolCall) -> None:
-        """Forget a call whose question was never answered, once it has given up."""
+        """Forget a call when it ends because its question was never answered."""
         await call.wait()
         if call.id in self._waiting:
             self.end(call)
@@ -265,14 +267,15 @@ class Principal:
 
 
 class McpPrincipals:
-    """All principals of a server, each made when its client first calls a tool."""
+    """All principals of a server, each created when its client first calls a tool."""
 
     def __init__(self, workplace: Workplace, attendance: Attendance, *, keep: float | None) -> None:
         """
         Args:
             workplace: Where their commands run.
-            attendance: Tells when a principal has no request any more.
-            keep: Seconds that one outlives its last request; None for as long as the server.
+            attendance: Notifies when a principal has no more requests.
+            keep: Seconds that a principal outlives its last request; None for as long as the
+                server.
         """
         self._workplace = workplace
         self._attendance = attendance
@@ -287,10 +290,10 @@ class McpPrincipals:
 
     def of(self, key: str) -> Principal:
         """
-        Return a principal by its key, for a request that is under way.
+        Return a principal by its key, for a running request.
 
         Raises:
-            HoldfastError: It would be one too many, or its token was revoked meanwhile.
+            HoldfastError: There are too many, or its token was revoked meanwhile.
         """
         principal = self._principals.get(key)
         if principal is None:
@@ -302,7 +305,7 @@ class McpPrincipals:
         return principal
 
     def _make_room(self) -> bool:
-        """End the principal that left longest ago and has nothing running; False if none has."""
+        """End the principal that left first and has no commands; return False if there is none."""
         # In the order in which they left.
         for key in self._timers:
             if not self._principals[key].tools.sessions():
@@ -315,7 +318,7 @@ class McpPrincipals:
         return principal is not None and bool(principal.tools.sessions())
 
     def _arrived(self, key: str) -> None:
-        """Stop the time after which a principal would be ended."""
+        """Cancel the timer that would end a principal."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -326,18 +329,18 @@ class McpPrincipals:
             self._timers[key] = loop.call_later(self._keep, self._end, key)
 
     def _end(self, key: str) -> None:
-        """End a principal, its calls and its commands; harmless if there is none."""
+        """End a principal, its calls and its commands, if it exists."""
         self._arrived(key)
         principal = self._principals.pop(key, None)
         if principal is not None:
             self._tasks.start(principal.aclose())
 
     async def aclose(self) -> None:
-        """End all of them."""
+        """End all principals."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         await asyncio.gather(*(each.aclose() for each in self._principals.values()))
         self._principals.clear()
-        # Principals that were being ended before have to finish as well.
+        # Also wait for principals that were already being ended.
         await self._tasks.join()

@@ -1,4 +1,4 @@
-"""A tool of the MCP server: a row of `tools.TOOLS`, and a function that does the work."""
+"""A tool of the MCP server: a row of `tools.TOOLS`, and a function."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ _Wanted = TypeVar("_Wanted")
 
 
 class Effect(Enum):
-    """The worst that a tool may do: clients decide by it whether to ask."""
+    """The worst effect of a tool, by which clients decide whether to ask."""
 
     READS = "reads"
     REPLACES = "replaces"
-    """Changes something; a second call with the same arguments changes nothing."""
+    """Changes something; repeating the call has no further effect."""
     CHANGES = "changes"
     RUNS = "runs"
-    """Does what the sandbox lets a command do, and what a person may let it do besides."""
+    """Whatever the sandbox, or the user, allows a command to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """One call, as a tool sees it."""
+    """A call, as passed to a tool."""
 
     principal: Principal
     name: str
@@ -50,21 +50,21 @@ class ToolRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTool:
-    """A tool as clients see it, and its function."""
+    """The description of a tool for clients, and its function."""
 
     name: str
     title: str
     effect: Effect
     call: Callable[[ToolRequest], Awaitable[CallToolResult]]
-    """Does the work; a `ToolFailed` is a result that the model reads."""
+    """Runs the tool; `ToolFailed` becomes a result for the model."""
     description: str = ""
     arguments: Mapping[str, Any] | None = None
-    """The schema of its arguments; None for a tool of unified exec, which has its own."""
+    """Schema of its arguments; None for a tool of unified exec, which has its own."""
     result: Mapping[str, Any] | None = None
 
 
 class ToolFailed(HoldfastError):
-    """A call of a tool cannot be done; the model reads the text."""
+    """A tool call failed; the message is for the model."""
 
 
 def convert(arguments: Mapping[str, Any], kind: type[_Wanted]) -> _Wanted:
@@ -72,7 +72,7 @@ def convert(arguments: Mapping[str, Any], kind: type[_Wanted]) -> _Wanted:
     Return the arguments of a tool.
 
     Raises:
-        ToolFailed: One is missing or of a wrong type.
+        ToolFailed: One is missing or has the wrong type.
     """
     try:
         return msgspec.convert(arguments, kind)
@@ -84,14 +84,14 @@ def convert(arguments: Mapping[str, Any], kind: type[_Wanted]) -> _Wanted:
 
 
 def success(text: str, structured: Mapping[str, Any]) -> CallToolResult:
-    """Return the result of a call that did what it was asked for."""
+    """Return the result of a successful call."""
     return CallToolResult(
         content=[TextContent(text=text)], structured_content=dict(structured), is_error=False
     )
 
 
 def failure(text: str) -> CallToolResult:
-    """Return the result of a call that failed; the model reads why."""
+    """Return the result of a failed call, with the reason for the model."""
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 

@@ -1,8 +1,8 @@
 """
-Questions as clients show them: the text, the form, and the decision that a form stands for.
+Questions for clients: text, form, and the decision for a completed form.
 
-Knows neither connections nor calls. The members of `holdfast/approval` are those of
-`item/commandExecution/requestApproval`, for clients that want to show more than a text.
+Independent of connections and calls. The members of `holdfast/approval` are those of
+`item/commandExecution/requestApproval`, for clients that show more than text.
 """
 
 from typing import Final
@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 APPROVAL_META: Final = "holdfast/approval"
-"""The member of `_meta` that has the question in full."""
+"""Member of `_meta` with the complete question."""
 
 HUMAN_APPROVAL: Final = "requiredHumanApproval"
-"""The experimental capability of a client that puts a `humanCommand` to a person."""
+"""Experimental capability of a client that asks a human about a `humanCommand`."""
 
 _CANNOT_ASK: Final = (
     "this client cannot be asked (it does not offer elicitation), as if `holdfast mcp` ran with"
@@ -58,21 +58,21 @@ _TITLES: Final = {
 }
 
 
-# Answers that hold for longer than this once.
+# Answers that apply to more than this call.
 _LONGER: Final = (DecisionKind.ACCEPT_FOR_SESSION, DecisionKind.ACCEPT_WITH_AMENDMENT)
 
 
 def why_not_asked(capabilities: ClientCapabilities | None, question: Question) -> str | None:
-    """Return the refusal for a client that a question cannot be put to, or None."""
+    """Return the refusal for a client that cannot be asked a question, or None."""
     offered = None if capabilities is None else capabilities.elicitation
-    # One that names no mode can show a form.
+    # A client that names no mode supports forms.
     if offered is None or (offered.form is None and offered.url is not None):
         return _CANNOT_ASK
     return why_not_answered(capabilities, question)
 
 
 def why_not_answered(capabilities: ClientCapabilities | None, question: Question) -> str | None:
-    """Return the refusal for a client whose answer to a question cannot count, or None."""
+    """Return the refusal for a client whose answer to a question is not acceptable, or None."""
     offered = None if capabilities is None else capabilities.experimental
     if question.kind is QuestionKind.HUMAN_COMMAND and HUMAN_APPROVAL not in (offered or {}):
         return _CANNOT_ASK_PERSON
@@ -80,7 +80,7 @@ def why_not_answered(capabilities: ClientCapabilities | None, question: Question
 
 
 def elicitation(question: Question) -> ElicitRequest:
-    """Return the request that puts a question to a person."""
+    """Return the request that asks the user a question."""
     choices = _choices(question)
     prefix = prefix_text(question)
     where = ", outside the sandbox" if question.amendment_leaves_sandbox else ""
@@ -108,9 +108,9 @@ def elicitation(question: Question) -> ElicitRequest:
 
 def decision_of(question: Question, answer: ElicitResult) -> Decision:
     """
-    Return the decision that an answer stands for.
+    Return the decision for an answer.
 
-    Whoever accepts without a choice says yes to this one time. What was not offered is no.
+    Accepting without a choice approves this call only. A choice that was not offered declines.
     """
     if answer.action == "cancel":
         return Decision(DecisionKind.CANCEL, question_id=question.id)
@@ -132,7 +132,7 @@ def decision_of(question: Question, answer: ElicitResult) -> Decision:
 
 
 def _choices(question: Question) -> list[DecisionKind]:
-    """Return what a person may choose; to cancel is the client's own button."""
+    """Return the user's choices, without cancel, for which clients have a button."""
     choices = [DecisionKind.ACCEPT]
     if question.is_rememberable:
         choices.append(DecisionKind.ACCEPT_FOR_SESSION)

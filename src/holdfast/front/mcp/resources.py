@@ -1,8 +1,8 @@
 """
-Sessions as resources: `holdfast://sessions/ID`, with updates for those who subscribe.
+Sessions as resources: `holdfast://sessions/ID`, with updates for subscribers.
 
-A handshake client subscribes to single resources; one of 2026-07-28 listens to a stream. An
-update says that there is something new, not what, so many changes become one.
+A handshake client subscribes to single resources; one of 2026-07-28 listens to a stream. An update
+only says that a resource has changed, so many changes are merged into one.
 """
 
 import asyncio
@@ -45,30 +45,30 @@ _PREFIX: Final = "holdfast://sessions/"
 _URI: Final = re.compile(re.escape(_PREFIX) + r"([0-9]{1,10})")
 _MIME: Final = "application/json"
 
-# Seconds between two updates about the same session, at least.
+# Minimum seconds between updates on the same session.
 _INTERVAL: Final = 0.25
 
-# Seconds that a subscriber has to take an update; then it is one no more.
+# Seconds for a subscriber to accept an update before it is unsubscribed.
 _PATIENCE: Final = 5.0
 
-# Characters of an unknown name that an error repeats.
+# Maximum characters of an unknown name in an error.
 _SHOWN: Final = 200
 
-# Subscriptions of one principal; of more, the oldest are forgotten.
+# Maximum subscriptions of a principal; the oldest are dropped.
 _SUBSCRIPTIONS: Final = 1_024
 
 
 class NoSuchResource(HoldfastError):
-    """There is no resource of that name, or not for this client."""
+    """The resource does not exist, or not for this client."""
 
 
 def uri_of(session_id: int) -> str:
-    """Return the name of a session as a resource."""
+    """Return the URI of a session."""
     return f"{_PREFIX}{session_id}"
 
 
 def listed(tools: UnifiedExec) -> ListResourcesResult:
-    """Return the sessions that run, for `resources/list`."""
+    """Return the running sessions, for `resources/list`."""
     return ListResourcesResult(
         resources=[
             Resource(
@@ -83,12 +83,12 @@ def listed(tools: UnifiedExec) -> ListResourcesResult:
 
 
 def templates() -> ListResourceTemplatesResult:
-    """Return the form that the names of sessions have."""
+    """Return the template for the URIs of sessions."""
     template = ResourceTemplate(
         uri_template=_PREFIX + "{session_id}",
         name="session",
         title="A command",
-        description="How a command stands, and the end of what it wrote.",
+        description="The state of a command and the end of its output.",
         mime_type=_MIME,
     )
     return ListResourceTemplatesResult(resource_templates=[template])
@@ -96,10 +96,10 @@ def templates() -> ListResourceTemplatesResult:
 
 async def read(tools: UnifiedExec, uri: str) -> ReadResourceResult:
     """
-    Return how a session stands and the end of its output, also for a while after its end.
+    Return the state of a session and the end of its output, even for a while after its end.
 
     Raises:
-        NoSuchResource: There is none of that name.
+        NoSuchResource: There is no such session.
     """
     session_id = _session_id(uri)
     try:
@@ -125,52 +125,52 @@ async def read(tools: UnifiedExec, uri: str) -> ReadResourceResult:
 def _session_id(uri: str) -> int:
     found = _URI.fullmatch(uri)
     if found is None:
-        raise NoSuchResource(f"{shortened(uri, _SHOWN)} is no resource here: expected {_PREFIX}ID")
+        raise NoSuchResource(f"unknown resource {shortened(uri, _SHOWN)}: expected {_PREFIX}ID")
     return int(found[1])
 
 
 class SessionUpdates:
     """
-    Tells those who subscribed to sessions of one principal that something is new.
+    Notifies subscribers of changes to the sessions of a principal.
 
-    Follows the commands only once somebody has subscribed.
+    Only follows commands once there is a subscriber.
     """
 
     def __init__(self, tools: UnifiedExec, tasks: OwnedTasks) -> None:
         """
         Args:
-            tools: Those of the principal.
-            tasks: Where its work goes on in the background.
+            tools: Tools of the principal.
+            tasks: Owns the background tasks.
         """
         self._tools = tools
         self._tasks = tasks
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus, max_subscriptions=64)
         """Serves `subscriptions/listen`."""
-        # By name and connection; the oldest first.
+        # By URI and connection, oldest first.
         self._subscribed: OrderedDict[tuple[str, str], ServerSession] = OrderedDict()
         self._following = False
-        # Names of sessions with news, and an empty one if the list has changed.
+        # URIs of changed sessions, and an empty one if the list has changed.
         self._news: dict[str, None] = {}
         self._flushing = False
 
     def follow(self) -> None:
-        """Begin to follow the commands; harmless a second time."""
+        """Begin to follow the commands; idempotent."""
         if not self._following:
             self._following = True
             self._tasks.start(self._follow())
 
     def subscribe(self, uri: str, connection: str, session: ServerSession) -> None:
         """
-        Tell a handshake client of what is new about a session from now on.
+        Notify a handshake client of changes to a session from now on.
 
         Args:
-            uri: The session; it need not be there yet.
-            connection: Tells its connections apart.
-            session: By which it is told.
+            uri: The session, which need not exist yet.
+            connection: Distinguishes the client's connections.
+            session: Sends the notifications.
 
         Raises:
-            NoSuchResource: A session cannot have such a name.
+            NoSuchResource: It cannot be the URI of a session.
         """
         _session_id(uri)
         self._subscribed[uri, connection] = session
@@ -179,15 +179,15 @@ class SessionUpdates:
         self.follow()
 
     def unsubscribe(self, uri: str, connection: str) -> None:
-        """Tell it no more; harmless if it was not told before."""
+        """Stop notifying a client, if it subscribed."""
         self._subscribed.pop((uri, connection), None)
 
     def close(self) -> None:
-        """End all streams of listeners."""
+        """End the streams of all listeners."""
         self.listen.close()
 
     async def _follow(self) -> None:
-        # Live output names the call that started its command, not the session.
+        # Live output has the call that started its command, not the session.
         started = {info.call_id: info.session_id for info in self._tools.sessions()}
         async with self._tools.listen() as events:
             async for event in events:
@@ -209,7 +209,7 @@ class SessionUpdates:
             self._tasks.start(self._flush())
 
     async def _flush(self) -> None:
-        """Tell what is new, until nothing is."""
+        """Send notifications until there are no more changes."""
         try:
             while self._news:
                 news, self._news = self._news, {}
@@ -231,5 +231,6 @@ class SessionUpdates:
                 async with asyncio.timeout(_PATIENCE):
                     await session.send_resource_updated(uri)
             except TimeoutError:
-                # A client that does not read loses its subscription, so that it holds up nobody.
+                # Drop the subscription of a client that does not read, so that it does not delay
+                # others.
                 self._subscribed.pop(key, None)

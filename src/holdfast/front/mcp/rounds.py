@@ -1,9 +1,9 @@
 """
-Second rounds of 2026-07-28: a call that asks ends its request, and the next one answers.
+Second rounds of 2026-07-28: a question ends the request of a call, and the next one answers.
 
-What travels between the two is sealed by the SDK's codec under a key of this process. It names
-the call that waits here, the client, the arguments, and the digest of exactly what was asked.
-An answer is used for that question or not at all.
+The state between the two is sealed by the SDK's codec with a key of this process. It has the
+waiting call, the client, the arguments, and a digest of the question. An answer is only used for
+that question.
 """
 
 import hashlib
@@ -26,10 +26,10 @@ from holdfast.front.mcp.tool_calls import ToolCall
 __all__ = ["ANSWER_KEY", "ANSWER_LIMIT", "BadState", "Round", "Rounds", "answer_of"]
 
 ANSWER_LIMIT: Final = 600.0
-"""Seconds that a question may be open; then it counts as declined."""
+"""Seconds until an open question counts as declined."""
 
 ANSWER_KEY: Final = "approval"
-"""The name of the one input request, and of its response."""
+"""Name of the input request and its response."""
 
 _REFUSED: Final = (
     "the answer was not used: its requestState was not made by this server for this client and"
@@ -38,29 +38,29 @@ _REFUSED: Final = (
 
 
 class BadState(HoldfastError):
-    """A second round cannot be served; the model reads the text."""
+    """A second round is invalid; the message is for the model."""
 
 
-# A client keeps the sealed state between two rounds, so the server need not.
+# The client keeps the sealed state between rounds, so the server need not.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Content of a sealed state that was verified to be ours and this client's."""
+    """Content of a sealed state, verified to be from this server and for this client."""
 
     call_id: str
     question_id: str
     digest: str
-    """Of exactly what was asked."""
+    """Digest of the question."""
     same_arguments: bool
-    """False if the arguments of this request are not those that were asked about."""
+    """False if the arguments of this request differ from those in the question."""
 
 
 class Rounds:
-    """Seals and opens the states of all clients of one server."""
+    """Seals and opens the states of all clients of a server."""
 
     def __init__(self, *, limit: float = ANSWER_LIMIT) -> None:
         """
         Args:
-            limit: Seconds that a state can be used.
+            limit: Seconds that a state is valid.
         """
         self._codec = AESGCMRequestStateCodec([os.urandom(32)])
         self._limit = limit
@@ -68,7 +68,7 @@ class Rounds:
     def required(
         self, principal: str, params: CallToolRequestParams, call: ToolCall, question: Question
     ) -> InputRequiredResult:
-        """Return the result of a request whose call asks something."""
+        """Return the result of a request whose call asks a question."""
         claims = {
             "exp": time.time() + self._limit,
             "principal": principal,
@@ -81,16 +81,16 @@ class Rounds:
         return InputRequiredResult(
             input_requests={ANSWER_KEY: elicitation(question)},
             request_state=self._codec.seal(json.dumps(claims).encode()),
-            # Requests inside of a result have no `_meta` of their own.
+            # Requests within a result cannot have a `_meta`.
             _meta={APPROVAL_META: question.to_json()},
         )
 
     def open(self, principal: str, params: CallToolRequestParams) -> Round | None:
         """
-        Return what the state of a request says; None if it has none, and so is a first round.
+        Return the content of a request's state; None for a first round, which has none.
 
         Raises:
-            BadState: It is not one of ours, not of this client or tool, or too old.
+            BadState: It is not from this server, for another client or tool, or too old.
         """
         if params.request_state is None:
             return None
@@ -111,12 +111,12 @@ class Rounds:
 
 
 def answer_of(params: CallToolRequestParams) -> ElicitResult | None:
-    """Return the answer in a second round, if there is one."""
+    """Return the answer in a second round, if any."""
     found = (params.input_responses or {}).get(ANSWER_KEY)
     return found if isinstance(found, ElicitResult) else None
 
 
 def _digest(arguments: Mapping[str, Any] | None) -> str:
-    """Return a digest of arguments, in which the order of members does not count."""
+    """Return a digest of arguments that does not depend on the order of members."""
     text = json.dumps(arguments or {}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

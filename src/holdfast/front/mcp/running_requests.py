@@ -1,4 +1,4 @@
-"""Registry of running requests, by the principals that they belong to."""
+"""Counts the running requests of each principal."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,52 +9,52 @@ from holdfast.base.errors import Overloaded
 
 __all__ = ["Attendance", "Revoked"]
 
-# Requests of one principal under way: a quarter of the connections that the server takes.
+# Maximum running requests of a principal: a quarter of the server's connections.
 _REQUESTS: Final = 1_024
 
 
 class Revoked(Exception):
-    """The token of a request was revoked while it was under way."""
+    """The token of a running request was revoked."""
 
 
 def _ignore(key: str) -> None:
-    """Do nothing: nobody wants to know."""
+    """Do nothing, by default."""
 
 
 class Attendance:
     """
-    Counts requests, and tells of the first and of the last one of a principal.
+    Counts requests, and notifies of the first and last one of a principal.
 
-    A stream of a client is a request that lasts.
+    An open stream counts as a request.
     """
 
     def __init__(self) -> None:
-        # The time limits of running requests; a revoked one lets them expire.
+        # Timeouts of running requests, which expire when the token is revoked.
         self._requests: dict[str, set[asyncio.Timeout]] = {}
         self._revoked: set[str] = set()
         self.arrived: Callable[[str], None] = _ignore
         """Called with a key when its first request begins."""
         self.left: Callable[[str], None] = _ignore
-        """Called with a key when its last request is over."""
+        """Called with a key when its last request ends."""
         self.gone: Callable[[str], None] = _ignore
-        """Called with a key that nobody can show any more."""
+        """Called with a key that no client can use again."""
         self.has_commands: Callable[[str], bool] = lambda key: False
         """Returns True for a key whose principal has running commands."""
 
     @asynccontextmanager
     async def request(self, key: str) -> AsyncIterator[None]:
         """
-        Count a request for the block.
+        Count a request during the block.
 
         Raises:
-            Overloaded: The principal has too many, so that others could not connect.
+            Overloaded: The principal has too many, which would keep others from connecting.
             Revoked: Its token was revoked meanwhile.
         """
         limit = asyncio.timeout(None)
-        # The same token may have been added again.
+        # The token may have been added again.
         self._revoked.discard(key)
         if len(self._requests.get(key, ())) >= _REQUESTS:
-            raise Overloaded(f"this client has {_REQUESTS:,} requests and streams under way")
+            raise Overloaded(f"this client has {_REQUESTS:,} running requests and streams")
         requests = self._requests.setdefault(key, set())
         requests.add(limit)
         if len(requests) == 1:
@@ -73,7 +73,7 @@ class Attendance:
                 self.left(key)
 
     def revoke(self, key: str) -> int:
-        """End the requests of a key and its principal; return the number of requests."""
+        """End the requests and the principal of a key; return the number of requests."""
         self._revoked.add(key)
         now = asyncio.get_running_loop().time()
         requests = self._requests.get(key, set())
@@ -84,5 +84,5 @@ class Attendance:
         return len(requests)
 
     def is_revoked(self, key: str) -> bool:
-        """Return True if the key was revoked, for a request that is still under way."""
+        """Return True if the key was revoked; for running requests."""
         return key in self._revoked

@@ -54,8 +54,8 @@ _SESSION = object_of(
     ["session_id", "command", "cwd", "tty", "environment_id"],
     session_id=number("Number of the session."),
     command=text("The script that it runs."),
-    cwd=text("Its folder."),
-    tty={"type": "boolean", "description": "Whether it has a terminal."},
+    cwd=text("Its directory."),
+    tty={"type": "boolean", "description": "True if it has a terminal."},
     environment_id=text("Where it runs."),
     pid=number("Its process id there."),
 )
@@ -65,7 +65,7 @@ LIST_SESSIONS = McpTool(
     title="List running commands",
     effect=Effect.READS,
     call=_list,
-    description="List the commands that still run, with the numbers of their sessions.",
+    description="List the running commands with their session numbers.",
     arguments=object_of([]),
     result=object_of(["sessions"], sessions={"type": "array", "items": _SESSION}),
 )

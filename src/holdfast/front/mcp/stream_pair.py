@@ -1,8 +1,8 @@
 """
-A Holdfast transport as the pair of streams that the SDK reads from and writes to.
+Adapts a Holdfast transport to the pair of streams that the SDK reads and writes.
 
-The SDK's own streams for stdio take lines of any length, and a thread for each of them. These
-take what `transports` bounds, in the event loop, and tell a client what it got wrong.
+The SDK's own stdio streams accept lines of any length, and use a thread for each stream. These are
+bounded by `transports`, run in the event loop, and report invalid messages to the client.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ from holdfast.wire.transports.transport import Transport
 
 __all__ = ["Incoming", "Outgoing", "StreamPair"]
 
-# Messages that wait to be read, at which the transport is paused.
+# Number of unread messages at which the transport is paused.
 _HIGH: Final = 256
 
-# Messages left, at which it is resumed.
+# Number of unread messages at which it is resumed.
 _LOW: Final = 64
 
-# Requests without an answer at which the transport is paused; each is a task of the SDK.
+# Number of unanswered requests at which the transport is paused; each is a task of the SDK.
 _OPEN: Final = 2_048
 
-# Bytes of unanswered requests, at which the transport is paused.
+# Bytes of unanswered requests at which the transport is paused.
 _OPEN_BYTES: Final = 64 << 20
 
 _CANCELLED: Final = "notifications/cancelled"
 
-# Error messages that wait for a client which does not read, at which it is paused.
+# Number of unread error messages at which the transport is paused.
 _COMPLAINTS: Final = 256
 
 
@@ -55,7 +55,7 @@ class _Pausing:
         self._reasons: set[str] = set()
 
     def set(self, reason: str, *, holds: bool) -> None:
-        """Note that a reason holds, or does not any more."""
+        """Set whether a reason holds."""
         before = bool(self._reasons)
         if holds:
             self._reasons.add(reason)
@@ -68,18 +68,18 @@ class _Pausing:
 
 
 class _OpenRequests:
-    """Counter of unanswered requests, since the SDK serves any number at once."""
+    """Counts unanswered requests, since the SDK accepts any number at once."""
 
     def __init__(self, pausing: _Pausing) -> None:
         self._pausing = pausing
-        # A client may use an id twice, so each has the sizes of all its requests. For the SDK
-        # 7 and "7" are one id.
+        # A client may reuse an id, so each has the sizes of all its requests. For the SDK, 7 and
+        # "7" are the same id.
         self._sizes: dict[str, list[int]] = {}
         self._count = 0
         self._bytes = 0
 
     def begun(self, message: JSONRPCMessage, size: int) -> None:
-        """Count a message of the client if it is a request; one that cancels another ends that."""
+        """Count a request of the client; a cancellation ends the cancelled request."""
         if isinstance(message, JSONRPCRequest):
             self._sizes.setdefault(str(message.id), []).append(size)
             self._count += 1
@@ -90,7 +90,7 @@ class _OpenRequests:
             self._end((message.params or {}).get("requestId"))
 
     def answered(self, message: JSONRPCMessage) -> None:
-        """Count a message to the client, if it is an answer."""
+        """Count a response to the client."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._end(message.id)
 
@@ -111,7 +111,7 @@ class _OpenRequests:
 
 
 class Incoming:
-    """Messages of the client, in the order of their arrival: a `ReadStream` of the SDK."""
+    """Messages of the client in order: a `ReadStream` of the SDK."""
 
     def __init__(self, pausing: _Pausing) -> None:
         self._pausing = pausing
@@ -121,7 +121,7 @@ class Incoming:
         self._ended = False
 
     def put(self, message: SessionMessage) -> None:
-        """Queue a message; a client that sends too many has to wait."""
+        """Queue a message; pause a client that sends too many."""
         if self._ended:
             return
         self._queue.append(message)
@@ -131,7 +131,7 @@ class Incoming:
             self._pausing.set("unread", holds=True)
 
     def end(self) -> None:
-        """Note that nothing more comes; what is queued can still be read."""
+        """Note the end of the stream; queued messages can still be read."""
         self._ended = True
         self._news.set()
 
@@ -168,7 +168,7 @@ class Incoming:
 
 
 class Outgoing:
-    """Messages for the client: a `WriteStream` of the SDK. A sender waits while it is full."""
+    """Messages for the client: a `WriteStream` of the SDK. Senders wait while it is full."""
 
     def __init__(self, transport: Transport, requests: _OpenRequests) -> None:
         self._transport = transport
@@ -183,20 +183,20 @@ class Outgoing:
         return not self._room.is_set()
 
     def pause(self) -> None:
-        """Note that the client does not read."""
+        """Note that the client is not reading."""
         self._room.clear()
 
     def resume(self) -> None:
-        """Note that it reads again."""
+        """Note that the client reads again."""
         self._room.set()
 
     def end(self) -> None:
-        """Note that nobody takes messages any more; whoever waits goes on."""
+        """Note that the connection has ended; waiting senders continue."""
         self._ended = True
         self._room.set()
 
     async def send(self, item: SessionMessage, /) -> None:
-        # Behind others that wait: a client that does not read must not fill the memory.
+        # Wait for the others: a client that does not read must not fill the memory.
         await self._room.wait()
         if self._ended:
             raise anyio.ClosedResourceError
@@ -218,24 +218,24 @@ class Outgoing:
 
 
 class StreamPair:
-    """Receives what a transport carries and turns it into messages of the SDK."""
+    """Receives data from a transport and converts it to messages of the SDK."""
 
     def __init__(self, transport: Transport) -> None:
-        # A line that is not UTF-8 gets a parse error, as other lines that are no messages do.
+        # A line that is not UTF-8 gets a parse error, like other invalid lines.
         transport.text_only = False
         self._pausing = _Pausing(transport)
         self._requests = _OpenRequests(self._pausing)
         self.incoming = Incoming(self._pausing)
         self.outgoing = Outgoing(transport, self._requests)
         self._transport = transport
-        # Error messages that nobody has read yet.
+        # Error messages that the client has not read yet.
         self._complaints: deque[bytes] = deque()
 
     def received(self, message: bytes) -> None:
         try:
             parsed = jsonrpc_message_adapter.validate_json(message, by_name=False)
         except ValidationError as error:
-            # An empty line is no message.
+            # Ignore empty lines.
             if message.strip():
                 self._refuse(message, error)
             return
@@ -257,9 +257,9 @@ class StreamPair:
         self._pausing.set("complaints", holds=len(self._complaints) >= _COMPLAINTS)
 
     def _refuse(self, message: bytes, error: ValidationError) -> None:
-        """Tell a client that something is no message, and whoever waits for it as an answer."""
+        """Report an invalid message to the client and, for a response, to the waiting request."""
         try:
-            # Decoded first, because `json` would also take UTF-16 and UTF-32.
+            # Decoded first, because `json` would also accept UTF-16 and UTF-32.
             given: Any = json.loads(message.decode())
         except (ValueError, RecursionError):
             self._complain(_error(None, PARSE_ERROR, f"Parse error: {error.errors()[0]['msg']}"))
@@ -271,8 +271,8 @@ class StreamPair:
         found = given.get("id") if isinstance(given, dict) else None
         request_id = found if isinstance(found, str | int) and not isinstance(found, bool) else None
         if request_id is not None and "method" not in given:
-            # The id is one of ours. The client could take it for one of its own.
-            reason = ErrorData(code=INVALID_REQUEST, message="not an answer of JSON-RPC 2.0")
+            # The id is the server's: the client could mistake it for one of its own.
+            reason = ErrorData(code=INVALID_REQUEST, message="not a response of JSON-RPC 2.0")
             answer = JSONRPCError(jsonrpc="2.0", id=request_id, error=reason)
             self.incoming.put(SessionMessage(answer))
             request_id = None
@@ -280,7 +280,7 @@ class StreamPair:
         self._complain(_error(request_id, INVALID_REQUEST, text))
 
     def _complain(self, text: bytes) -> None:
-        """Tell a client what it got wrong; one that does not read is not read either."""
+        """Send an error to the client; stop reading from it while it does not read."""
         if not self.outgoing.paused:
             self._transport.send(text)
             return

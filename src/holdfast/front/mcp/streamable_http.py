@@ -1,9 +1,9 @@
 """
-Streamable HTTP: who may come in, and whose sessions they see.
+Streamable HTTP: which requests are admitted, and which sessions they can use.
 
-A page in a browser must not reach a server that runs commands. So a request with an `Origin`
-is refused unless that was allowed. A request whose `Host` is a foreign name is refused, too: a
-name can be made to lead to this machine, an address cannot.
+A page in a browser must not reach a server that runs commands. So a request with an `Origin` is
+refused unless that is allowed. A request with an unknown name as `Host` is refused too: an attacker
+can point a name, but not an address, to this machine.
 """
 
 import asyncio
@@ -46,45 +46,45 @@ PATH: Final = "/mcp"
 """Path of the MCP endpoint."""
 
 PRINCIPAL: Final = "holdfast.principal"
-"""The member of a request's scope that has the key of its principal."""
+"""Member of a request's scope with the key of its principal."""
 
-# The principal of all requests of 2026-07-28 without a token: they have no session id.
+# Principal of all requests of 2026-07-28 without a token, which have no session id.
 ANONYMOUS: Final = "anonymous"
 
-# The beginning of the key of a principal that is known by its MCP session.
+# Prefix of the key of a principal that is identified by its MCP session.
 _SESSION: Final = "session:"
 
 _SESSION_HEADER: Final = "mcp-session-id"
 _LAST_EVENT_HEADER: Final = b"last-event-id"
 
-# Connections at once; one more is answered with 503.
+# Maximum connections; further ones get 503.
 _CONNECTIONS: Final = 4_096
 
-# Connections that may wait to be accepted.
+# Maximum connections waiting to be accepted.
 _BACKLOG: Final = 1_024
 
-# Seconds that streams have to end with the server.
+# Seconds for streams to end with the server.
 _END: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAccess:
-    """Names that requests may carry; a token decides about everything else."""
+    """Allowed hosts and origins of requests; tokens decide everything else."""
 
     hosts: Collection[str] = ()
-    """Names by which the server may be asked for, besides `localhost` and addresses."""
+    """Allowed host names, in addition to `localhost` and IP addresses."""
     origins: Collection[str] = ()
-    """Web pages that may come in, such as `https://app.example.com`."""
+    """Web pages that may connect, such as `https://app.example.com`."""
 
 
 class _Answer:
-    """The answer to one request: passes it on, and notes what was sent."""
+    """Forwards the response to a request, and notes what was sent."""
 
     def __init__(self, send: Send) -> None:
         self.status: int | None = None
-        """The status, once it is sent."""
+        """Status, once sent."""
         self.session: str | None = None
-        """The MCP session that the answer names."""
+        """MCP session named by the response."""
         self._send = send
         self._complete = False
 
@@ -99,13 +99,13 @@ class _Answer:
         await self._send(message)
 
     async def cut(self) -> None:
-        """End an answer that has begun."""
+        """End a response that has begun."""
         if not self._complete:
             await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _Gate:
-    """Lets requests in that may come in, and says whose they are."""
+    """Admits requests and determines their principals."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Gate:
         )
         self._bodies = Bodies()
         self._logged_refusals = Sampled()
-        # By the keys of their principals.
+        # By key of the principal.
         self._credentials: dict[str, Credential] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,7 +132,7 @@ class _Gate:
             return
         headers: dict[str, str] = {}
         for name, value in scope["headers"]:
-            # Of several the first counts, as it does for the SDK.
+            # The first of several applies, as in the SDK.
             headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
         answer = _Answer(send)
         credential: Credential | None = None
@@ -151,25 +151,25 @@ class _Gate:
                 logger.info(
                     LogEvent("request refused", status=status, address=address, skipped=more)
                 )
-            # Whoever is not let in must not keep the place of a client that is.
+            # A refused client must not occupy a connection.
             refusal.headers["Connection"] = "close"
             await refusal(scope, receive, send)
             return
         key = self._key(credential, headers)
         scope[PRINCIPAL] = key
         let_in = scope["state"][LET_IN]
-        # Events have no ids here, and the SDK would not answer a client that names one.
+        # Events have no ids here, and the SDK does not respond to a client that names one.
         scope["headers"] = [each for each in scope["headers"] if each[0] != _LAST_EVENT_HEADER]
         if credential is not None:
             # Only a request without a token can be without a principal.
             assert key is not None
             self._credentials[key] = credential
-            # By this the SDK keeps an MCP session to the token that opened it.
+            # Binds an MCP session of the SDK to the token that opened it.
             scope["user"] = _user(key)
             let_in()
         try:
             async with contextlib.nullcontext() if key is None else self._attendance.request(key):
-                # Without a token, a client that never sends its body counts as not let in.
+                # Without a token, a client is only admitted once it has sent its body.
                 with self._bodies.reading(
                     self._owner(key), receive, headers.get("content-length"), let_in
                 ) as receive_body:
@@ -189,16 +189,16 @@ class _Gate:
         self, scope: Scope, receive: Receive, answer: _Answer, headers: dict[str, str]
     ) -> None:
         """
-        Let the SDK answer a request that may come in.
+        Let the SDK respond to an admitted request.
 
         Raises:
-            Overloaded: It would open an MCP session too many.
+            Overloaded: There are too many MCP sessions.
         """
         owner = self._owner(scope[PRINCIPAL])
         limit = SESSIONS if self._check is None else SESSIONS_OF_ONE
         session = headers.get(_SESSION_HEADER)
         if _is_modern(headers):
-            # Without an MCP session: each request stands for itself.
+            # Without an MCP session, requests are independent.
             await self._manager.handle_request(scope, receive, answer.send)
         elif session is None:
             async with self._sessions.opening(owner, limit=limit):
@@ -213,7 +213,7 @@ class _Gate:
                 self._forget(session)
 
     async def _end_session(self, session: str, owner: str) -> None:
-        """End an MCP session, as if its client had asked for it."""
+        """End an MCP session, as if its client had requested it."""
         logger.info(LogEvent("MCP session ended", session=session[:8], reason="room for another"))
         scope: Scope = {
             "type": "http",
@@ -228,14 +228,14 @@ class _Gate:
         self._forget(session)
 
     def _forget(self, session: str) -> None:
-        """End the commands of an MCP session without a token, which no client can reach now."""
+        """End the commands of an MCP session without a token, which are now unreachable."""
         if self._check is None:
             self._attendance.gone(f"{_SESSION}{session}")
 
     async def revoke(self, admits: Callable[[Credential], bool]) -> None:
-        """End the requests, commands and MCP sessions of clients that are not admitted any more."""
+        """End the requests, commands and MCP sessions of clients that are no longer admitted."""
         gone = {key: one for key, one in self._credentials.items() if not admits(one)}
-        # All of them before the first await: none of them may start another command.
+        # All before the first await, so that none of them can start another command.
         requests = {key: self._attendance.revoke(key) for key in gone}
         for key, credential in gone.items():
             del self._credentials[key]
@@ -243,13 +243,13 @@ class _Gate:
             log_revoked(credential, requests=requests[key], sessions=ended)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> PlainTextResponse | None:
-        """Return the answer to a request that may not come in."""
+        """Return the response to a refused request, or None."""
         if path != PATH:
             return PlainTextResponse(f"not found: the server is at {PATH}", 404)
         host = headers.get("host", "")
         if not self._knows(host):
             return PlainTextResponse(
-                f"Host {host!r} is not ours: allow it with --allowed-host", 421
+                f"Host {host!r} is not allowed: allow it with --allowed-host", 421
             )
         origin = headers.get("origin")
         if origin is not None and origin.lower().rstrip("/") not in self._origins:
@@ -269,18 +269,18 @@ class _Gate:
         return True
 
     def _key(self, credential: Credential | None, headers: dict[str, str]) -> str | None:
-        """Return the key of a request's principal; None for the first of an MCP session."""
+        """Return the key of a request's principal; None for the first request of an MCP session."""
         if credential is not None:
-            # Not the name alone: each token is a principal of its own.
+            # Not only the name: each token is a separate principal.
             return f"token:{credential.principal}:{(credential.secret or b'').hex()}"
         if _is_modern(headers):
             return ANONYMOUS
-        # It is random, and told to nobody else.
+        # It is random, and only known to the client.
         session = headers.get(_SESSION_HEADER)
         return None if session is None else f"{_SESSION}{session}"
 
     def _owner(self, key: str | None) -> str:
-        """Return the token of a principal, whose limits count, or one name for all without one."""
+        """Return the owner whose limits apply: a token, or one name for all without one."""
         if self._check is None:
             return ANONYMOUS
         # Only a request without a token can be without a principal.
@@ -289,21 +289,21 @@ class _Gate:
 
 
 def _is_modern(headers: dict[str, str]) -> bool:
-    """Return True for a request of 2026-07-28, which knows no MCP sessions."""
+    """Return True for a request of 2026-07-28, which has no MCP sessions."""
     version = headers.get("mcp-protocol-version")
     return version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def _unauthorized() -> PlainTextResponse:
     return PlainTextResponse(
-        "a bearer token is missing, or it is not one of the server's",
+        "the bearer token is missing or invalid",
         401,
         {"WWW-Authenticate": "Bearer"},
     )
 
 
 def _user(key: str) -> AuthenticatedUser:
-    """Return the owner of MCP sessions, as the SDK knows it."""
+    """Return the owner of MCP sessions in the form of the SDK."""
     return AuthenticatedUser(AccessToken(token="", client_id=key, scopes=[]))
 
 
@@ -313,16 +313,16 @@ async def _nothing() -> Message:
 
 
 async def _drop(message: Message) -> None:
-    """Send an answer to no client."""
+    """Discard a response."""
 
 
 def _normal(origins: Collection[str]) -> set[str]:
-    """Return origins as browsers send them."""
+    """Return origins in the form that browsers send."""
     return {origin.lower().rstrip("/") for origin in origins}
 
 
 def _with_browsers(gate: ASGIApp, access: HttpAccess) -> ASGIApp:
-    """Answer what browsers ask before they let an allowed page send its requests (CORS)."""
+    """Respond to CORS requests of browsers for allowed pages."""
     if not access.origins:
         return gate
     return CORSMiddleware(
@@ -335,7 +335,7 @@ def _with_browsers(gate: ASGIApp, access: HttpAccess) -> ASGIApp:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that leaves signals to the process it is in."""
+    """A server that leaves signals to its process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -343,7 +343,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Serving(NamedTuple):
-    """A server on HTTP."""
+    """A server listening on HTTP."""
 
     url: str
     revoke: Callable[[Callable[[Credential], bool]], Coroutine[object, object, None]]
@@ -361,22 +361,22 @@ async def serving(
     attendance: Attendance,
 ) -> AsyncIterator[Serving]:
     """
-    Serve HTTP in the block.
+    Serve HTTP during the block.
 
     Args:
-        server: What to serve.
-        where: The address; port 0 stands for any that is free.
-        access: The names that requests may carry.
-        check: Says whose token it is, or that it is nobody's; None if nobody needs one.
-        keep: Seconds that an MCP session without requests is kept.
-        attendance: Counts the requests that have a principal.
+        server: The server of the SDK.
+        where: The address; port 0 for any free one.
+        access: Allowed hosts and origins.
+        check: Checks tokens; None if clients need none.
+        keep: Seconds to keep an MCP session without requests.
+        attendance: Counts the requests of principals.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address cannot be bound.
     """
     manager = StreamableHTTPSessionManager(
         server,
-        # `Bodies` bounds requests, and `HttpSessions` sessions.
+        # `Bodies` bounds requests, and `HttpSessions` bounds sessions.
         max_request_body_size=LARGEST + 1,
         max_sessions=None,
         session_idle_timeout=keep,
@@ -404,7 +404,7 @@ async def serving(
         async def serve() -> None:
             async with manager.run():
                 accepting.callback(PlainListener(listener, make_protocol, newcomers).close)
-                # Without a socket: uvicorn would take two thousand connections in one turn.
+                # Without sockets: uvicorn would accept two thousand connections in one iteration.
                 await http.serve(sockets=[])
 
         task = asyncio.get_running_loop().create_task(serve())
@@ -423,7 +423,7 @@ async def serving(
 @contextlib.contextmanager
 def _listening(where: ListenUrl) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-    # asyncio sends small parts of an answer at once (TCP_NODELAY) only where it sees the protocol.
+    # With the protocol set, asyncio sets TCP_NODELAY, to send small parts of a response at once.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((where.host, where.port))

@@ -1,10 +1,9 @@
 """
-One call of a tool: it runs in a task of its own, asks, and is over in time.
+A tool call: runs in a separate task, may ask questions, and ends in time.
 
-A call outlives the request that began it in two cases. On 2026-07-28 a question ends the
-request, and the next one brings the answer. And a cancelled request must not tear down what
-the call is about to put in order. So the request only waits for the call, and says what to do
-with it.
+A call may outlive its request in two cases. With 2026-07-28, a question ends the request, and the
+next request has the answer. And cancelling a request must not interrupt the cleanup of its call.
+So the request only waits for the call, and decides what to do with it.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ __all__ = ["ToolCall", "Work"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds beyond the longest wait that a call has to put its answer together.
+# Seconds in addition to the maximum wait for a call to assemble its result.
 _SLACK: Final = 2.0
 
 Work = Callable[["ToolCall"], Awaitable[CallToolResult]]
@@ -30,20 +29,20 @@ Work = Callable[["ToolCall"], Awaitable[CallToolResult]]
 
 class ToolCall:
     """
-    A call of a tool between its first request and its result.
+    A tool call, from its first request to its result.
 
-    Belongs to one event loop. One request at a time waits for it.
+    Belongs to one event loop. Only one request at a time waits for it.
     """
 
     def __init__(self, name: str, work: Work, *, max_wait: float) -> None:
         """
         Args:
-            name: The tool.
-            work: What to do; it may ask by `ask`.
-            max_wait: Seconds it may take, besides those in which somebody is asked.
+            name: Name of the tool.
+            work: Runs the tool; may call `ask`.
+            max_wait: Maximum seconds, not counting questions to the user.
         """
         self.id = f"call_{secrets.token_hex(12)}"
-        """Made up: the ids of requests are the client's, and may repeat."""
+        """A new id, since the client chooses those of requests, and may reuse them."""
         self.name = name
         self._news = asyncio.Event()
         self._question: Question | None = None
@@ -61,7 +60,7 @@ class ToolCall:
     # -- for the work
 
     async def ask(self, question: Question) -> Decision:
-        """Put a question to whoever waits for this call, and return the answer."""
+        """Ask the waiting request a question, and return the answer."""
         self._question = question
         self._answer = asyncio.get_running_loop().create_future()
         self._news.set()
@@ -74,7 +73,7 @@ class ToolCall:
 
     @property
     def question(self) -> Question | None:
-        """The question that is open, if there is one."""
+        """The open question, if any."""
         return self._question
 
     @property
@@ -84,10 +83,10 @@ class ToolCall:
 
     async def next_question(self) -> Question | None:
         """
-        Wait until the call asks something; None once it has a result.
+        Wait for the next question of the call; None once it has a result.
 
         Raises:
-            TimeoutError: It has taken too long; it goes on.
+            TimeoutError: It has taken too long; it continues.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -101,26 +100,26 @@ class ToolCall:
         return self._question
 
     def answer(self, decision: Decision) -> None:
-        """Answer the open question; harmless if there is none any more."""
+        """Answer the open question, if there still is one."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(decision)
             self._question = None
 
     async def result(self) -> CallToolResult:
         """
-        Return the result of a call that is done.
+        Return the result of a finished call.
 
         Raises:
-            Exception: What the work raised.
+            Exception: The exception of the work.
         """
         return await self._task
 
     async def wait(self, limit: float | None = None) -> None:
-        """Wait for its end, however it ends, at most so many seconds."""
+        """Wait until it ends in any way, at most `limit` seconds."""
         await asyncio.wait([self._task], timeout=limit)
 
     async def stop(self) -> None:
-        """Decline the open question, or cancel the call, and wait for its end."""
+        """Decline the open question, or cancel the call, and wait for it to end."""
         if self._question is not None:
             self.answer(Decision(DecisionKind.CANCEL))
         else:
@@ -130,5 +129,5 @@ class ToolCall:
             logger.error("a call of %s failed", self.name, exc_info=error)
 
     def too_late(self) -> str:
-        """Return what the model reads about a call that was given up."""
-        return f"{self.name} was given up: it took longer than {self._max_wait:g} s"
+        """Return the text for the model on a call that timed out."""
+        return f"{self.name} timed out: it took longer than {self._max_wait:g} s"

@@ -1,16 +1,16 @@
 """
-Handlers of tool requests, on the sessions of the calling principal.
+Handlers of tool requests, for the sessions of the calling principal.
 
-This module imports everything that runs commands. It is imported during the handshake, after
-the first answer.
+This module imports everything needed to run commands. It is imported during the handshake, after
+the first response.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -34,6 +34,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from holdfast.agent.approvals.question import Decision, DecisionKind, Question
+from holdfast.agent.approvals.shown_text import visible
+from holdfast.agent.unified_exec.output.kept_output import KeptOutput
 from holdfast.agent.unified_exec.reporter import file_note
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession
 from holdfast.agent.unified_exec.tool_errors import UnknownProcessId
@@ -42,7 +44,6 @@ from holdfast.front.mcp import resources
 from holdfast.front.mcp.mcp_options import ServerOptions
 from holdfast.front.mcp.mcp_principals import McpPrincipals, Principal, Workplace
 from holdfast.front.mcp.mcp_tool import ToolFailed, ToolRequest, failure
-from holdfast.front.mcp.progress_notifications import report_progress
 from holdfast.front.mcp.questions import decision_of, elicitation, why_not_answered, why_not_asked
 from holdfast.front.mcp.rounds import ANSWER_LIMIT, BadState, Rounds, answer_of
 from holdfast.front.mcp.running_requests import Attendance
@@ -50,6 +51,57 @@ from holdfast.front.mcp.tool_calls import ToolCall, Work
 from holdfast.front.mcp.tools import call_tool, described_tools
 
 __all__ = ["Context", "Handlers"]
+
+# Minimum seconds between notifications.
+INTERVAL: Final = 0.25
+
+# Intervals after which the seconds are reported even without output.
+_HEARTBEAT: Final = 4
+
+# Bytes of the output in which the last line is searched.
+_TAIL: Final = 512
+
+# Maximum characters shown of the last line, from its end.
+_LINE: Final = 200
+
+# Sends the seconds and a text to the client.
+Send = Callable[[float, str], Awaitable[None]]
+
+
+def _last_line(output: KeptOutput) -> str:
+    lines = output.end(_TAIL).decode(errors="replace").split("\n")
+    # After a final newline, the last line is empty: skip it.
+    line = next((each.strip() for each in reversed(lines) if each.strip()), "")
+    return visible(line[-_LINE:], prose=True)
+
+
+async def _report_progress(find: Callable[[], CommandSession | None], send: Send) -> None:
+    """
+    Send progress notifications for a command, at most four per second, until cancelled.
+
+    Args:
+        find: Returns the session once it exists.
+        send: Sends a notification; may wait while the client does not read.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    session: CommandSession | None = None
+    reported = -1
+    quiet = 0
+    while True:
+        await asyncio.sleep(INTERVAL)
+        quiet += 1
+        session = session or find()
+        if session is None:
+            continue
+        written = session.output.total_bytes
+        if written == reported and quiet < _HEARTBEAT:
+            continue
+        reported, quiet = written, 0
+        seconds = loop.time() - began
+        line = _last_line(session.output)
+        await send(seconds, f"{seconds:.1f} s, {written} bytes" + (f": {line}" if line else ""))
+
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +113,8 @@ _NOT_FOUND = -32002
 _Wanted = TypeVar("_Wanted")
 
 _CLOSED = (
-    "the answer was not used: the question is not open any more; it was answered before, or too"
-    " late; nothing was run"
+    "the answer was not used: the question is no longer open; it was already answered, or the"
+    " answer is too late; nothing was run"
 )
 
 
@@ -74,10 +126,10 @@ class Handlers:
     ) -> None:
         """
         Args:
-            options: Choices of whoever started the server.
-            attendance: The requests under way.
-            keep: Seconds that sessions outlive the last request of their principal; None for
-                as long as the server.
+            options: Options of the server.
+            attendance: The running requests.
+            keep: Seconds that sessions outlive the last request of their principal; None for as
+                long as the server.
         """
         self._options = options
         self._attendance = attendance
@@ -94,7 +146,7 @@ class Handlers:
         Open the environment and load the rules.
 
         Raises:
-            HoldfastError: It cannot be used; the text says why.
+            HoldfastError: It cannot be used; the message says why.
         """
         workplace = await self._stack.enter_async_context(Workplace.open(self._options))
         rules = workplace.rules
@@ -103,7 +155,7 @@ class Handlers:
         )
         self.principals = McpPrincipals(workplace, self._attendance, keep=self._keep)
         self._stack.push_async_callback(self.principals.aclose)
-        # In the background, so that the first answer does not wait for a sandbox.
+        # In the background, so that the first response does not wait for a sandbox.
         preparing = asyncio.get_running_loop().create_task(workplace.prepare())
         self._stack.push_async_callback(_cancelled, preparing)
 
@@ -116,7 +168,7 @@ class Handlers:
         Return a principal by its key.
 
         Raises:
-            MCPError: It would be one too many.
+            MCPError: There are too many.
         """
         try:
             return self.principals.of(key)
@@ -126,8 +178,8 @@ class Handlers:
     # -- tools/list
 
     def list_tools(self, key: str) -> ListToolsResult:
-        """Return the tools; they are the same for everybody."""
-        # Made once: the schemas do not depend on the principal.
+        """Return the tools, which are the same for all principals."""
+        # Created once: the schemas do not depend on the principal.
         if self._described is None:
             self._described = described_tools(
                 self._options, self._principal(key).tools, ruled=self._ruled
@@ -141,12 +193,12 @@ class Handlers:
         return resources.listed(self._principal(key).tools)
 
     def list_templates(self) -> ListResourceTemplatesResult:
-        """Return the form that the names of sessions have."""
+        """Return the template for the URIs of sessions."""
         return resources.templates()
 
     async def read_resource(self, ctx: Context, key: str, uri: str) -> ReadResourceResult:
         """
-        Return how a session stands.
+        Return the state of a session.
 
         Raises:
             MCPError: The principal has no such session.
@@ -155,19 +207,19 @@ class Handlers:
             return await resources.read(self._principal(key).tools, uri)
         except resources.NoSuchResource as error:
             modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-            # The two versions of the protocol have different codes for it.
+            # The versions of the protocol have different codes for it.
             code = INVALID_PARAMS if modern else _NOT_FOUND
             raise MCPError(code, str(error), {"uri": uri}) from error
 
     def subscribe(self, ctx: Context, key: str, uri: str, *, wanted: bool) -> None:
         """
-        Tell a handshake client of what is new about a session, or no more.
+        Subscribe a handshake client to changes of a session, or unsubscribe it.
 
         Raises:
-            MCPError: A session cannot have such a name.
+            MCPError: It cannot be the URI of a session.
         """
         updates = self._principal(key).updates
-        # A principal may have several connections over HTTP, one for each MCP session.
+        # A principal may have several connections over HTTP, one per MCP session.
         connection = "" if ctx.request is None else ctx.request.headers.get("mcp-session-id", "")
         if not wanted:
             updates.unsubscribe(uri, connection)
@@ -180,7 +232,7 @@ class Handlers:
     async def listen(
         self, ctx: Context, key: str, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
-        """Serve a stream of what is new, until its client ends it."""
+        """Serve a stream of changes until its client ends it."""
         updates = self._principal(key).updates
         updates.follow()
         return await updates.listen(ctx, params)
@@ -190,7 +242,7 @@ class Handlers:
     async def call_tool(
         self, ctx: Context, key: str, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Begin a call, or go on with one that has asked, and return how it stands."""
+        """Begin a call, or continue one with an answer; return its result or question."""
         try:
             principal = self.principals.of(key)
             async with principal.call_slots:
@@ -208,7 +260,7 @@ class Handlers:
         Serve one request for a call.
 
         Raises:
-            BadState: It is a second round, and its answer cannot be used.
+            BadState: It is a second round with an invalid answer.
         """
         call = self._resumed(ctx, principal, params)
         if call is None:
@@ -216,7 +268,7 @@ class Handlers:
         try:
             return await self._outcome(ctx, principal, params, call)
         except BaseException:
-            # As a rule a cancellation: the command must not stay without an owner.
+            # Usually a cancellation: the command must not be left without an owner.
             principal.abandon(call)
             raise
 
@@ -224,20 +276,20 @@ class Handlers:
         self, ctx: Context, principal: Principal, params: CallToolRequestParams
     ) -> ToolCall | None:
         """
-        Return the call that a second round is about, with the answer given to it.
+        Return the call of a second round, after passing it the answer.
 
         Returns:
-            None for a first round, and for one whose arguments are other ones than those that
-            were asked about: it begins anew, and asks anew.
+            None for a first round, and if the arguments differ from those in the question: the
+            call then begins and asks anew.
 
         Raises:
-            BadState: The answer cannot be used.
+            BadState: The answer is invalid.
         """
         found = self._rounds.open(principal.key, params)
         if found is None:
             return None
         call = principal.resume(found.call_id)
-        # A changed call was not what the person was asked about.
+        # The user was not asked about the changed call.
         if not found.same_arguments:
             if call is not None:
                 principal.abandon(call)
@@ -245,10 +297,10 @@ class Handlers:
         question = None if call is None else call.question
         if call is None or question is None or question.id != found.question_id:
             raise BadState(_CLOSED)
-        # One id stands for one question.
+        # Each id belongs to one question.
         assert question.digest == found.digest
         answer = answer_of(params)
-        # It may come from another client of the same principal.
+        # The answer may be from another client of the same principal.
         refusal = why_not_answered(ctx.session.client_capabilities, question)
         if answer is not None:
             decision = decision_of(question, answer) if refusal is None else _declined(refusal)
@@ -258,7 +310,7 @@ class Handlers:
     async def _outcome(
         self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: ToolCall
     ) -> CallToolResult | InputRequiredResult:
-        """Wait for a call; put its questions to the client in the way of its era."""
+        """Wait for a call; ask its questions in the way of the client's protocol version."""
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         async with self._progress(ctx, principal, params, call):
             while True:
@@ -269,7 +321,7 @@ class Handlers:
                 if question is None:
                     principal.end(call)
                     return await call.result()
-                # A client that cannot ask declines.
+                # Decline for a client that cannot ask.
                 refusal = why_not_asked(ctx.session.client_capabilities, question)
                 if refusal is not None:
                     call.answer(_declined(refusal))
@@ -285,7 +337,7 @@ class Handlers:
     async def _progress(
         self, ctx: Context, principal: Principal, params: CallToolRequestParams, call: ToolCall
     ) -> AsyncIterator[None]:
-        """Tell a client that wants to know how the call gets on, in the block."""
+        """Send progress notifications during the block, if the client requested them."""
         wanted = ctx.meta is not None and "progress_token" in ctx.meta
         if not wanted or params.name not in ("exec_command", "write_stdin"):
             yield
@@ -302,16 +354,16 @@ class Handlers:
         async def send(seconds: float, message: str) -> None:
             await ctx.session.report_progress(seconds, None, message)
 
-        reporter = asyncio.get_running_loop().create_task(report_progress(find, send))
+        reporter = asyncio.get_running_loop().create_task(_report_progress(find, send))
         try:
             yield
         finally:
             await _cancelled(reporter)
 
-    # -- what the tools do
+    # -- running the tools
 
     def _work(self, principal: Principal, params: CallToolRequestParams) -> Work:
-        """Return what a call is to do."""
+        """Return the work of a call."""
         name, arguments = params.name, params.arguments or {}
 
         async def work(call: ToolCall) -> CallToolResult:
@@ -325,7 +377,7 @@ class Handlers:
     async def _file_failure(
         self, principal: Principal, name: str, arguments: Mapping[str, Any], error: ToolFailed
     ) -> str:
-        """Return the text of a file tool that failed, with a note if its sandbox denied it."""
+        """Return the text for a failed file tool, with a note if its sandbox denied it."""
         cause = error.__cause__
         if not self._options.notes or not isinstance(cause, HoldfastError):
             return str(error)
@@ -336,9 +388,9 @@ class Handlers:
 
 
 def _too_late(principal: Principal, call: ToolCall) -> CallToolResult:
-    """Give a call up that has taken too long; its command goes on, if it has one."""
+    """Stop a call that has taken too long; its command, if any, continues."""
     session = principal.tools.find_session(call.id)
-    # In the background: the answer must not wait for the end of the call.
+    # In the background: the response must not wait for the end of the call.
     principal.tasks.start(call.stop())
     principal.end(call)
     goes_on = "" if session is None else f"; it runs on with session ID {session.session_id}"
@@ -349,7 +401,7 @@ def _too_late(principal: Principal, call: ToolCall) -> CallToolResult:
 
 
 async def _elicited(ctx: Context, question: Question) -> Decision:
-    """Put a question to the client of a handshake connection, inside of its call."""
+    """Ask the client of a handshake connection a question, during its call."""
     try:
         answer = await ctx.session.send_request(
             elicitation(question),
@@ -360,7 +412,7 @@ async def _elicited(ctx: Context, question: Question) -> Decision:
     except MCPError as error:
         return _declined(f"the client could not ask: {error.message}")
     except ValidationError:
-        return _declined("the client gave an answer that is none")
+        return _declined("the client sent an invalid answer")
     return decision_of(question, answer)
 
 
@@ -369,6 +421,6 @@ def _declined(reason: str) -> Decision:
 
 
 async def _cancelled(task: "asyncio.Task[None]") -> None:
-    """Cancel a task and wait for its end."""
+    """Cancel a task and wait for it to end."""
     task.cancel()
     await asyncio.wait([task])

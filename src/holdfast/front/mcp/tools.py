@@ -1,4 +1,4 @@
-"""All tools of the MCP server, in the order in which they are listed."""
+"""All tools of the MCP server, in the order of the list."""
 
 import sys
 from typing import Any, Final
@@ -25,12 +25,12 @@ from holdfast.front.mcp.session_tools import KILL_SESSION, LIST_SESSIONS
 __all__ = ["TOOLS", "call_tool", "described_tools"]
 
 
-# Characters of the texts that a tool takes. A longer one cannot be a path or a number; errors and
-# questions would quote it, and hold up other clients.
+# Maximum characters of a string argument. A longer one cannot be a path or a number; errors and
+# questions would quote it, and delay other clients.
 _LONGEST_TEXT: Final = 16_384
 
-# Those that may be longer. A command is one argument of a shell (MAX_ARG_STRLEN), the others are
-# contents, and as long as a request.
+# Arguments that may be longer. A command is one argument of a shell (MAX_ARG_STRLEN), the others
+# are content, and may be as long as a request.
 _LONGER: Final = {
     "cmd": 131_071,
     "chars": sys.maxsize,
@@ -51,8 +51,8 @@ async def _unified_exec(request: ToolRequest) -> CallToolResult:
         return CallToolResult(content=[image], is_error=False)
     structured = result.object()
     if isinstance(result, ExecResult):
-        # Cut as in the text: some clients give the object to their model instead, and over HTTP
-        # they take no more than 1 MiB in one event.
+        # Cut as in the text: some clients give this object to their model instead, and over
+        # HTTP they accept at most 1 MiB per event.
         structured["output"] = result.output
         if result.notes:
             structured["notes"] = [
@@ -92,17 +92,17 @@ TOOLS: Final = {
 
 async def call_tool(request: ToolRequest) -> CallToolResult:
     """
-    Do what a call asks for. Unified exec refuses the name of a tool that does not exist.
+    Run the tool of a call. Unified exec refuses names of tools that do not exist.
 
     Raises:
-        ToolFailed: It cannot be done; the model reads the text.
+        ToolFailed: The call failed; the message is for the model.
     """
     for name, value in request.arguments.items():
         most = _LONGER.get(name, _LONGEST_TEXT)
         if len(name) > _LONGEST_TEXT or (isinstance(value, str) and len(value) > most):
             raise ToolFailed(
-                f"`{shortened(name, 64)}` of {shortened(request.name, 64)} is too long: it may have"
-                f" {most:,} characters"
+                f"`{shortened(name, 64)}` of {shortened(request.name, 64)} is too long:"
+                f" the limit is {most:,} characters"
             )
     tool = TOOLS.get(request.name)
     return await (_unified_exec(request) if tool is None else tool.call(request))
@@ -113,8 +113,8 @@ def described_tools(options: ServerOptions, tools: UnifiedExec, *, ruled: bool) 
     Return all tools, for `tools/list`.
 
     Args:
-        options: What commands may do.
-        tools: Those of any principal.
+        options: Options of the server.
+        tools: Tools of any principal.
         ruled: True if there are rules, which may let commands out of their sandbox.
     """
     theirs: dict[str, dict[str, Any]] = {str(each["name"]): each for each in tools.schemas("mcp")}
@@ -143,7 +143,7 @@ def _described(tool: McpTool) -> dict[str, Any]:
 
 
 def _with_notes(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool whose result has notes in addition to what the contract has."""
+    """Add notes to the result schema of a tool."""
     note = object_of(
         ["kind", "text"],
         kind=text("Its subject, such as `denied`, `network`, `limit` or `cut`."),

@@ -1,10 +1,9 @@
 """
-The API without `await`, for scripts.
+The blocking API, without `await`, for scripts.
 
-There is no second implementation. Each environment has an event loop in a thread of its own,
-and every method runs its asynchronous counterpart there and waits for it. Ctrl-C cancels the
-awaited call and is raised then: it ends the process of a `run`, and leaves the session of a
-tool call alive.
+It has no separate implementation. Each environment has an event loop in its own thread, where each
+method runs its asynchronous counterpart and waits for it. Ctrl-C cancels that call before it is
+raised: this ends the process of a `run`, but keeps the session of a tool call alive.
 """
 
 from holdfast.base.late_import import late_names
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Environment", "Files", "Listener", "Running", "UnifiedExec", "connect"]
 
 
-# Loaded when they are used: most scripts only run commands. Scripts use the names of the
-# asynchronous classes; the classes are called `Sync…`.
+# Loaded on first use, since most scripts only run commands. Exported under the names of the
+# asynchronous classes; the classes themselves are called `Sync…`.
 __getattr__ = late_names(
     globals(),
     {

@@ -1,4 +1,4 @@
-"""An event loop in a thread, in which the asynchronous side of a script runs."""
+"""An event loop in a thread, for the asynchronous side of a script."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ __all__ = ["LoopThread"]
 
 R = TypeVar("R")
 
-# Seconds for an environment to close, and for its thread to end.
+# Seconds for an environment to close and its thread to end.
 _CLOSE_LIMIT = 10.0
-# Seconds by which a signal may be delayed: one that arrives just before the interpreter waits
-# for a lock does not interrupt that wait.
+# Maximum seconds by which a signal is delayed: one that arrives just before the interpreter waits
+# for a lock does not interrupt the wait.
 _LISTEN_INTERVAL = 0.25
 
 
@@ -27,15 +27,15 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.serves = ""
-        """The name of the environment it is for."""
-        # To detect a fork, which copies this object without the thread.
+        """Name of its environment."""
+        # Detects a fork, which copies this object without the thread.
         self._process = os.getpid()
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        # Calls that other threads wait for.
+        # Calls awaited by other threads.
         self._awaited: set[Future[object]] = set()
-        # Daemon: at interpreter exit it is not joined, since `atexit` has closed it in order.
+        # A daemon, which is not joined at interpreter exit: `atexit` closes it before.
         self._thread = threading.Thread(target=self._run, name="holdfast", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -45,12 +45,12 @@ class LoopThread:
             with asyncio.Runner() as runner:
                 runner.run(self._serve())
         finally:
-            # Calls that were accepted while the loop ended have never begun.
+            # Calls accepted while the loop was ending have never begun.
             for outcome in list(self._awaited):
                 self._refuse(outcome)
 
     def _refuse(self, outcome: "Future[object]") -> None:
-        # It is done already, or was refused by the other side.
+        # It may be done, or refused by the other side.
         with suppress(InvalidStateError):
             outcome.set_exception(EnvironmentClosed(self.serves))
 
@@ -61,11 +61,10 @@ class LoopThread:
 
     def call(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
         """
-        Run a coroutine in the thread and wait for it; an interruption cancels it.
+        Run a coroutine in the thread and wait for it; a signal cancels it.
 
         Raises:
-            EnvironmentClosed: The loop has ended, or runs in the process that this one was
-                forked from.
+            EnvironmentClosed: The loop has ended, or runs in the parent of a fork.
             RuntimeError: The caller is in that thread, and would wait for itself.
         """
         loop = self._loop
@@ -104,10 +103,10 @@ class LoopThread:
                 self._refuse(awaited)
             return _wait_for(outcome)
         except BaseException:
-            # The wait itself was interrupted.
+            # The wait was interrupted.
             if not outcome.done():
                 loop.call_soon_threadsafe(cancel)
-                # Bounded, and a second signal may interrupt it.
+                # Bounded, and interruptible by a second signal.
                 with suppress(CancelledError, TimeoutError, Exception):
                     outcome.result(END_LIMIT + 1)
             raise
@@ -115,20 +114,20 @@ class LoopThread:
             self._awaited.discard(awaited)
 
     def _check_caller(self) -> None:
-        """Raise if nobody would ever run a call of this thread or process."""
+        """Raise if a call from this thread or process would never run."""
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 "an environment of holdfast.sync cannot be used in its own callbacks:"
-                " collect what they are given, and use it after the call"
+                " store their arguments, and use it after the call"
             )
-        # A fork copies no other thread.
+        # A fork does not copy other threads.
         if os.getpid() != self._process:
             raise EnvironmentClosed(self.serves)
 
     def stop(self) -> None:
-        """End the loop and its thread; what still runs there is cancelled."""
+        """End the loop and its thread, and cancel what still runs there."""
         if self._thread.is_alive() and self._loop is not None:
-            # The loop has just ended.
+            # The loop may just have ended.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(_CLOSE_LIMIT)

@@ -46,7 +46,7 @@ class SyncFiles(Twin[AsyncFiles]):
 
 
 class SyncRunning(Twin[AsyncRunning]):
-    """A process that was started; see `holdfast.environments.commands.running.Running`."""
+    """A started process; see `holdfast.environments.commands.running.Running`."""
 
     write = twin(AsyncRunning.write)
     close_stdin = twin(AsyncRunning.close_stdin)
@@ -65,7 +65,7 @@ class SyncRunning(Twin[AsyncRunning]):
         self._thread.call(lambda: self._other.__aexit__(*exc))
 
     def close(self) -> None:
-        """Kill its process tree, if it runs, and wait for its end; at most 5 s."""
+        """Kill the process tree if it runs, and wait for its end, at most 5 s."""
         self._thread.call(self._other.aclose)
 
     @property
@@ -80,7 +80,7 @@ class SyncRunning(Twin[AsyncRunning]):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict once it is known here; None while it runs."""
+        """The verdict, or None while it runs."""
         return self._other.verdict
 
     @property
@@ -95,7 +95,7 @@ class SyncRunning(Twin[AsyncRunning]):
 
     @property
     def missed(self) -> int:
-        """Number of output events that were lost because nobody read them."""
+        """Number of output events that were dropped before they were read."""
         return self._other.missed
 
     @property
@@ -105,7 +105,7 @@ class SyncRunning(Twin[AsyncRunning]):
 
     def output(self, *, drain: float | None = DRAIN) -> Iterator[Chunk]:
         """
-        Yield its output as it arrives; continues where the last call stopped.
+        Yield its output as it arrives, from where the last call stopped.
 
         While another thread is in `wait`, the last 1 MiB of unread output is kept.
         """
@@ -148,10 +148,10 @@ class SyncEnvironment(Twin[AsyncEnvironment]):
 
     def __init__(self, other: AsyncEnvironment, thread: LoopThread) -> None:
         super().__init__(other, thread)
-        # For the error of a call after the end.
+        # For the error of a call after the close.
         thread.serves = other.id
         self._closed = False
-        # A script may forget to close it, and its processes must not outlive the script.
+        # The script may forget to close it, but its processes must not outlive the script.
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -171,11 +171,11 @@ class SyncEnvironment(Twin[AsyncEnvironment]):
         return self._other.id
 
     def attach(self, name: str) -> SyncRunning:
-        """Find a process that was detached by a name, also after its end."""
+        """Find a process by the name it was detached with, even after its end."""
         return SyncRunning(self._other.attach(name), self._thread)
 
     def processes(self) -> list[SyncRunning]:
-        """Return the processes that `start` began here and that run, oldest first."""
+        """Return the running processes that `start` started, oldest first."""
 
         async def running() -> list[AsyncRunning]:
             return self._other.processes()
@@ -184,21 +184,21 @@ class SyncEnvironment(Twin[AsyncEnvironment]):
 
     @property
     def files(self) -> SyncFiles:
-        """Its files, by plain paths."""
+        """Its files, addressed by plain paths."""
         return SyncFiles(self._other.files, self._thread)
 
     def close(self) -> None:
-        """Close it; processes started there end. Harmless when called again."""
+        """Close the environment and end the processes started in it; idempotent."""
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self.close)
         try:
-            # After a fork it belongs to the parent process.
+            # After a fork, it belongs to the parent process.
             with suppress(EnvironmentClosed):
                 self._thread.call(lambda: self._other.__aexit__(None, None, None))
         finally:
-            # Also if the close failed: the thread must not outlive the environment.
+            # Even if the close failed: the thread must not outlive the environment.
             self._thread.stop()
 
     def __repr__(self) -> str:
@@ -215,7 +215,7 @@ def connect(
     connect_timeout: float | None = None,
     initialize_timeout: float = DEFAULT_TIMEOUT,
 ) -> SyncEnvironment:
-    """Return an environment; see `holdfast.connect`. Use it with `with`, or close it."""
+    """Return an environment; see `holdfast.connect`. Use it in a `with` block, or close it."""
     thread = LoopThread()
 
     async def made() -> AsyncEnvironment:

@@ -1,4 +1,4 @@
-"""The tools of a model without `await`: `exec_command` and `write_stdin` for scripts."""
+"""The blocking tools of a model: `exec_command` and `write_stdin` for scripts."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ __all__ = ["SyncListener", "SyncUnifiedExec"]
 
 class SyncListener(Twin[AsyncListener]):
     """
-    The events from now on, for one reader; see `holdfast.agent.unified_exec.Listener`.
+    Future events, for one reader; see `holdfast.agent.unified_exec.Listener`.
 
-    A `for` over it ends when the tools or the listener are closed, and when no event has
-    come for `timeout` seconds. Another `for` goes on where it stopped.
+    Iteration ends when the tools or the listener are closed, and after `timeout` seconds without
+    an event. Another loop continues where it stopped.
     """
 
     def __init__(self, other: AsyncListener, thread: LoopThread, *, timeout: float | None) -> None:
-        """Make one with `UnifiedExec.listen`."""
+        """Use `UnifiedExec.listen` to create one."""
         super().__init__(other, thread)
         self._timeout = timeout
 
@@ -36,10 +36,10 @@ class SyncListener(Twin[AsyncListener]):
         Wait for the next event.
 
         Args:
-            timeout: Seconds; 0 to take only what is there, None to wait without a limit.
+            timeout: Seconds; 0 to return only an available event, None to wait without a limit.
 
         Returns:
-            None if none has come, or if no more will come.
+            None after the timeout, or if there will be no more events.
         """
 
         async def next_event() -> ToolEvent | None:
@@ -59,7 +59,7 @@ class SyncListener(Twin[AsyncListener]):
 
     @property
     def dropped(self) -> int:
-        """Number of live output pieces that it lost because it was too slow."""
+        """Number of live output pieces that were dropped because it was too slow."""
         return self._other.dropped
 
     @property
@@ -77,10 +77,10 @@ class SyncListener(Twin[AsyncListener]):
 
 class SyncUnifiedExec(Twin[AsyncUnifiedExec]):
     """
-    The tools for one model; see `holdfast.UnifiedExec`. A context manager.
+    The tools of a model; see `holdfast.UnifiedExec`. A context manager.
 
-    Any number of threads may use it at once. Ctrl-C in a call cancels the call; its command
-    runs on, and the next call on the session gets what this one had collected.
+    Any number of threads may use it concurrently. Ctrl-C cancels a call; its command continues, and
+    the next call on the session gets the output that this one had collected.
     """
 
     call = twin(AsyncUnifiedExec.call)
@@ -105,10 +105,10 @@ class SyncUnifiedExec(Twin[AsyncUnifiedExec]):
     ) -> None:
         """
         Args:
-            environment: The environment of the commands. It stays open when this is closed.
+            environment: Environment of the commands, which stays open when this is closed.
             options: Settings.
-            hooks: Decide over commands; by default everything is allowed. They run in the
-                environment's thread and cannot use this module.
+            hooks: Decide on commands; by default all are allowed. They run in the environment's
+                thread and cannot use this module.
         """
         if not isinstance(environment, SyncEnvironment):
             raise TypeError(
@@ -130,32 +130,32 @@ class SyncUnifiedExec(Twin[AsyncUnifiedExec]):
 
     @property
     def options(self) -> Options:
-        """The choices of the owner."""
+        """The options of the owner."""
         return self._other.options
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """
-        Stop the clocks of all calls during the block, while a person is asked.
+        Stop the clocks of all calls during the block, while the user is being asked.
 
-        Calls in other threads keep waiting; their deadlines move by the length of the block.
+        Calls in other threads keep waiting; their deadlines move by the duration of the block.
         """
         pause = self._other.paused()
         self._thread.call(pause.__aenter__)
         try:
             yield
         finally:
-            # The calls have ended with the environment.
+            # The calls may have ended with the environment.
             with suppress(EnvironmentClosed):
                 self._thread.call(lambda: pause.__aexit__(None, None, None))
 
     def listen(self, *, deltas: bool = True, timeout: float | None = None) -> SyncListener:
         """
-        Return the events of all commands from now on; close it when done.
+        Return future events of all commands; close it when done.
 
         Args:
-            deltas: Also live output.
-            timeout: Seconds without an event that end a `for` over it; None for no limit.
+            deltas: True to include live output.
+            timeout: Seconds without an event that end an iteration; None for no limit.
         """
 
         async def listening() -> AsyncListener:
@@ -164,7 +164,7 @@ class SyncUnifiedExec(Twin[AsyncUnifiedExec]):
         return SyncListener(self._thread.call(listening), self._thread, timeout=timeout)
 
     def close(self) -> None:
-        """Kill all commands and wait for their end, at most 5 s; harmless a second time."""
-        # The commands have ended with the environment.
+        """Kill all commands and wait for them to end, at most 5 s; idempotent."""
+        # The commands may have ended with the environment.
         with suppress(EnvironmentClosed):
             self._thread.call(self._other.aclose)

@@ -1,4 +1,4 @@
-"""Conversion of asynchronous methods into synchronous ones."""
+"""Conversion of asynchronous methods to synchronous ones."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Twin(Generic[A_co]):
-    """The synchronous counterpart of an asynchronous object, also for its subclasses."""
+    """The synchronous counterpart of an asynchronous object, including subclasses."""
 
     def __init__(self, other: A_co, thread: LoopThread) -> None:
         self._other = other
@@ -37,11 +37,11 @@ def twin(
 
 
 def twin_of_plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Twin[A], P], R]:
-    """Return a version of a plain method that runs in the event loop: it may start tasks there."""
+    """Return a version of a plain method that runs in the event loop, where it may start tasks."""
 
     @wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        # A coroutine, because only the loop's own thread may touch its objects.
+        # A coroutine, because only the loop's thread may use its objects.
         async def done() -> R:
             return method(self._other, *args, **kwargs)
 
@@ -51,5 +51,5 @@ def twin_of_plain(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenat
 
 
 def sides(twin: Twin[A]) -> tuple[A, LoopThread]:
-    """Return the asynchronous object and the thread in which it may be used."""
+    """Return the asynchronous object and the thread of its event loop."""
     return twin._other, twin._thread  # noqa: SLF001 - what stands on a twin shares its loop

@@ -1,1 +1,1 @@
-"""Handlers of requests: they translate between the wire and the interfaces of the engine."""
+"""Request handlers, which translate between the wire and the backends."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.codex import executor_config
     from holdfast.codex.discovery import installed, roots
 else:
-    # Few clients call these methods, and the imports take up to 50 ms.
+    # The imports take up to 50 ms, and few clients call these methods.
     executor_config = late_module("holdfast.codex.executor_config")
     installed = late_module("holdfast.codex.discovery.installed")
     roots = late_module("holdfast.codex.discovery.roots")
@@ -44,12 +44,12 @@ async def _discover_roots(
 async def _discover_installed(
     client: ServerConnection, params: DiscoverInstalledParams
 ) -> DiscoverInstalledResponse:
-    # In threads: the user database may be a directory service, the home a network mount.
+    # In threads: the user database may be a directory service, and the home a network mount.
     home = os.environ.get("HOME") or await client.threads.run(database_home) or None
     try:
         settings = await client.threads.run(partial(executor_config.codex_home, os.environ, home))
     except OperationFailed:
-        # Without a home there is nothing to discover, which is no error.
+        # Without a home there is nothing to discover, which is not an error.
         return DiscoverInstalledResponse(plugins=[], skills=[], warnings=[])
     return await installed.discover_installed(
         client.filesystem,

@@ -31,7 +31,7 @@ from holdfast.wire.rpc.router import Router
 if TYPE_CHECKING:
     from holdfast.codex import executor_config
 else:
-    # Few clients ask for it, and `tomllib` takes 20 ms.
+    # `tomllib` takes 20 ms to import, and few clients call the method.
     executor_config = late_module("holdfast.codex.executor_config")
 
 __all__ = ["add_environment_methods"]

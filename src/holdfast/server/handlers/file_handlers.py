@@ -1,8 +1,8 @@
 """
-Handlers of `fs/*`: they translate between the wire and the file system.
+Handlers of `fs/*`, which translate between the wire and the file system.
 
-Requests run concurrently; requests on one handle run in the order of arrival. Each change is a
-record of the audit log.
+Requests run concurrently, but those on one handle run in the order of arrival. Each change is
+recorded in the audit log.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -75,11 +75,11 @@ _Changing: TypeAlias = (
 )
 _Change = TypeVar("_Change", bound=_Changing)
 
-# Bytes up to which base64 is coded in the event loop: 1 MiB takes less than a millisecond, and
-# the detour over a thread costs about as much.
+# Maximum bytes of base64 that are coded in the event loop: 1 MiB takes less than a millisecond,
+# about as much as handing it to a thread.
 _AT_ONCE = 1 << 20
 
-# Entries that are encoded at once. The encoder keeps the GIL, so no other thread runs meanwhile.
+# Entries encoded at a time: the encoder holds the GIL, so no other thread runs meanwhile.
 _BATCH = 512
 
 
@@ -107,7 +107,7 @@ def add_file_methods(router: Router[ServerConnection]) -> None:
 
 def _read_file(client: ServerConnection, params: ReadFileParams) -> Encoded | Awaitable[Encoded]:
     if client.local_files is not None:
-        # A small file in the page cache is answered at once, without a thread.
+        # A small file in the page cache needs no thread.
         found = client.local_files.cached_content(params)
         if found is not None:
             return _content(encode_base64(found))
@@ -134,7 +134,7 @@ async def _read_file_later(client: ServerConnection, params: ReadFileParams) -> 
 
 def _open(client: ServerConnection, params: OpenParams) -> Awaitable[OpenResponse]:
     if client.local_files is not None:
-        # First of all: the protocol reports a foreign path before a bad id.
+        # First: the protocol reports a foreign path before a bad id.
         native_path(params.path)
     check_handle_id(params.handle_id)
     return _opened(client, params, client.files.add(params.handle_id))
@@ -210,7 +210,7 @@ async def _look(client: ServerConnection, params: GetMetadataParams) -> FileMeta
 
 
 def _as_codex(found: FileMetadata) -> FileMetadata:
-    """Return metadata without `permissions`, which only Holdfast clients get."""
+    """Return metadata without `permissions`, which are only sent to Holdfast clients."""
     return msgspec.structs.replace(found, permissions=UNSET)
 
 
@@ -267,11 +267,11 @@ def _add_change(
     method: Method[_Change, Empty],
     change: Callable[[FileSystem, _Change], Awaitable[None]],
 ) -> None:
-    """Serve a method that changes files, and add an audit line whether it succeeds or not."""
+    """Serve a method that changes files, and record both success and failure."""
     operation = method.name.removeprefix("fs/")
 
     async def handle(client: ServerConnection, params: _Change) -> Empty:
-        # Stays like this if the task is cancelled, which is no `Exception`.
+        # Kept if the task is cancelled, since `CancelledError` is not an `Exception`.
         outcome: str | None = "cancelled"
         try:
             await change(client.filesystem, params)
@@ -287,7 +287,7 @@ def _add_change(
 
 
 def _note_opened(client: ServerConnection, params: OpenParams, error: Exception | None) -> None:
-    """Add a line about an attempt to open a file for writing."""
+    """Record an attempt to open a file for writing."""
     if params.mode != "read":
         reason = None if error is None else _reason(error)
         _note_change(client, f"open:{params.mode}", params, reason)

@@ -1,7 +1,7 @@
 """
-Handler of `http/request`: it translates between the wire and the HTTP client.
+Handler of `http/request`, which translates between the wire and the HTTP client.
 
-Each call to another host is a record of the audit log, whatever its outcome.
+Each call to another host is recorded in the audit log, whatever its outcome.
 """
 
 from collections.abc import Awaitable
@@ -22,7 +22,7 @@ from holdfast.wire.rpc.router import Router
 
 __all__ = ["add_http_methods"]
 
-# Bytes of a body beyond which it is encoded in a thread, so that the event loop is not blocked.
+# Bytes of a body above which it is encoded in a thread, to not block the event loop.
 _LARGE = 1 << 20
 
 
@@ -34,11 +34,11 @@ def add_http_methods(router: Router[ServerConnection]) -> None:
 def _request(
     client: ServerConnection, params: HttpRequestParams
 ) -> Awaitable[HttpResponse | Encoded]:
-    # Its effect could be lost with the server in the middle of it.
+    # The server could end in the middle of the call.
     client.state.check_draining()
     if not params.stream_response:
         return _buffered(client, params)
-    # Now, and not in the task: a second request with the same id must fail at once.
+    # Not in the task: a second request with the same id must fail at once.
     client.bodies.reserve(params.request_id)
     return _streamed(client, params)
 
@@ -69,16 +69,16 @@ async def _streamed(client: ServerConnection, params: HttpRequestParams) -> Http
 
 
 class _AuditedCall:
-    """Adds a line about the call to another host that is made inside, whatever its outcome."""
+    """Records the HTTP call of its block in the audit log, whatever its outcome."""
 
-    # Not made by `contextmanager`, which would take longer than the rest of a small request.
+    # Not a `contextmanager`, which takes longer than the rest of a small request.
     __slots__ = ("_client", "_params", "status")
 
     def __init__(self, client: ServerConnection, params: HttpRequestParams) -> None:
         self._client = client
         self._params = params
         self.status: int | None = None
-        """Set by the caller once there is an answer."""
+        """Set by the caller once there is a response."""
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +93,7 @@ class _AuditedCall:
         if kind is None:
             reason = None
         else:
-            # Only the type: the text of the error may contain the whole URL.
+            # Only the type: the message may contain the whole URL.
             reason = kind.__name__ if issubclass(kind, Exception) else "cancelled"
         # These are raised before a connection is made.
         refused = isinstance(error, InvalidParams | InvalidRequest)
@@ -112,7 +112,7 @@ class _AuditedCall:
 
 
 def _origin(url: str) -> str:
-    """Return a URL without user, path and query, which may hold secrets."""
+    """Return a URL without user, path and query, which may contain secrets."""
     try:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")

@@ -1,4 +1,4 @@
-"""Handlers of `process/*`: they translate between the wire and a session's processes."""
+"""Handlers of `process/*`, which translate between the wire and a session's processes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,7 +10,6 @@ from msgspec import UNSET
 from holdfast.backends import Ready
 from holdfast.base.dialect import texts
 from holdfast.base.errors import InvalidParams, StdinClosed
-from holdfast.engine.process.checked_arguments import signal_number
 from holdfast.engine.process.logged import ACCEPTED, LoggedProcess
 from holdfast.engine.process.variable_marks import is_mark
 from holdfast.server.delivery import exited_event
@@ -48,6 +47,7 @@ from holdfast.wire.protocol.process import (
     WriteParams,
     WriteResponse,
     WriteStatus,
+    signal_number,
 )
 from holdfast.wire.protocol.wire_types import Empty
 from holdfast.wire.rpc.router import Router
@@ -74,7 +74,7 @@ def add_process_methods(router: Router[ServerConnection]) -> None:
 
 
 class _OfProcess(Protocol):
-    """Parameters of a request about a process."""
+    """Params of a request about a process."""
 
     @property
     def process_id(self) -> str: ...
@@ -89,9 +89,9 @@ def _after_start(
     handler: Callable[[ServerConnection, P], R | Awaitable[R]],
 ) -> Callable[[ServerConnection, P], R | Awaitable[R]]:
     """
-    Return a handler that waits for the start of its process, if that only waits for files.
+    Return a handler that waits for the start of its process, if the start only waits for files.
 
-    So a client that sends several requests at once need not know whether the files of a start
+    A client that sends several requests at once thus need not know whether the files of a start
     were in the kernel's cache. Requests keep their order.
     """
 
@@ -104,8 +104,8 @@ def _after_start(
                     handled.set_result(handler(client, params))
                 except Exception as error:  # noqa: BLE001 - raised again where it is awaited
                     handled.set_exception(error)
-                    # If the client has disconnected, nobody retrieves the exception, and
-                    # asyncio would log that.
+                    # If the client has disconnected, the exception is not retrieved, which
+                    # asyncio would log.
                     handled.exception()
 
         if not client.session.processes.call_after_start(params.process_id, call):
@@ -122,7 +122,7 @@ async def _result_of(handled: "asyncio.Future[R | Awaitable[R]]") -> R:
 
 
 def _answer(work: Coroutine[Any, Any, V], make: Callable[[V], R]) -> R | Awaitable[R]:
-    """Return the answer made of a result, at once unless that has to be waited for."""
+    """Return the response for a result, at once if the result needs no wait."""
     if type(work) is not Ready:
         return AnswerAfter(work, make)
     if work.error is not None:
@@ -145,8 +145,8 @@ def _start(
     process = processes.launch(params)
     if isinstance(process, LoggedProcess):
         return _started(client, process)
-    # Not cancelled with its connection: the process may run already, and a client that resumes
-    # its session must not have to start it a second time.
+    # Not cancelled with its connection: the process may already run, and a client that resumes
+    # its session must not have to start it again.
     return Outlasting(
         lambda: _started_later(client, process),
         lambda task: processes.keep_start(params.process_id, task),
@@ -164,7 +164,7 @@ def _started(client: ServerConnection, process: LoggedProcess) -> StartResponse:
         process_id=process.process_id,
         sandbox_type=process.sandbox_type,
         enforcement=process.enforcement or UNSET,
-        # An extension: the answer of the base protocol has no pid.
+        # An extension: the base protocol's response has no pid.
         pid=process.pid if client.acknowledges and process.pid is not None else UNSET,
     )
 
@@ -180,9 +180,9 @@ def _complete(
     client: ServerConnection, process: LoggedProcess, after_seq: int, found: ReadResponse
 ) -> ReadResponse:
     """
-    Add the exit event, for which the base protocol's answer has no field.
+    Add the exit event, for which the base protocol's response has no field.
 
-    If the answer reaches the end of the log, later events are sent as notifications again.
+    If the response reaches the end of the log, later events are sent as notifications again.
     """
     if not client.acknowledges:
         return found
@@ -208,12 +208,12 @@ def _write(
     processes = client.session.processes
     process = processes.find(params.process_id)
     if process is None:
-        # The protocol has statuses for these, not errors: a client may write at any time.
+        # Statuses in the protocol, not errors: a client may write at any time.
         if processes.is_starting(params.process_id):
             return WriteResponse(status=WriteStatus.STARTING)
         return WriteResponse(status=WriteStatus.UNKNOWN_PROCESS)
     work = process.write(params.chunk.data, params.write_id)
-    # Nearly every write, and on the path of every key that is typed.
+    # The usual case, on the path of every key press.
     if work is ACCEPTED:
         return _ACCEPTED
     return _answer(work, lambda status: _written(process, status))
@@ -221,15 +221,15 @@ def _write(
 
 def _written(process: LoggedProcess, status: WriteStatus) -> WriteResponse:
     if status is WriteStatus.STDIN_CLOSED and process.input_refused:
-        # On the wire that is an error [write.terminated]; on the seam it is a status.
+        # An error on the wire [write.terminated], a status in the backend interface.
         raise StdinClosed("failed to write to process stdin")
     return WriteResponse(status=status)
 
 
 def _signal(client: ServerConnection, params: SignalParams) -> Empty | Awaitable[Empty]:
-    # Refused whether the process is known or not.
+    # Refused even if the process is unknown.
     signal_number(params.signal)
-    # An unknown process is not an error [signal.gone]: it may have been forgotten just now.
+    # An unknown process is not an error [signal.gone]: it may just have been forgotten.
     process = client.session.processes.find(params.process_id)
     return _EMPTY if process is None else _answer(process.signal(params.signal), _empty)
 

@@ -1,1 +1,1 @@
-"""A server in a process of its own: options, authentication, logs, audit and signals."""
+"""Running a server as a separate process: options, authentication, logs, audit, signals."""

@@ -1,9 +1,9 @@
 """
-Audit log: which principal ran which command, changed which file and reached which host.
+Audit log: which principal ran which command, changed which file and called which host.
 
-One JSON object in each line. It has command lines and paths, but no variables, no input, no
-output and no contents of files. Lines are written by a thread (`line_writer`). Lost lines are
-counted, reported in the log, and marked by a line with the event `lost`.
+One JSON object per line. It has command lines and paths, but no variables, input, output or file
+contents. A thread writes the lines (`line_writer`). Lost lines are counted, reported in the log,
+and marked by a line with the event `lost`.
 """
 
 import logging
@@ -28,30 +28,30 @@ __all__ = ["AuditFile", "AuditLog", "AuditUnusable"]
 
 logger = logging.getLogger(__name__)
 
-# Bytes counted for a line, besides texts that can be long.
+# Bytes counted for a line, in addition to texts that can be long.
 _LINE = 512
 
 
 class AuditUnusable(HoldfastError):
-    """The audit log cannot be written; the text names the file."""
+    """The audit log cannot be written; the message names the file."""
 
 
 class AuditFile:
     """
-    File that is appended to, and renamed to `FILE.1`, `FILE.2` and so on when it is full.
+    A file that is appended to, and renamed to `FILE.1`, `FILE.2` and so on when it is full.
 
-    If another program has moved or removed the file, a new one is made. After the start, only
+    If another program has moved or removed the file, a new one is created. After the start, only
     the writer's thread uses this object. A character device, such as `/dev/null`, is never
     renamed.
     """
 
     def __init__(self, path: str, *, max_bytes: int, kept: int) -> None:
         """
-        Open the file, or make it with mode 0600.
+        Open the file, or create it with mode 0600.
 
         Args:
             path: The current file.
-            max_bytes: Size of a file at which the next one is begun.
+            max_bytes: Size at which the file is rotated.
             kept: Number of old files to keep.
 
         Raises:
@@ -60,7 +60,7 @@ class AuditFile:
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
-        # Size at which the file is renamed; larger after an attempt that failed.
+        # Size at which the file is rotated; larger after a failed attempt.
         self._full_at = max_bytes
         try:
             self._descriptor = self._open()
@@ -71,7 +71,7 @@ class AuditFile:
                 path=path,
             ) from error
         self._rotates = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
-        # True if the last line has no end: a write stopped in its middle, perhaps before the start.
+        # True if the last line is incomplete: a write was interrupted, perhaps before the start.
         self._torn = self._rotates and _is_torn(self._descriptor)
 
     def write(self, data: bytes) -> None:
@@ -86,7 +86,7 @@ class AuditFile:
             size = self._follow_renames() + len(data)
             if size > self._full_at:
                 self._rotate(size)
-        # A torn line would make the first of the new lines unreadable as well.
+        # Otherwise the torn line would also make the first new line unreadable.
         if self._torn:
             write_all(self._descriptor, b"\n")
             self._torn = False
@@ -102,7 +102,7 @@ class AuditFile:
 
     def _open(self) -> int:
         # O_NOFOLLOW: a link could lead to any file of this user. O_NONBLOCK: a FIFO without a
-        # reader fails at once, instead of waiting for one.
+        # reader fails at once.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)
         mode = os.fstat(descriptor).st_mode
@@ -119,8 +119,8 @@ class AuditFile:
         self._full_at = self._max_bytes
 
     def _follow_renames(self) -> int:
-        """Open the file anew if another one has its path, or none; return its size."""
-        # As few calls as possible: after each of them, the thread has to wait for its turn.
+        """Reopen the path if it is missing or another file; return the size."""
+        # As few calls as possible: after each, the thread has to acquire the GIL again.
         ours = os.fstat(self._descriptor)
         with suppress(FileNotFoundError):
             there = os.stat(self._path, follow_symlinks=False)
@@ -130,7 +130,7 @@ class AuditFile:
         return os.fstat(self._descriptor).st_size
 
     def _rotate(self, size: int) -> None:
-        # Up to the first number that is free, since many more may be allowed than there are.
+        # Up to the first free number, since many more may be allowed than exist.
         last = 1
         while last < self._kept and os.path.lexists(f"{self._path}.{last}"):
             last += 1
@@ -139,8 +139,8 @@ class AuditFile:
                 _rename(f"{self._path}.{number - 1}", f"{self._path}.{number}")
             _rename(self._path, f"{self._path}.1")
         except OSError as error:
-            # A file that grows is better than lines that are lost. It is tried again when as much
-            # has been added; until then, another program may rename the file.
+            # Better let the file grow than lose lines. Try again when the same amount has been
+            # added; until then, another program may rename the file.
             self._full_at = size + self._max_bytes
             logger.warning(
                 LogEvent(
@@ -157,15 +157,15 @@ def _rename(old: str, new: str) -> None:
     try:
         os.replace(old, new)
     except FileNotFoundError:
-        # Another program has removed it in the meantime.
+        # Another program has removed it meanwhile.
         return
 
 
 def _is_torn(descriptor: int) -> bool:
-    """Return True if the file does not end with a line end."""
+    """Return True if the file does not end with a newline."""
     try:
         size = os.fstat(descriptor).st_size
-        # It is open for writing only; whoever may not read it has to do without the answer.
+        # The descriptor is write-only; without permission to read the file, assume False.
         reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
@@ -178,7 +178,7 @@ def _is_torn(descriptor: int) -> bool:
 
 
 class AuditLog(LineWriter[tuple[float, Record]]):
-    """Audit log for use in the event loop; its methods never block and never raise."""
+    """Audit log for use in the event loop; its methods never block or raise."""
 
     def __init__(self, file: AuditFile) -> None:
         super().__init__("audit", encode=_encode, write=file.write, gap=_gap, warn=_warn)
@@ -190,14 +190,14 @@ class AuditLog(LineWriter[tuple[float, Record]]):
         self.put((time.time() if at is None else at, record), _LINE + size)
 
     def write_refusal(self, record: RefusalRecord) -> None:
-        """Add a line about a client that was not let in; of a flood of them, only the first."""
+        """Record the refusal of a client; of a flood of them, only the first."""
         skipped = self._refusals.skipped()
         if skipped is not None:
             record.skipped = skipped
             self.write(record)
 
     def close(self, limit: float = CLOSE_LIMIT) -> bool:
-        """Write the rest, and close the file unless the thread is stuck; see `LineWriter`."""
+        """Write the remaining lines, and close the file unless the thread is stuck."""
         ended = super().close(limit)
         if ended:
             self._file.close()
@@ -206,7 +206,7 @@ class AuditLog(LineWriter[tuple[float, Record]]):
 
 def _encode(item: tuple[float, Record]) -> bytes:
     at, record = item
-    # The time comes first, for people: `{` and the rest of the object follow it.
+    # Puts the time first, for human readers, after the `{` of the object.
     return b'{"time":"%b",%b\n' % (time_text(at).encode(), json_line(record)[1:])
 
 

@@ -1,7 +1,7 @@
 """
-Checks of bearer tokens, which return the principal and the secret of a client [auth.*].
+Checks bearer tokens and returns the principal and secret of a client [auth.*].
 
-Secrets are read at the start, and again by `Access.read`. They are compared in constant time.
+Secrets are read at the start, and reloaded by `Access.read`. They are compared in constant time.
 """
 
 import hashlib
@@ -41,35 +41,35 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 Check = Callable[[str | None], Credential]
-"""Function from the `Authorization` header to the credential; raises `Unauthorized`."""
+"""Maps an `Authorization` header to a credential, or raises `Unauthorized`."""
 
 ANONYMOUS: Final = Credential("anonymous")
 """Credential of all clients of a listener without tokens."""
 
 REVOKED: Final = "its token was revoked"
-"""Reason for the end of a connection."""
+"""Reason for ending a connection."""
 
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
-# Bytes of a file with a secret; more is a mistake, such as the path of a log.
+# Maximum bytes of a file with a secret; more is a mistake, such as the path of a log.
 _LARGEST: Final = 64 << 10
 
-# Seconds for a command of the shell to print a secret; it may ask the user for a passphrase.
+# Seconds for a shell command to print a secret; it may ask the user for a passphrase.
 _PIPE_TIME: Final = 60.0
 
-# Characters of a `sub` claim. A longer one is ignored: it ends up in logs and metrics.
+# Maximum characters of a `sub` claim. A longer one is ignored: it would appear in logs and metrics.
 _MAX_SUBJECT = 128
 
 
 class BadAuthOptions(HoldfastError):
-    """The options contradict each other, or name a secret that cannot be used."""
+    """The options contradict each other, or name an unusable secret."""
 
 
 class NoSecret(BadAuthOptions):
-    """The file of tokens, or of the secret of tokens, is empty."""
+    """The file with the tokens, or the secret that signs them, is empty."""
 
 
 class Unauthorized(HoldfastError):
-    """The token is missing or wrong; the text is for the client."""
+    """The token is missing or wrong; the message is for the client."""
 
 
 def log_revoked(credential: Credential, **ended: int) -> None:
@@ -77,35 +77,35 @@ def log_revoked(credential: Credential, **ended: int) -> None:
     Log that a token was revoked.
 
     Args:
-        credential: Of the clients that have shown it.
-        **ended: What has ended with it, such as `sessions=2`.
+        credential: Credential of the clients that used it.
+        **ended: What was ended, such as `sessions=2`.
     """
     logger.info(LogEvent("token revoked", principal=credential.principal, **ended))
 
 
 class SecretCheck(Protocol):
-    """A check that knows which secrets are valid."""
+    """A check that also knows which credentials are still valid."""
 
     def __call__(self, header: str | None, /) -> Credential:
         """Return the credential of a client; see `Check`."""
 
     def admits(self, credential: Credential, /) -> bool:
-        """Return True if the secret of a credential is valid, and that of this principal."""
+        """Return True if the secret of a credential is valid for its principal."""
 
 
 class Access:
-    """A check whose secrets can be read again while the server runs."""
+    """A check whose secrets can be reloaded while the server runs."""
 
     def __init__(self, make: Callable[[], SecretCheck], first: SecretCheck | None = None) -> None:
         """
         Read the secrets.
 
         Args:
-            make: Reads the secrets and makes the check; called again by `read`.
-            first: The check of the start, if it was made already.
+            make: Reads the secrets and creates the check; called again by `read`.
+            first: The initial check, if it exists already.
 
         Raises:
-            BadAuthOptions: The secrets cannot be used.
+            BadAuthOptions: The secrets are unusable.
         """
         self._make = make
         self._check = make() if first is None else first
@@ -114,18 +114,18 @@ class Access:
         return self._check(header)
 
     def admits(self, credential: Credential) -> bool:
-        """Return False for a client whose token was revoked, or belongs to another name now."""
+        """Return False for a client whose token was revoked, or now has another name."""
         return credential.secret is None or self._check.admits(credential)
 
     def read(self) -> Callable[[], None]:
         """
-        Read the secrets again, in any thread; the function that is returned puts them to use.
+        Read the secrets again, in any thread; return a function that puts them to use.
 
-        If a file has none in it, no token is valid: the last one of a file can be revoked.
-        Ending the clients of revoked ones is up to the caller.
+        An empty file leaves no token valid, so that the last one can be revoked. The caller has to
+        end the clients of revoked tokens.
 
         Raises:
-            BadAuthOptions: The secrets cannot be used; the previous ones stay valid.
+            BadAuthOptions: The secrets are unusable; the previous ones stay valid.
         """
         try:
             return partial(self._use, self._make())
@@ -135,7 +135,7 @@ class Access:
     def _use(self, check: SecretCheck, empty: NoSecret | None = None) -> None:
         self._check = check
         if empty is not None:
-            logger.error("%s: every client is refused", empty)
+            logger.error("%s: all clients are refused", empty)
 
 
 class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,11 +165,11 @@ class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_check(options: AuthOptions, *, at_start: bool = True) -> SecretCheck | None:
     """
-    Return the check that the options ask for; None if they ask for none.
+    Return the check that the options select, or None.
 
     Args:
         options: The options.
-        at_start: True to read a secret from a pipe, which is possible once.
+        at_start: True to allow reading a secret from a pipe, which is possible only once.
 
     Raises:
         BadAuthOptions: The options are unusable.
@@ -210,32 +210,32 @@ def _capability_check(options: AuthOptions, *, at_start: bool) -> SecretCheck:
 
 
 def check_tokens(tokens: Iterable[NamedToken]) -> SecretCheck:
-    """Return a check for these tokens; the principal is the name of the token."""
+    """Return a check for these tokens; the name of a token is the principal."""
     return _TokenCheck([Credential(one.name, _digest(one.token)) for one in tokens])
 
 
 class _TokenCheck:
-    """Check of tokens, of which only the digests are kept."""
+    """Checks tokens; keeps only their digests."""
 
     def __init__(self, known: Sequence[Credential]) -> None:
         self._known = known
 
     def __call__(self, header: str | None) -> Credential:
         digest = _digest(_bearer(header))
-        # All are compared, always: the time must not reveal which token matched.
+        # Compare all: the time must not reveal which token matched.
         found = [one for one in self._known if hmac.compare_digest(digest, one.secret or b"")]
         if not found:
             raise Unauthorized("invalid websocket bearer token")
         return found[0]
 
     def admits(self, credential: Credential) -> bool:
-        # The first name of a token counts, as in a check.
+        # The first name of a token applies, as when it is checked.
         names = [one.principal for one in self._known if one.secret == credential.secret]
         return names[:1] == [credential.principal]
 
 
 def _digest(token: str) -> bytes:
-    # Digests have one length, so the comparison does not reveal the length of a token.
+    # Digests have the same length, so the comparison does not reveal that of the token.
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -259,12 +259,12 @@ def _signed_check(options: AuthOptions, *, at_start: bool) -> SecretCheck:
 
 
 class _SignedCheck:
-    """Check of JWTs that were signed with a shared secret."""
+    """Checks JWTs signed with a shared secret."""
 
     def __init__(self, secret: bytes, options: AuthOptions) -> None:
         self._secret = secret
         self._digest = hashlib.sha256(secret).digest()
-        # A blank option counts as not given [auth.jwt.issuer].
+        # A blank option is ignored [auth.jwt.issuer].
         self._issuer = (options.issuer or "").strip() or None
         self._audience = (options.audience or "").strip() or None
         skew = options.max_clock_skew
@@ -280,12 +280,12 @@ class _SignedCheck:
         return Credential(_subject(claims), self._digest)
 
     def admits(self, credential: Credential) -> bool:
-        # A token that has expired since is no reason to end what it has begun.
+        # A token that has expired since does not end sessions that it opened.
         return credential.secret == self._digest
 
 
 def _subject(claims: dict[str, object]) -> str:
-    """Return the principal of a JWT; the prefix keeps it apart from names of tokens."""
+    """Return the principal of a JWT, prefixed to differ from the names of tokens."""
     subject = claims.get("sub")
     if isinstance(subject, str) and subject.isprintable() and 0 < len(subject) <= _MAX_SUBJECT:
         return f"jwt:{subject}"
@@ -294,11 +294,11 @@ def _subject(claims: dict[str, object]) -> str:
 
 def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
     """Return the claims of a token with a valid signature and integer times, else None."""
-    # Imported late: most servers use no JWT, and the import takes over 100 ms.
+    # Imported late: takes over 100 ms, and few servers use JWTs.
     import jwt
 
     try:
-        # The claims are checked in `_claims_fault`, with the protocol's texts and order.
+        # `_claims_fault` checks the claims, in the protocol's order and with its texts.
         claims: dict[str, object] = jwt.decode(
             token,
             secret,
@@ -315,7 +315,7 @@ def _read_claims(token: str, secret: bytes) -> dict[str, object] | None:
         )
     except jwt.PyJWTError:
         return None
-    # `type`, not `isinstance`: `true` is an int in Python, and a float is not exact.
+    # `type`, not `isinstance`, since a bool is an int in Python; floats are not exact.
     if type(claims.get("exp")) is not int:
         return None
     if type(claims.get("nbf")) not in (int, type(None)):
@@ -352,7 +352,7 @@ def _bearer(header: str | None) -> str:
     """
     if header is None:
         raise Unauthorized("missing websocket bearer token")
-    # The scheme is compared without regard to case (RFC 9110), and blanks may surround the token.
+    # The scheme is case-insensitive (RFC 9110), and blanks may surround the token.
     scheme, _, token = header.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not header.isascii():

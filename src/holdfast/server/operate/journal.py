@@ -1,8 +1,8 @@
 """
 Records the commands of one session in the log and in the audit log.
 
-Variables, input and output are never recorded. Of a verdict only the fixed words are recorded,
-not the texts that were found in the output.
+Variables, input and output are never recorded. Of a verdict, only fixed terms are recorded, not
+text from the output.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 
 class SessionJournal(ProcessObserver):
-    """Observer that records each start and each exit of one session's processes."""
+    """Records the starts and exits of the processes of a session."""
 
     def __init__(self, session: Session, records: Records) -> None:
         self._session = session
         self._records = records
         self._short_id = short_session(session.id)
-        # Records to make in the next round of the event loop, each with its arguments.
+        # Records to write in the next iteration of the event loop, with their arguments.
         self._noted: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def started(self, start: ProcessStart, process: LoggedProcess) -> None:
@@ -60,10 +60,10 @@ class SessionJournal(ProcessObserver):
 
     def _note(self, record: Callable[..., None], *arguments: object) -> None:
         """
-        Call `record` soon.
+        Call `record` in the next iteration of the event loop.
 
-        Right after the start of a process nothing is in the processor's caches. Of a burst of
-        starts the records are made together, in a third of the time.
+        Just after the start of a process the CPU caches are cold. Making the records of a burst
+        of starts together takes a third of the time.
         """
         if not self._noted:
             asyncio.get_running_loop().call_soon(self._record_noted)
@@ -75,7 +75,7 @@ class SessionJournal(ProcessObserver):
             try:
                 record(*arguments)
             except Exception:
-                # One odd record must not cost those behind it.
+                # A faulty record must not prevent those after it.
                 logger.exception("a command could not be recorded")
 
     def _record_start(self, at: float, params: StartParams, process: LoggedProcess) -> None:
@@ -90,7 +90,7 @@ class SessionJournal(ProcessObserver):
         self, at: float, process: LoggedProcess, verdict: Verdict, seconds: float, output: int
     ) -> None:
         name = clip(process.process_id)
-        # One record for each attempt, before that of the exit that ends the story.
+        # One record per attempt, before that of the exit.
         for attempt in verdict.network_attempts:
             denial = DenialRecord(
                 principal=self._session.principal,
@@ -151,13 +151,13 @@ def _sandbox(params: StartParams, process: LoggedProcess, *, on_this_machine: bo
         return "none"
     if process.enforcement is not None:
         return process.enforcement.isolation
-    # A sandbox that cannot be built is a process that only prints the reason; see `admission`.
-    # Another backend need not tell what it enforces.
+    # If its sandbox cannot be built, the process only prints the reason; see `admission`. Another
+    # backend need not report what it enforces.
     return "refused" if on_this_machine else "unknown"
 
 
 def _network(params: StartParams) -> str:
-    """Return the network access that the profile of a command gives."""
+    """Return the network access that a command's profile grants."""
     if params.sandbox is None:
         return "unrestricted"
     profile = params.sandbox.permissions

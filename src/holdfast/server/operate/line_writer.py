@@ -1,8 +1,8 @@
 """
-Writes lines to a file or a stream, in a thread of its own.
+Writes lines to a file or stream, in a separate thread.
 
-A full disk, a dead mount or a stuck reader blocks only this thread. The queue is bounded in
-bytes. Lines that do not fit or cannot be written are counted.
+A full disk, a dead mount or a stuck reader only blocks this thread. The size of the queue is
+bounded. Lines that do not fit or cannot be written are counted.
 """
 
 import asyncio
@@ -20,45 +20,45 @@ __all__ = ["CHUNK", "CLOSE_LIMIT", "GATHER", "LineWriter", "PartlyWritten", "wri
 
 T = TypeVar("T")
 
-# Bytes passed to one call of `write`, at most; a longer line is passed alone.
+# Maximum bytes per call of `write`; a longer line is passed by itself.
 CHUNK = 64 << 10
 
-# Bytes in the queue, at most.
+# Maximum bytes in the queue.
 MAX_WAITING = 8 << 20
 
-# Seconds in which lines are collected. As long as the thread waits for the interpreter, each system
-# call of the event loop wakes it in vain, which costs more than to format the lines.
+# Seconds for which lines are collected. While the thread waits for the GIL, each system call of the
+# event loop wakes it in vain, which costs more than formatting the lines.
 GATHER = 0.1
 
-# Seconds to write the rest when a server ends.
+# Seconds to write remaining lines when a server ends.
 CLOSE_LIMIT = 2.0
 
-# Seconds between two warnings about lost records.
+# Seconds between warnings about lost records.
 WARN_INTERVAL = 10.0
 
-# Seconds for which a non-blocking descriptor may accept no byte.
+# Seconds for which a non-blocking descriptor may accept nothing.
 _STUCK = 5.0
 
-FULL = "they came faster than they could be written"
+FULL = "they arrived faster than they could be written"
 
 
 class PartlyWritten(Exception):
-    """A write failed after some of the lines."""
+    """A write failed after some of its lines."""
 
     def __init__(self, lines: int, reason: str, *, torn: bool) -> None:
         super().__init__(reason)
         self.lines = lines
-        """Number of lines that were written completely."""
+        """Number of completely written lines."""
         self.torn = torn
-        """True if a part of the next line was written too."""
+        """True if part of the next line was written too."""
 
 
 class LineWriter(Generic[T]):
     """
-    Queue of records, with the thread that formats and writes them.
+    A queue of records, with a thread that formats and writes them.
 
-    The thread starts with the first record. `put` never blocks and never raises; only one thread
-    at a time may call it.
+    The thread starts with the first record. `put` never blocks or raises; only one thread at a
+    time may call it.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class LineWriter(Generic[T]):
         """
         Args:
             name: Name of the thread.
-            encode: Formats a record as a line, with its line end; called in the thread.
+            encode: Formats a record as a line with its newline; called in the thread.
             write: Writes whole lines, at most `CHUNK` bytes unless one line is longer. Raises
                 `OSError` if nothing was written, or `PartlyWritten`.
-            gap: Makes the line that stands for lost records, from their number and the reason.
-            warn: Called with the number of records lost since the start, and the reason: at the
-                first loss, and then every `WARN_INTERVAL` seconds at most.
-            max_waiting: Bytes in the queue, at most.
+            gap: Formats a line in place of lost records, from their number and the reason.
+            warn: Called with the number of records lost since the start and the reason: at the
+                first loss, and then at most every `WARN_INTERVAL` seconds.
+            max_waiting: Maximum bytes in the queue.
         """
         self._name = name
         self._encode = encode
@@ -89,23 +89,23 @@ class LineWriter(Generic[T]):
         self._warn = warn
         self._max_waiting = max_waiting
         self._queue: deque[tuple[T, int]] = deque()
-        # Each counter is changed by one of the two threads only, so no lock is needed.
+        # No locks: only one of the two threads changes each counter.
         self._put_bytes = 0
         self._taken_bytes = 0
         self._refused = 0
         self._failed = 0
-        # Records of the current write.
+        # Number of records of the current write.
         self._in_hand = 0
-        # Lost records that a line in the file already stands for.
+        # Number of lost records that a line in the file accounts for.
         self._marked = 0
-        # Reason of the last loss, and whether the last write failed.
+        # Reason for the last loss, and whether the last write failed.
         self._reason = FULL
         self._failing = False
         self._warned = 0
         self._warned_at = -WARN_INTERVAL
         self._wake = threading.Event()
-        # Time at which the thread has been woken for all records so far. Later than planned: the
-        # event loop that was to do it may have ended.
+        # Time by which the thread will have been woken for all records so far. If it has passed,
+        # the event loop that was to wake the thread may have ended.
         self._woken_by = 0.0
         self._closing = False
         self._starting = threading.Lock()
@@ -113,7 +113,7 @@ class LineWriter(Generic[T]):
 
     @property
     def lost(self) -> int:
-        """Number of records since the start that were not written."""
+        """Number of records not written since the start."""
         return self._refused + self._failed
 
     def put(self, record: T, size: int) -> None:
@@ -135,7 +135,7 @@ class LineWriter(Generic[T]):
             self._wake_now()
 
     def flush(self) -> None:
-        """Have the records so far written now; call it if the event loop may end after them."""
+        """Wake the thread now, in case the event loop ends."""
         if self._queue:
             self._wake_now()
 
@@ -153,8 +153,8 @@ class LineWriter(Generic[T]):
             self._wake.set()
 
     def _has_thread(self) -> bool:
-        """Start the thread unless it runs; return False if the system cannot start one now."""
-        # The event loop and another thread with a record may find at once that none runs.
+        """Start the thread unless it runs; return False if it cannot be started now."""
+        # The event loop and another thread may both find that it is not running.
         with self._starting:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -167,10 +167,10 @@ class LineWriter(Generic[T]):
 
     def close(self, limit: float = CLOSE_LIMIT) -> bool:
         """
-        Write the rest for at most `limit` seconds, and count what is left then as lost.
+        Write the remaining records for at most `limit` seconds, and count the others as lost.
 
         Returns:
-            True if the thread has ended, so that it writes no more.
+            True if the thread has ended, and writes nothing more.
         """
         self._closing = True
         if self._queue:
@@ -179,7 +179,7 @@ class LineWriter(Generic[T]):
         if self._thread is not None:
             self._thread.join(limit)
         ended = not self._queue if self._thread is None else not self._thread.is_alive()
-        # The thread is still in a write. Nobody waits for it, so its records count as lost too.
+        # The thread is stuck in a write, so its records count as lost too.
         if not ended:
             self._refused += len(self._queue) + self._in_hand
         self._warn_now_and_then(last=True)
@@ -198,12 +198,12 @@ class LineWriter(Generic[T]):
         block_child_signals()
         while True:
             self._wake.wait()
-            # Cleared before the queue is read: a record that comes later sets it again.
+            # Cleared before the queue is read, so that a later record sets it again.
             self._wake.clear()
             while self._queue:
                 self._write_some()
             if self._closing:
-                # Nothing will follow that the line about lost records could stand before.
+                # No record follows before which the line about lost records could be written.
                 if self.lost > self._marked:
                     self._write_some()
                 return
@@ -247,7 +247,7 @@ class LineWriter(Generic[T]):
         self._in_hand = 0
 
     def _lose(self, lines: Sequence[bytes], gap: int, gap_written: bool, reason: str) -> None:
-        """Count the records of a failed write; the line about a gap is not a record."""
+        """Count the records of a failed write, excluding a line about a gap."""
         self._failed += len(lines) - (1 if gap and not gap_written else 0)
         if gap_written:
             self._marked += gap
@@ -262,7 +262,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
     Raises:
         OSError: Nothing was written.
-        PartlyWritten: A part was written.
+        PartlyWritten: Some bytes were written.
     """
     done = 0
     try:

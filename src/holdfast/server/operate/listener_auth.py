@@ -1,4 +1,4 @@
-"""Authentication of a listener: made from the options of a server."""
+"""Authentication of listeners, from the options of a server."""
 
 import logging
 import os
@@ -36,35 +36,35 @@ __all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Part", "make_entrance"
 
 logger = logging.getLogger(__name__)
 
-# Characters of a token in `--token-file`; a shorter one could be guessed.
+# Minimum characters of a token in `--token-file`; a shorter one could be guessed.
 _SHORTEST: Final = 16
 
 
 Part = tuple[str, Callable[[], Callable[[], None]]]
-"""A name for messages, and a function of `Entrance.parts`."""
+"""A name for messages, and a reader; see `Entrance.parts`."""
 
 
 class BadEntrance(HoldfastError):
-    """The options contradict each other, or name a file that cannot be used."""
+    """The options contradict each other, or name an unusable file."""
 
 
 class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line about authentication."""
+    """Command-line options for authentication."""
 
     token_file: str | None = None
-    """`--token-file`; the file is made if it is missing."""
+    """`--token-file`; the file is created if missing."""
     makes_token: bool = False
-    """True if a listener without other options makes a token of its own."""
+    """True if a listener without other options creates its own token."""
     no_auth: bool = False
-    """True if everybody on this machine may connect."""
+    """True if any user and program on this machine may connect."""
     insecure_no_auth: bool = False
-    """True if everybody on the network may connect."""
+    """True if any client on the network may connect."""
     tls_cert: str | None = None
     tls_key: str | None = None
 
 
 class Entrance:
-    """The token and the certificate of a listener; see `make_entrance`."""
+    """Token check and certificate of the listeners; see `make_entrance`."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class Entrance:
         self.warnings = warnings
         """Warnings for the user who starts the server."""
         self.hidden = Reachable(secrets=secrets)
-        """Files with secrets, which no sandboxed command may read."""
+        """Files with secrets, hidden from sandboxed commands."""
         self.made_token = token is not None
-        """True if the token was made for this start, so that nobody knows it yet."""
+        """True if the token was created for this start, and clients have to learn it."""
         self.revoke: Callable[[Callable[[Credential], bool]], None] | None = None
-        """Ends the clients that are not admitted any more; set by the server."""
+        """Ends the clients that are no longer admitted; set by the server."""
         self._token = token
         self._token_file = token_file
 
@@ -94,8 +94,8 @@ class Entrance:
         List the server, so that clients of this user find its token and sandboxes hide it.
 
         Raises:
-            UnusableRuntimeDirectory: The list cannot be written, and without it no client could
-                know the token.
+            UnusableRuntimeDirectory: The list cannot be written, and it is the only way for
+            clients to learn the token.
         """
         try:
             return list_server(
@@ -107,7 +107,7 @@ class Entrance:
                 is_open=self.check is None and where.is_network,
             )
         except UnusableRuntimeDirectory as error:
-            # A token made here is known from the list only. Other servers can do without it.
+            # The list is the only way to learn a new token. Other servers work without it.
             if self._token is not None:
                 raise
             logger.info("%s", error)
@@ -115,10 +115,10 @@ class Entrance:
 
     def parts(self) -> Iterator[Part]:
         """
-        Yield names, and functions that read the tokens and the certificate again.
+        Yield names and functions that reload the tokens and the certificate.
 
-        Each function may be called in any thread. It returns a function that puts to use what was
-        read, to be called in the event loop, or raises `HoldfastError`.
+        Each function may be called in any thread. It raises `HoldfastError`, or returns a function
+        that applies what was read, to be called in the event loop.
         """
         if self.check is not None:
             yield "the tokens", self._read_tokens
@@ -126,13 +126,13 @@ class Entrance:
             yield "the certificate", self.tls.read
 
     def _read_tokens(self) -> Callable[[], None]:
-        # Yielded by `parts` only then.
+        # Otherwise not yielded by `parts`.
         assert self.check is not None
         use, admits = self.check.read(), self.check.admits
 
         def use_tokens() -> None:
             use()
-            # At once: the certificate may be on a dead mount.
+            # Without waiting for the certificate, which may be on a dead mount.
             if self.revoke is not None:
                 self.revoke(admits)
 
@@ -143,19 +143,19 @@ def make_entrance(
     options: EntranceOptions, auth: AuthOptions, addresses: Sequence[ListenUrl]
 ) -> Entrance:
     """
-    Make the authentication for all listeners of one server.
+    Return the authentication for all listeners of a server.
 
     Args:
-        options: Our own options.
+        options: Holdfast's own options.
         auth: The `--ws-*` options.
-        addresses: The addresses; the rules for the most exposed one apply to all.
+        addresses: Addresses; the rules for the most exposed one apply to all.
 
     Raises:
-        BadEntrance: The options contradict each other, or name a file that cannot be used.
+        BadEntrance: The options contradict each other, or name an unusable file.
     """
     where = _most_exposed(addresses)
     try:
-        # Checked first, so that errors in these options have the texts that clients know.
+        # First, so that errors in these options have the texts that clients expect.
         check = make_check(auth)
     except BadAuthOptions as error:
         raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
@@ -170,7 +170,7 @@ def make_entrance(
     tls = _read_tls(options, where)
     if check is not None:
         access = Access(lambda: _again(auth), check)
-        # A pipe is not hidden: it is empty by now.
+        # A pipe need not be hidden: it is empty by now.
         named = (auth.token_file, auth.shared_secret_file)
         files = [path for path in named if path is not None and os.path.isfile(path)]
         return Entrance(access, tls, secrets=(*files, *key))
@@ -188,12 +188,12 @@ def _most_exposed(addresses: Sequence[ListenUrl]) -> ListenUrl:
     return max(addresses, key=lambda address: (not address.is_local, address.is_network))
 
 
-# One config file serves units with a port and with a socket file.
-_UNUSED: Final = "{} is not used: the mode of the socket file from systemd decides who can connect"
+# A warning, since the same config file may serve units with a port and with a socket file.
+_UNUSED: Final = "{} is ignored: the mode of the socket file from systemd decides who can connect"
 
 
 def _unused(options: EntranceOptions, where: ListenUrl) -> list[str]:
-    """Return the options that have no use for the sockets which the service manager opened."""
+    """Return warnings for options that do not apply to sockets of the service manager."""
     if where.kind != "unix" or where.descriptor is None:
         return []
     given = {"--token-file": options.token_file, "--tls-cert": options.tls_cert}
@@ -206,7 +206,7 @@ def _is_open(options: EntranceOptions) -> bool:
 
 def _again(auth: AuthOptions) -> SecretCheck:
     check = make_check(auth, at_start=False)
-    # The options are the same as at the start, where they asked for a check.
+    # The options are those of the start, which selected a check.
     assert check is not None
     return check
 
@@ -214,9 +214,9 @@ def _again(auth: AuthOptions) -> SecretCheck:
 def _refuse_contradictions(options: EntranceOptions, check: Check | None, where: ListenUrl) -> None:
     tokens = options.token_file is not None
     if tokens and check is not None:
-        raise BadEntrance("--token-file and --ws-auth exclude each other")
+        raise BadEntrance("--token-file and --ws-auth are mutually exclusive")
     if tokens and _is_open(options):
-        raise BadEntrance("--token-file and --no-auth exclude each other")
+        raise BadEntrance("--token-file and --no-auth are mutually exclusive")
     if tokens and not where.is_network and not _unused(options, where):
         raise BadEntrance(
             f"--token-file is for a listener on ws://, not {where.kind}: only the user who"
@@ -227,12 +227,12 @@ def _refuse_contradictions(options: EntranceOptions, check: Check | None, where:
     if not options.makes_token:
         raise BadEntrance(
             f"listening on {where.host} without auth would let anyone who can reach it run"
-            " commands; add `--ws-auth …`, or `--insecure-no-auth` if that is really wanted"
+            " commands; add `--ws-auth …`, or `--insecure-no-auth` to allow that"
         )
     if options.no_auth:
         raise BadEntrance(
             f"--no-auth is for loopback: listening on {where.host} without auth would let anyone"
-            " who can reach it run commands; if that is really wanted, say `--insecure-no-auth`"
+            " who can reach it run commands; to allow that, use `--insecure-no-auth`"
         )
 
 
@@ -252,13 +252,13 @@ def _with_token_file(
             if len(token.token) < _SHORTEST:
                 raise BadAuthOptions(
                     f"cannot use the token file {path}: the token of `{token.name}` has fewer"
-                    f" than {_SHORTEST} letters",
+                    f" than {_SHORTEST} characters",
                     path=path,
                 )
         return check_tokens(tokens)
 
     try:
-        # Made if it is missing, so that the first start of a server needs no other step.
+        # Created if missing, so that the first start of a server needs no other step.
         make_token_file(path)
         access = Access(read)
     except (BadTokenFile, BadAuthOptions) as error:
@@ -276,7 +276,7 @@ def _read_tls(options: EntranceOptions, where: ListenUrl) -> ServerTls | None:
     if options.tls_cert is None and options.tls_key is None:
         return None
     if options.tls_cert is None or options.tls_key is None:
-        raise BadEntrance("--tls-cert and --tls-key go together")
+        raise BadEntrance("--tls-cert and --tls-key must be used together")
     if where.kind != "ws":
         raise BadEntrance(f"--tls-cert is for a listener on ws://, not {where.kind}")
     try:
@@ -288,17 +288,17 @@ def _read_tls(options: EntranceOptions, where: ListenUrl) -> ServerTls | None:
 def _in_the_clear(where: ListenUrl, tls: ServerTls | None) -> tuple[str, ...]:
     if where.is_local or tls is not None:
         return ()
-    # Only WebSocket listeners have the options for a certificate.
+    # Only WebSocket listeners have options for a certificate.
     own = "give --tls-cert and --tls-key, or " if where.kind == "ws" else ""
     return (
-        f"tokens cross the network to {where.host} in the clear: {own}put a proxy with a"
-        " certificate before the server",
+        f"tokens cross the network to {where.host} unencrypted: {own}put a proxy with a"
+        " certificate in front of the server",
     )
 
 
 def _open_warning(where: ListenUrl) -> tuple[str, ...]:
-    who = "every user and program of this machine" if where.is_local else "anyone on the network"
+    who = "every user and program on this machine" if where.is_local else "anyone on the network"
     return (
-        f"this server asks for no token: {who} can run commands as the user who started it,"
-        " and so can a sandboxed command that has a network",
+        f"this server requires no token: {who} can run commands as the user who started it,"
+        " and so can a sandboxed command with network access",
     )

@@ -1,8 +1,8 @@
 """
-Logging of a server in a process of its own: levels, formats, and a threaded handler.
+Logging of a server process: levels, formats, and a threaded handler.
 
-A line is text for people, or JSON for programs. JSON is written in ASCII. So a line has no
-character that controls a terminal, and stays valid for paths that are not UTF-8.
+Lines are plain text or JSON. JSON is written in ASCII, so that a line cannot control a terminal,
+and is valid even for paths that are not UTF-8.
 """
 
 import json
@@ -32,12 +32,12 @@ __all__ = [
 
 LogFormat = Literal["text", "json"]
 
-# Levels in order of detail; each includes those before it.
+# Levels from least to most detailed; each includes those before it.
 LEVELS = ("error", "warning", "info", "debug")
 
 _STDERR = 2
 
-# Bytes counted for a record that is not formatted yet; `log_event.clip` bounds its texts.
+# Bytes counted for a record before formatting; `log_event.clip` bounds its texts.
 _RECORD_SIZE = 1024
 
 
@@ -50,9 +50,9 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
 
     Args:
         level: One of `LEVELS`.
-        style: Text for people, or one JSON object in each line.
-        threaded: Write in a thread. `logging.shutdown`, which runs at the end of the process,
-            writes the rest.
+        style: Plain text, or one JSON object per line.
+        threaded: True to write in a thread. `logging.shutdown`, which runs at the end of the
+            process, writes the remaining lines.
 
     Raises:
         ValueError: The level is unknown.
@@ -67,14 +67,14 @@ def start_logging(level: str, style: LogFormat = "text", *, threaded: bool = Fal
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(formatter)
-    # Our lines show neither threads nor source files, so `logging` need not find them out.
+    # The formats show neither threads nor source files, so `logging` need not determine them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - documented to be set
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def set_level(level: str) -> None:
-    """Change how much is logged, to one of `LEVELS`."""
+    """Set the log level, one of `LEVELS`."""
     logging.getLogger().setLevel(level.upper())
 
 
@@ -82,7 +82,7 @@ _Queued: TypeAlias = tuple[float, str, Record, Mapping[str, str]]
 
 
 class ThreadedLog(logging.Handler):
-    """Handler that writes to stderr in a thread, so that a stuck reader does not block."""
+    """Handler that writes to stderr in a thread, so that a stuck reader blocks nothing else."""
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -101,14 +101,14 @@ class ThreadedLog(logging.Handler):
             self._writer.put(line, len(line))
 
     def add(self, at: float, name: str, record: Record, more: Mapping[str, str]) -> None:
-        """Queue the message of a record at `info`, to be made in the thread; see `Records`."""
-        # Under the handler's lock, as `emit` is: `put` is for one thread at a time.
+        """Queue a record at level `info`, to be formatted in the thread; see `Records`."""
+        # Under the handler's lock, like `emit`: only one thread at a time may call `put`.
         assert self.lock is not None
         with self.lock:
             self._writer.put((at, name, record, more), _RECORD_SIZE)
 
     def close(self) -> None:
-        """Write the rest, within `CLOSE_LIMIT` seconds."""
+        """Write remaining lines, within `CLOSE_LIMIT` seconds."""
         self._writer.close()
         super().close()
 
@@ -133,14 +133,14 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
-        # A `LogEvent` is escaped already.
+        # A `LogEvent` is already escaped.
         if not isinstance(record.msg, LogEvent):
             message = printable(message)
         line = _text_head(record.created, record.levelname, record.name) + message
         trace = _traceback(self, record)
         if trace is None:
             return line
-        # Indented: the text of an exception must not be able to fake a line of the log.
+        # Indented, so that the text of an exception cannot forge a line of the log.
         return "\n  ".join([line, *map(printable, trace.split("\n"))])
 
 
@@ -155,12 +155,12 @@ class JsonLines(logging.Formatter):
 
 
 def _text_head(at: float, level: str, logger: str) -> str:
-    """Return the beginning of a line of text."""
+    """Return the beginning of a plain text line."""
     return f"{time_text(at)} {level} {logger}: "
 
 
 def _json_event(at: float, level: str, logger: str, event: LogEvent) -> bytes:
-    """Return a message as one JSON object, without a line end."""
+    """Return a message as a JSON object, without a newline."""
     line: dict[str, object] = {
         "time": time_text(at),
         "level": level.lower(),
@@ -181,11 +181,11 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str |
 
 
 def time_text(seconds: float) -> str:
-    """Return a time since 1970 in UTC with milliseconds, as RFC 3339 has it."""
+    """Format a Unix time in UTC with milliseconds, as in RFC 3339."""
     return _millisecond_text(int(seconds * 1000))
 
 
-# On a busy server many lines have the same millisecond, and most the second of the line before.
+# On a busy server many lines share the millisecond, and most the second, of the previous line.
 @lru_cache(maxsize=4)
 def _millisecond_text(milliseconds: int) -> str:
     seconds, rest = divmod(milliseconds, 1000)
@@ -198,21 +198,21 @@ def _second_text(seconds: int) -> str:
 
 
 def json_line(fields: Mapping[str, object] | msgspec.Struct) -> bytes:
-    """Return an object as JSON in printable ASCII, without a line end."""
+    """Return an object as JSON in printable ASCII, without a newline."""
     try:
         line = _encode(fields)
         if line.isascii() and b"\x7f" not in line:
             return line
     except UnicodeEncodeError:
-        # A lone surrogate, which stands for a byte that is not UTF-8.
+        # A lone surrogate, which represents a byte that is not UTF-8.
         pass
-    # The slow way, for texts beyond ASCII: this encoder escapes them.
+    # The slow path for text beyond ASCII, which this encoder escapes.
     plain = _encodable(msgspec.to_builtins(fields))
     return json.dumps(plain, separators=(",", ":")).encode()
 
 
 def _encodable(value: object) -> object:
-    """Return a value with lone surrogates escaped as text, since JSON cannot have them."""
+    """Return a value with lone surrogates escaped as text: JSON does not allow them."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Observer of processes that reports to telemetry."""
+"""Reports processes to telemetry."""
 
 from weakref import WeakKeyDictionary
 
@@ -12,11 +12,11 @@ __all__ = ["ProcessRecorder"]
 
 
 class ProcessRecorder(ProcessObserver):
-    """Recorder of all starts and exits, for all sessions of a server."""
+    """Records the starts and exits of all sessions of a server."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        # Weak keys: a start that is dropped before it runs takes its record along.
+        # Weak keys, so that the record of a start that never runs is dropped with it.
         self._starts: WeakKeyDictionary[ProcessStart, StartRecord] = WeakKeyDictionary()
         self._running: dict[LoggedProcess, ProcessRecord] = {}
 
@@ -32,7 +32,7 @@ class ProcessRecorder(ProcessObserver):
 
     def failed(self, start: ProcessStart, error: BaseException) -> None:
         record = self._starts.pop(start)
-        # A request that was refused before the spawn is not recorded (`StartRecord`).
+        # A request refused before the spawn is not recorded; see `StartRecord`.
         if isinstance(error, SpawnFailed):
             record.failed(start.sandbox_type)
 
@@ -43,7 +43,7 @@ class ProcessRecorder(ProcessObserver):
 def _result(verdict: Verdict) -> str:
     if verdict.exit_code is None:
         return "unknown"
-    # All other reasons are kills by this server.
+    # For all other reasons, this server killed the process.
     if verdict.reason not in (Reason.EXITED, Reason.SIGNALED):
         return "terminated"
     return "success" if verdict.exit_code == 0 else "error"

@@ -1,8 +1,8 @@
 """
-Records of what happens on a server: one type for each kind of event.
+Records of events on a server, one type per kind.
 
-The audit log has a record as a line with all of its fields. The log has some of them as a message
-with some of the fields. The caller bounds every text of a client by `clip`.
+The audit log has each record as a line with all its fields. The log has some records as messages
+with some of the fields. The caller bounds all texts of a client with `clip`.
 """
 
 import logging
@@ -36,22 +36,22 @@ logger = logging.getLogger(__name__)
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", tag_field="event"):
-    """An event of a server, without its time; in the audit log, `event` is the tag of its type."""
+    """An event on a server, without its time; in the audit log, `event` is the tag of its type."""
 
     shown: ClassVar[tuple[str, ...]] = ()
-    """Fields of the message in the log; empty for what only the audit log has."""
+    """Fields of the message in the log; empty if only the audit log has the record."""
 
     @property
     def text(self) -> str:
-        """The words of the message in the log."""
+        """Text of the message in the log."""
         return ""
 
     def message(self, more: Mapping[str, str]) -> LogEvent:
-        """Return the message in the log; `more` has the fields that the record does not have."""
+        """Return the message for the log; `more` has additional fields."""
         event = LogEvent(self.text)
         for name in self.shown:
             value = more[name] if name in more else getattr(self, name)
-            # Paths and arguments are longer in the audit log.
+            # The audit log allows longer paths and arguments.
             event.fields[name] = clip(value) if type(value) is str else value
         return event
 
@@ -64,26 +64,26 @@ class LostRecord(Record, kw_only=True, tag="lost"):
 
 
 class RefusalRecord(Record, kw_only=True, tag="refused"):
-    """A client was not let in."""
+    """A client was refused."""
 
     address: str
     status: int
     reason: str
     skipped: int = 0
-    """Refusals since the line before, which have none of their own."""
+    """Refusals since the previous line that have no line."""
 
 
 class ReloadRecord(Record, kw_only=True, tag="reload"):
-    """The files of the server were read again."""
+    """The files of the server were reloaded."""
 
     changed: Sequence[str]
     restart: Sequence[str]
-    """Options that changed in the config file, and need a restart."""
+    """Options changed in the config file that need a restart."""
     problems: Sequence[str]
 
 
 class _OfSession(Record, kw_only=True):
-    """A record about a session; it begins with whose it is."""
+    """A record about a session, which begins with its owner."""
 
     principal: str
     session: str
@@ -97,10 +97,10 @@ class SessionRecord(_OfSession, kw_only=True, tag="session"):
     state: Literal["opened", "resumed", "ended"]
     peer: str | None = None
     client: str | None = None
-    """The name that the client gave itself."""
+    """The client's name for itself."""
     reason: str | None = None
     killed: int | None = None
-    """The number of processes that ended with it."""
+    """Number of processes that ended with it."""
 
     @property
     def text(self) -> str:
@@ -108,7 +108,7 @@ class SessionRecord(_OfSession, kw_only=True, tag="session"):
 
 
 class CommandRecord(_OfSession, kw_only=True, tag="command"):
-    """A command was started, or could not be."""
+    """A command was started, or failed to start."""
 
     shown = ("process", "program", "cwd", "sandbox", "pid", "reason", "session", "principal")
 
@@ -116,7 +116,7 @@ class CommandRecord(_OfSession, kw_only=True, tag="command"):
     pid: int | None = None
     argv: Sequence[str]
     argv_count: int | None = None
-    """The number of arguments, if not all are shown."""
+    """Number of arguments, if not all are shown."""
     arg0: str | None = None
     cwd: str
     tty: bool
@@ -170,7 +170,7 @@ class ExitRecord(_OfSession, kw_only=True, tag="exit"):
 
 
 class DenialRecord(_OfSession, kw_only=True, tag="network"):
-    """A sandbox denied a command the network."""
+    """A sandbox denied a command network access."""
 
     decision: str
     process: str
@@ -181,7 +181,7 @@ class DenialRecord(_OfSession, kw_only=True, tag="network"):
 
 
 class CallRecord(_OfSession, kw_only=True, tag="network"):
-    """The server made an HTTP call for a client, or refused to."""
+    """The server made or refused an HTTP call for a client."""
 
     decision: str
     method: str
@@ -191,7 +191,7 @@ class CallRecord(_OfSession, kw_only=True, tag="network"):
 
 
 class FileRecord(_OfSession, kw_only=True, tag="file"):
-    """A client wrote, made, copied or removed a file, or opened one to write it."""
+    """A client wrote, created, copied or removed a file, or opened one for writing."""
 
     operation: str
     path: str
@@ -202,13 +202,13 @@ class FileRecord(_OfSession, kw_only=True, tag="file"):
 
 
 class Records:
-    """The log and the audit log of a server, for what both may have."""
+    """Adds records to the log and the audit log of a server."""
 
     direct: ClassVar[Callable[[float, str, Record, Mapping[str, str]], None] | None] = None
     """
-    Takes time, logger and record, with what `Record.message` takes, for another thread to write.
+    Takes time, logger, record and the argument of `Record.message`, to be written by a thread.
 
-    A server that writes its own log sets it: a `LogRecord` for each process would cost too much.
+    Set by a server that writes its own log: a `LogRecord` per process would cost too much.
     """
 
     def __init__(self, audit: "AuditLog | None" = None) -> None:
@@ -216,7 +216,7 @@ class Records:
 
     @property
     def are_wanted(self) -> bool:
-        """True if a record of a command has somewhere to go."""
+        """True if either log takes records of commands."""
         return self.audit is not None or logger.isEnabledFor(logging.INFO)
 
     def add(
@@ -232,9 +232,9 @@ class Records:
 
         Args:
             record: What happened.
-            at: When, in seconds since 1970; now by default.
+            at: Unix time of the event; now by default.
             size: Characters of fields that can be long, such as a command line.
-            more: Fields of the message that the record does not have.
+            more: Additional fields of the message.
         """
         at = time() if at is None else at
         if record.shown and logger.isEnabledFor(logging.INFO):
@@ -247,19 +247,19 @@ class Records:
             self.audit.write(record, size, at=at)
 
 
-# Characters of one argument or path; longer ones are cut.
+# Maximum characters of an argument or path; longer ones are cut.
 _LONGEST_TEXT = 1024
 
-# Arguments of one command that are shown; further ones are only counted.
+# Maximum arguments of a command that are shown; further ones are only counted.
 _MOST_ARGUMENTS = 64
 
-# Characters of all arguments of one command together.
+# Maximum characters of all arguments of a command.
 _MOST_COMMAND = 16 << 10
 
 
 def bounded(argv: Sequence[str]) -> tuple[Sequence[str], int, int | None]:
     """Return the arguments that fit into a line, their size, and their number if cut."""
-    # The usual case is quick: nothing is cut, and nothing is copied.
+    # The usual case: nothing to cut or copy.
     size = sum(map(len, argv))
     if size <= _LONGEST_TEXT and len(argv) <= _MOST_ARGUMENTS:
         return argv, size, None

@@ -1,4 +1,4 @@
-"""Reads the files of a server again at SIGHUP: tokens, certificates, its config file."""
+"""Reloads the tokens, certificates and config file of a server at SIGHUP."""
 
 import asyncio
 import logging
@@ -22,44 +22,44 @@ __all__ = ["LiveSettings", "Reload", "Reloading", "Reread"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds to read the files again, after which they are given up until the next SIGHUP.
+# Seconds to read the files, after which the attempt is abandoned until the next SIGHUP.
 _SLOW: Final = 5.0
 
-# Threads that read one file which does not answer, at most.
+# Maximum threads stuck in reading the same file.
 _MOST_STUCK: Final = 4
 
-# Seconds after SIGHUP until a closed terminal can be told from a reload.
+# Seconds after SIGHUP until a closed terminal can be distinguished from a reload.
 _HANGUP_LOOK: Final = 0.5
 
 
 class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the config file that apply without a restart."""
+    """Settings of the config file that can change without a restart."""
 
     log_level: str = "error"
     limits: PrincipalLimits = PrincipalLimits()
 
 
 class Reread(NamedTuple):
-    """The config file, read again."""
+    """The reloaded config file."""
 
     settings: LiveSettings
     restart: Sequence[str]
-    """Options that differ from those of the start, and need a restart."""
+    """Options that differ from those at the start and need a restart."""
 
 
 class Reload(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a reload."""
+    """Result of a reload."""
 
     settings: LiveSettings | None = None
-    """None if there is no config file, or it cannot be used."""
+    """None if there is no config file, or it is invalid."""
     changed: Sequence[str] = ()
-    """Sentences about settings that differ from those before."""
+    """Sentences about changed settings."""
     restart: Sequence[str] = ()
     problems: Sequence[str] = ()
 
 
 class _Reading:
-    """One reading of all files, each in its own thread."""
+    """An attempt to read all files, each in its own thread."""
 
     def __init__(self, slow: asyncio.TimerHandle) -> None:
         self.slow = slow
@@ -69,7 +69,7 @@ class _Reading:
 
 
 class Reloading:
-    """Handler of SIGHUP that reads the files again, each in a thread."""
+    """Handles SIGHUP by reloading the files, each in a thread."""
 
     def __init__(
         self,
@@ -80,13 +80,13 @@ class Reloading:
         reread: Callable[[], Reread] | None = None,
     ) -> None:
         """
-        Remember whether the server was started on a terminal.
+        Note whether the server was started on a terminal.
 
         Args:
-            entrance: Has the tokens and certificates.
-            terminal_gone: Called if the signal came because that terminal was closed.
-            settings: The settings of the start.
-            reread: Reads the config file, in any thread; raises `HoldfastError`.
+            entrance: Tokens and certificates.
+            terminal_gone: Called if SIGHUP was sent because that terminal was closed.
+            settings: Settings at the start.
+            reread: Reads the config file, in any thread; may raise `HoldfastError`.
         """
         self.follow: Callable[[Reload], None] | None = None
         """Called in the event loop with the result of each reload; set by the server."""
@@ -96,20 +96,20 @@ class Reloading:
         self._entrance = entrance
         self._terminal_gone = terminal_gone
         self._had_terminal = _has_terminal()
-        # The reading that is under way, if there is one; another one is out of date.
+        # The current attempt, if any; others are out of date.
         self._reading: _Reading | None = None
-        # By what they read; some may hang.
+        # By the name of the file they read; some may hang.
         self._threads: dict[str, DaemonThreads] = {}
         self._again = False
         self._looking: asyncio.TimerHandle | None = None
 
     def hang_up(self) -> None:
-        """Handle a SIGHUP: from an operator who wants a reload, or from a closed terminal."""
+        """Handle a SIGHUP, sent by an operator for a reload or because a terminal closed."""
         if self._had_terminal and self._looking is None:
-            # The kernel sends the signal first, and detaches the terminal after that.
+            # The kernel sends the signal before it detaches the terminal.
             self._looking = self._loop.call_later(_HANGUP_LOOK, self._look_for_terminal)
         if self._reading is not None:
-            # The files may have changed after they were read, so they are read once more.
+            # The files may have changed after they were read: read them once more.
             self._again = True
             return
         notify_service_manager(RELOADING)
@@ -130,7 +130,7 @@ class Reloading:
         found = reread()
 
         def keep() -> None:
-            # Called for the reading that is under way.
+            # Only called for the current attempt.
             assert self._reading is not None
             self._reading.found = found
 
@@ -139,13 +139,13 @@ class Reloading:
     def _start(
         self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]
     ) -> str | None:
-        """Read a file in a thread; return the problem if that is not possible."""
+        """Read a file in a thread; return the problem if that is impossible."""
         if name not in self._threads:
             self._threads[name] = DaemonThreads("holdfast-reload", _MOST_STUCK, kept=0)
         if self._threads[name].is_full:
-            return f"{_MOST_STUCK} earlier attempts to read {name} hang"
-        # Not in a thread of the event loop's executor, whose end the server would wait for: a file
-        # on a dead mount can hang for ever.
+            return f"{_MOST_STUCK} earlier attempts to read {name} are still blocked"
+        # Not in the event loop's executor, whose threads the server would wait for at its end: a
+        # file on a dead mount can hang for ever.
         try:
             self._threads[name].start(partial(self._read, reading, name, read))
         except RuntimeError as error:
@@ -154,13 +154,13 @@ class Reloading:
         return None
 
     def _read(self, reading: _Reading, name: str, read: Callable[[], Callable[[], None]]) -> None:
-        """Read a file, in a thread, and let the event loop use it."""
+        """Read a file, in a thread, and apply it in the event loop."""
         use, problem = None, None
         try:
             use = read()
         except Exception as error:  # noqa: BLE001 - the operator is waiting for an answer
             problem = _problem(error)
-        # The server may have ended meanwhile, and its event loop with it.
+        # The server and its event loop may have ended meanwhile.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._take, reading, name, use, problem)
 
@@ -171,7 +171,7 @@ class Reloading:
         use: Callable[[], None] | None,
         problem: str | None,
     ) -> None:
-        """Use a file, unless its reading was given up."""
+        """Apply a file, unless its attempt was abandoned."""
         if self._reading is not reading:
             return
         if use is not None:
@@ -183,11 +183,11 @@ class Reloading:
             self._done(reading)
 
     def _give_up(self) -> None:
-        """Let the next SIGHUP read the files again, whatever holds up this reading."""
-        # The timer is cancelled at the end of a reading.
+        """Abandon this attempt, so that the next SIGHUP starts another."""
+        # The end of an attempt cancels the timer.
         assert self._reading is not None
         for name in self._reading.left:
-            self._reading.problems.append(f"{name} could not be read in {_SLOW:g}s")
+            self._reading.problems.append(f"{name} could not be read within {_SLOW:g} s")
         self._done(self._reading)
 
     def _look_for_terminal(self) -> None:
@@ -207,9 +207,9 @@ class Reloading:
         """Log and record the result of a reload, and apply the settings."""
         notify_service_manager(READY)
         for problem in problems:
-            logger.error("SIGHUP: %s; what was read before stays in use", problem)
+            logger.error("SIGHUP: %s; the previous values stay in use", problem)
         if not problems:
-            logger.info("SIGHUP: tokens and certificates were read again")
+            logger.info("SIGHUP: tokens and certificates were reloaded")
         result = Reload(problems=problems)
         if found is not None:
             result = self._apply(found, problems)
@@ -218,12 +218,12 @@ class Reloading:
 
     def _apply(self, found: Reread, problems: list[str]) -> Reload:
         changed = list(_changes(self._settings, found.settings))
-        # Before or after, so that the log has the change of its own level.
+        # Before or after the messages, so that a change of the log level is itself logged.
         if not logger.isEnabledFor(logging.INFO):
             set_level(found.settings.log_level)
         for line in changed:
             logger.info("SIGHUP: %s", line)
-        # Shown at the usual level: a token that was to be revoked may still be valid.
+        # At level `error`: a token that was to be revoked may still be valid.
         for name in found.restart:
             logger.error("SIGHUP: %s changed, which needs a restart", name)
         set_level(found.settings.log_level)
@@ -234,13 +234,13 @@ class Reloading:
 
 
 def _changes(old: LiveSettings, new: LiveSettings) -> Iterator[str]:
-    """Yield a sentence for each setting that differs."""
+    """Yield a sentence for each changed setting."""
     if new.log_level != old.log_level:
-        yield f"log-level is {new.log_level} now, it was {old.log_level}"
+        yield f"log-level changed from {old.log_level} to {new.log_level}"
     for name in PrincipalLimits.__struct_fields__:
         was, now = getattr(old.limits, name), getattr(new.limits, name)
         if was != now:
-            yield f"max-{name.replace('_', '-')} is {_number(now)} now, it was {_number(was)}"
+            yield f"max-{name.replace('_', '-')} changed from {_number(was)} to {_number(now)}"
 
 
 def _number(limit: int | None) -> str:
@@ -248,7 +248,7 @@ def _number(limit: int | None) -> str:
 
 
 def _problem(error: Exception) -> str:
-    """Return the text of an error; one that is not expected is logged with its origin."""
+    """Return the text of an error; log an unexpected one with its traceback."""
     if isinstance(error, HoldfastError):
         return str(error)
     logger.error("the files of the server could not be read", exc_info=error)

@@ -1,4 +1,4 @@
-"""Runs a server in a process of its own: options, signals, listeners, and its end."""
+"""Runs a server as a separate process: options, signals, listeners and shutdown."""
 
 import asyncio
 import ctypes
@@ -44,7 +44,7 @@ from holdfast.telemetry import Telemetry
 from holdfast.telemetry.configure import configure_telemetry
 from holdfast.wire.transports.transport import Credential, Receiver, Transport
 
-# Loaded late: this module also runs other kinds of servers, which need no exec-server.
+# Imported late: this module also runs other kinds of servers, which do not need the exec-server.
 if TYPE_CHECKING:
     from holdfast.server import app, state
     from holdfast.server.app import Server
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from holdfast.wire.transports import stdio
     from holdfast.wire.transports.tls import ServerTls
 else:
-    # Only with `--audit-log`.
+    # Only needed with `--audit-log`.
     audit_log = late_module("holdfast.server.operate.audit")
-    # Other kinds of servers never load the exec-server.
+    # Not needed by other kinds of servers.
     app = late_module("holdfast.server.app")
     state = late_module("holdfast.server.state")
-    # A listener does not need it, and it takes 6 ms.
+    # Takes 6 ms, and a listener does not need it.
     stdio = late_module("holdfast.wire.transports.stdio")
 
 __all__ = [
@@ -75,16 +75,16 @@ logger = logging.getLogger(__name__)
 # Python's defaults are 700, 10 and 10. See `_tune_garbage_collector`.
 _GC_THRESHOLDS = (20_000, 20, 20)
 
-# Seconds that a thread may keep the interpreter while others want it; Python's default is 5 ms.
+# Seconds that a thread may hold the GIL while others wait; Python's default is 5 ms.
 _SWITCH_INTERVAL = 0.001
 
-# Seconds between two searches for orphans that have exited.
+# Seconds between searches for exited orphans.
 _REAP_INTERVAL = 1.0
 
-# Seconds between two checks whether the server is in use, at most.
+# Maximum seconds between checks whether the server is in use.
 _IDLE_LOOK = 1.0
 
-# Seconds between SIGTERM and SIGKILL for all processes, if the guardian was killed.
+# Seconds between SIGTERM and SIGKILL for all processes if the guardian was killed.
 _ORPHANED_GRACE = 2.0
 
 
@@ -92,61 +92,61 @@ _ORPHANED_GRACE = 2.0
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
-# Bytes; the largest value that glibc accepts for either threshold.
+# Bytes: the largest value that glibc accepts for either threshold.
 _KEPT_MEMORY = 32 << 20
 
 
 class StartFailed(HoldfastError):
-    """The server cannot start; the text is for the user who started it."""
+    """The server cannot start; the message is for the user who started it."""
 
 
 class ListenFailed(StartFailed):
-    """An address cannot be bound; the text, which clients compare, does not name it."""
+    """An address cannot be bound; the message, which clients compare, does not name it."""
 
     def __init__(self, error: OSError, address: str) -> None:
         super().__init__(system_text(error), errno=error.errno or None)
         self.address = address
-        """The address, as it was given."""
+        """The address as given."""
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the command line for a server."""
+    """Command-line options of a server."""
 
     listen: str = "ws://127.0.0.1:0"
     also_listen: tuple[str, ...] = ()
-    """More addresses to listen on, none of them `stdio`."""
+    """Further addresses to listen on, except `stdio`."""
     scheme: str = "ws"
-    """The scheme of a URL to listen on: `ws`, or `http`."""
+    """Scheme of the URLs to listen on: `ws` or `http`."""
     concurrent_requests: int | None = None
     auth: AuthOptions = AuthOptions()
     entrance: EntranceOptions = EntranceOptions()
-    """Options of authentication, besides the `--ws-…` options."""
+    """Options for authentication, except for the `--ws-…` options."""
     announces_token: bool = False
-    """True if its clients are not ours: a token made here is announced, to be copied by hand."""
+    """True to announce a new token to the user, who copies it for clients other than Holdfast's."""
     takes_uvloop: bool = True
-    """False for asyncio's own event loop, which takes 2 MiB less memory and is slower."""
+    """False for asyncio's event loop, which is slower and takes 2 MiB less memory."""
     pages: bool = False
-    """True if `/healthz` and `/metrics` are answered."""
+    """True to serve `/healthz` and `/metrics`."""
     reloads: bool = False
-    """True if SIGHUP reads tokens and certificates again, instead of ending a listener."""
+    """True if SIGHUP reloads tokens and certificates instead of stopping a listener."""
     settings: LiveSettings = LiveSettings()
-    """The settings that a reload may change."""
+    """Settings that a reload may change."""
     reread: Callable[[], Reread] | None = None
-    """Reads the config file again, at SIGHUP; raises `HoldfastError`."""
+    """Reloads the config file at SIGHUP; may raise `HoldfastError`."""
     drain: float = 0.0
-    """Seconds that commands have to end after SIGTERM, before they are killed."""
+    """Seconds between SIGTERM and SIGKILL for commands."""
     idle_exit: float | None = None
-    """Seconds without a connection and a session after which the server ends; None for never."""
+    """Seconds without connections and sessions after which the server stops; None for never."""
     audit_log: str | None = None
-    """The file of the audit log, if there is one."""
+    """File of the audit log, if any."""
     audit_log_max_size: int = 64 << 20
     audit_log_keep: int = 5
     keeping: "Keeping | None" = None
-    """The directory to take streams from, instead of the process's own; only for `stdio`."""
+    """Source of streams that replace the standard streams; only for `stdio`."""
 
 
 class Service(Protocol):
-    """A kind of server that `serve_forever` runs, on any number of transports."""
+    """A kind of server for `serve_forever`, on any number of transports."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -158,22 +158,22 @@ class Service(Protocol):
     async def listen(
         self, where: ListenUrl, check: Check | None, *, tls: "ServerTls | None" = None
     ) -> str:
-        """Accept connections at an address until the end, and return its URL."""
+        """Accept connections at an address until the server ends, and return its URL."""
 
     def revoke(self, admits: Callable[[Credential], bool]) -> None:
         """End the connections and sessions of clients for which `admits` returns False."""
 
     @property
     def is_idle(self) -> bool:
-        """True if it has no connection and no session."""
+        """True without connections and sessions."""
 
     async def drain(self, limit: float) -> None:
-        """Refuse new work, ask all processes to end, and wait for that, `limit` seconds at most."""
+        """Refuse new work, ask all processes to end, and wait at most `limit` seconds."""
 
 
 @runtime_checkable
 class _TakesStreams(Protocol):
-    """A server that can serve streams of other processes; the exec-server does."""
+    """A server that can serve streams of other processes, like the exec-server."""
 
     def take_streams(self, keeping: "Keeping", end: Callable[[], None]) -> None:
         """Serve connections on streams that other processes pass to this one."""
@@ -181,14 +181,14 @@ class _TakesStreams(Protocol):
 
 @runtime_checkable
 class _FollowsReloads(Protocol):
-    """A server whose settings a reload may change; the exec-server does."""
+    """A server whose settings a reload may change, like the exec-server."""
 
     def follow(self, reload: Reload) -> None:
-        """Apply the settings that were read again."""
+        """Apply the reloaded settings."""
 
 
 ServiceMaker = Callable[[ListenUrl, Telemetry | None], Service]
-"""Makes the server, given its first address; may raise `StartFailed`."""
+"""Creates the server, given its first address; may raise `StartFailed`."""
 
 
 def serve_forever(
@@ -199,14 +199,14 @@ def serve_forever(
     make: ServiceMaker | None = None,
 ) -> int:
     """
-    Serve until a signal comes, the guardian dies or (on stdio) the input ends.
+    Serve until a signal arrives, the guardian dies or (on stdio) the input ends.
 
     Args:
-        options: The options of the command line.
-        lifeline: A descriptor that is readable when the guardian is gone.
+        options: Command-line options.
+        lifeline: A descriptor that becomes readable when the guardian exits.
         announce: Called with each URL once connections are accepted; on stdio only with
-            `keeping`, and with its directory.
-        make: Makes the server to run; by default an exec-server.
+            `keeping`, with its directory.
+        make: Creates the server; by default an exec-server.
 
     Returns:
         The exit status.
@@ -228,7 +228,7 @@ def serve_forever(
     if make is None:
         make = _exec_server_maker(options, audit)
     raise_descriptor_limit()
-    # Inherited by all processes [sandbox.core]: a core dump would copy their memory to the disk.
+    # Inherited by all processes [sandbox.core]: a core dump would copy their memory to disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _keep_freed_memory()
     exporting = configure_telemetry()
@@ -245,7 +245,7 @@ def serve_forever(
 
 def _addresses(options: ServeOptions) -> list[ListenUrl]:
     """
-    Return the addresses to listen on: sockets from systemd, or else those of the options.
+    Return the addresses to listen on: sockets from systemd, else those of the options.
 
     Raises:
         BadListenUrl: An address is invalid.
@@ -253,14 +253,14 @@ def _addresses(options: ServeOptions) -> list[ListenUrl]:
     urls = (options.listen, *options.also_listen)
     given = [parse_listen_url(url, scheme=options.scheme) for url in urls]
     if len(given) > 1 and any(address.kind == "stdio" for address in given):
-        raise BadListenUrl("--listen stdio goes with no other --listen")
-    # Not for HTTP, whose server makes its own sockets.
+        raise BadListenUrl("--listen stdio cannot be combined with another --listen")
+    # Except for HTTP, whose server creates its own sockets.
     return (inherited_sockets() if given[0].kind in ("ws", "unix") else []) or given
 
 
 def _refuse_open_sockets(addresses: Sequence[ListenUrl]) -> None:
     """
-    Refuse a socket file from systemd that every local user can connect to.
+    Refuse a socket file from systemd that any local user can connect to.
 
     Raises:
         StartFailed: A socket is open to all users.
@@ -268,8 +268,8 @@ def _refuse_open_sockets(addresses: Sequence[ListenUrl]) -> None:
     for address in addresses:
         if lets_everybody_in(address):
             raise StartFailed(
-                f"every user of this machine can connect to {address.path} and run commands; give"
-                " the unit of the socket `SocketMode=0600`"
+                f"every user of this machine can connect to {address.path} and run commands; set"
+                " `SocketMode=0600` in the socket unit"
             )
 
 
@@ -288,8 +288,8 @@ def _open_audit_log(options: ServeOptions) -> "audit_log.AuditLog | None":
         )
     except audit_log.AuditUnusable as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
-    # Once the file exists: a sandbox cannot cover a missing one. With the directory, since full
-    # files are renamed.
+    # Only now that the file exists: a sandbox cannot cover a missing one. With the directory,
+    # since full files are renamed.
     keep_unchanged(options.audit_log, folder=True)
     return audit_log.AuditLog(file)
 
@@ -310,7 +310,7 @@ def _exec_server_maker(options: ServeOptions, audit: "audit_log.AuditLog | None"
 
 def _run(main: Coroutine[object, object, int]) -> int:
     try:
-        # An optional dependency; without it, asyncio's own loop does.
+        # An optional dependency; the fallback is asyncio's event loop.
         import uvloop
     except ImportError:
         return asyncio.run(main)
@@ -355,22 +355,22 @@ async def _serve(
         except OSError as error:
             raise ListenFailed(error, options.listen) from error
         _tune_garbage_collector()
-        # A thread that decodes or compares for long lets the event loop run that soon.
+        # Bounds how long a thread that decodes or compares delays the event loop.
         sys.setswitchinterval(_SWITCH_INTERVAL)
         loop.call_later(_REAP_INTERVAL, _reap_orphans, loop)
-        # After the listeners: systemd starts units that need this one at READY.
+        # After the listeners are ready: systemd then starts units that depend on this one.
         notify_service_manager(READY)
         send_signs_of_life(loop)
         if options.idle_exit is not None:
             _end_when_idle(server, options.idle_exit, stopped)
-        # The probe is only for the log. Without a reader of the log, the first profile probes.
+        # The probe is only for the log. If nothing is logged, the first profile probes.
         if logger.isEnabledFor(logging.WARNING):
             await asyncio.gather(stopped.wait(), loop.run_in_executor(None, _probe_sandboxes))
         else:
             await stopped.wait()
         logger.info("the server ends")
         notify_service_manager(STOPPING)
-        # If the guardian was killed, which nobody planned, processes get time to end, too.
+        # If the guardian was killed, processes get time to end, too.
         grace = options.drain if signals.count else _ORPHANED_GRACE if orphaned else 0.0
         if grace:
             await signals.unless_repeated(server.drain(grace))
@@ -380,7 +380,7 @@ async def _serve(
 
 
 def _follow_reloads(server: Service, entrance: Entrance, reloading: Reloading | None) -> None:
-    """Let a server know of tokens that are revoked, and of settings that change."""
+    """Notify a server of revoked tokens and changed settings."""
     entrance.revoke = server.revoke
     if reloading is not None and isinstance(server, _FollowsReloads):
         reloading.follow = server.follow
@@ -395,9 +395,9 @@ async def _open(
     stopped: asyncio.Event,
     announce: Callable[[str], None],
 ) -> None:
-    """Start serving: on streams of other processes, on stdio, or at all addresses."""
+    """Start serving, on streams of other processes, on stdio, or at all addresses."""
     if options.keeping is not None:
-        # The command line accepts `--keep` for an exec-server only.
+        # The command line accepts `--keep` only for an exec-server.
         assert isinstance(server, _TakesStreams)
         server.take_streams(options.keeping, stopped.set)
         announce(options.keeping.folder.path)
@@ -426,12 +426,12 @@ def _root_warning(options: ServeOptions) -> tuple[str, ...]:
 
 
 def _tune_garbage_collector() -> None:
-    """Exclude all existing objects from garbage collection, and collect less often."""
-    # These objects live as long as the server, so there is no need to traverse them again.
+    """Exclude existing objects from garbage collection, and collect less often."""
+    # These objects live as long as the server and need not be traversed again.
     gc.collect()
     gc.freeze()
-    # A server may keep thousands of processes for its clients, and reference cycles are rare:
-    # frequent collections would find nothing.
+    # A server may have thousands of processes, and reference cycles are rare: frequent collections
+    # would find nothing.
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
@@ -440,9 +440,9 @@ def _keep_freed_memory() -> None:
     Return freed memory to the kernel later than glibc would by default.
 
     A block of a file is in memory three times: as a message, as text and as bytes. By default
-    each of them is mapped anew, and the kernel has to clear it page by page. That takes twice as
-    long as all other work on the block (`scripts/bench --without kept-memory`). With another C
-    library nothing happens.
+    glibc maps new memory for each, and the kernel has to clear it page by page. That takes twice as
+    long as all other work on the block (`scripts/bench --without kept-memory`). Does nothing with
+    another C library.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -461,22 +461,22 @@ async def _listen(
     announces: bool,
 ) -> str:
     """
-    Accept connections at one address, list it for clients of this user, and return its URL.
+    Accept connections at an address, list it for clients of this user, and return its URL.
 
     Args:
-        server: The server that gets the connections.
+        server: Serves the connections.
         address: The address.
-        entrance: Checks tokens, and has the certificate.
-        stack: Removes the server from the user's list at its end.
-        announces: True if the user is told where the token is.
+        entrance: Token check and certificate.
+        stack: Removes the server from the user's list at the end.
+        announces: True to print where the token is.
 
     Raises:
         ListenFailed: The address cannot be bound.
-        StartFailed: The token cannot be written to a file, so that no client could connect.
+        StartFailed: The token cannot be written to a file, so clients could not connect.
     """
     try:
         if address.kind == "unix":
-            # No token: the mode of the socket file decides who may connect.
+            # Without a token: the mode of the socket file decides who may connect.
             url = await server.listen(address, None)
         else:
             url = await server.listen(address, entrance.check, tls=entrance.tls)
@@ -487,30 +487,29 @@ async def _listen(
             listed = entrance.write_down(address, url, os.environ)
         except UnusableRuntimeDirectory as error:
             raise StartFailed(
-                f"{error}; give --token-file, or --no-auth", errno=error.errno, path=error.path
+                f"{error}; use --token-file or --no-auth", errno=error.errno, path=error.path
             ) from error
         if listed is not None:
             stack.callback(listed.remove)
             if announces and entrance.made_token and address.is_network:
                 sys.stderr.write(
-                    f"Clients have to send `Authorization: Bearer TOKEN`. The token was made for"
-                    f" this start: it is `token` in {listed.path}. With --token-file FILE it"
-                    " stays the same.\n"
+                    f"Clients must send `Authorization: Bearer TOKEN`. The token of this run is"
+                    f" `token` in {listed.path}. With --token-file FILE it stays the same.\n"
                 )
     logger.info("listening on %s", url)
     return url
 
 
 def _probe_sandboxes() -> None:
-    """Probe and log which sandboxes this machine can enforce, before the first profile does."""
-    # Imported late: a server without a log does this for the first profile, if there is one.
+    """Probe and log which sandboxes this machine can enforce, ahead of the first profile."""
+    # Imported late: a server without a log only needs it if a client uses a profile.
     from holdfast.engine.sandbox.factory import shared_sandboxes
 
     try:
         shared_sandboxes().probe_support()
     except Exception:
-        # A start with a sandbox will get the error. All others do not need one.
-        logger.exception("what can be enforced here could not be found out")
+        # Only starts with a sandbox fail, with this error.
+        logger.exception("the probe of sandboxes failed")
 
 
 async def _serve_stdio(server: Service, stopped: asyncio.Event) -> None:
@@ -521,7 +520,7 @@ async def _serve_stdio(server: Service, stopped: asyncio.Event) -> None:
 
 
 class _StopAtEnd:
-    """Receiver that passes everything on, and stops the server with its only connection."""
+    """Receiver that forwards everything, and stops the server when its connection ends."""
 
     def __init__(self, inner: Receiver, stopped: asyncio.Event) -> None:
         self.received = inner.received
@@ -536,7 +535,7 @@ class _StopAtEnd:
 
 
 def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> None:
-    """Stop the server after `limit` seconds without a connection and a session."""
+    """Stop the server after `limit` seconds without connections and sessions."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
 
@@ -546,7 +545,7 @@ def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> Non
         if not server.is_idle:
             deadline = now + limit
         elif now >= deadline:
-            logger.info("nobody has used this server for %gs: it ends", limit)
+            logger.info("the server was idle for %gs: it ends", limit)
             stopped.set()
             return
         loop.call_later(min(_IDLE_LOOK, limit), look)
@@ -556,20 +555,20 @@ def _end_when_idle(server: Service, limit: float, stopped: asyncio.Event) -> Non
 
 def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozenset()) -> None:
     """
-    Reap orphans, and schedule the next search whatever happens in this one.
+    Reap orphans, and schedule the next search, even after an error.
 
     Args:
         loop: Runs the next search.
-        seen: Children without an owner in the last search. Only these are reaped: a new one
-            may belong to a thread that has just forked it and not registered it yet.
+        seen: Children without an owner in the last search. Only these are reaped: a new one may
+            have just been forked by a thread that has not registered it yet.
     """
     found: frozenset[int] = frozenset()
     try:
-        # One cheap system call, before the lists of children of all threads are read.
+        # A cheap system call, before the lists of children of all threads are read.
         if _has_zombie():
             found = frozenset(children_of_this_process()) - owned_pids()
         for pid in found & seen:
-            # The child was reaped since the list was read.
+            # The child may have been reaped since the list was read.
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
     except OSError as error:
@@ -579,10 +578,10 @@ def _reap_orphans(loop: asyncio.AbstractEventLoop, seen: frozenset[int] = frozen
 
 
 def _has_zombie() -> bool:
-    """Return True if a child has exited and is not reaped yet, owned or not."""
+    """Return True if any child has exited and was not reaped yet, owned or not."""
     try:
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_ALL, 0, flags) is not None
     except ChildProcessError:
-        # This process has no children at all.
+        # This process has no children.
         return False

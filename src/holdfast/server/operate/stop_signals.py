@@ -10,18 +10,18 @@ __all__ = ["StopSignals"]
 
 
 class StopSignals:
-    """Handler of SIGTERM, SIGINT and SIGHUP: each of them asks the server to stop."""
+    """Stops the server at SIGTERM, SIGINT or SIGHUP."""
 
     def __init__(self, stopped: asyncio.Event, *, hang_up: Callable[[], None] | None) -> None:
         """
         Handle the signals from now on, in the running event loop.
 
         Args:
-            stopped: Set when a signal comes.
-            hang_up: Called at SIGHUP instead, if that does not stop the server.
+            stopped: Set when a signal arrives.
+            hang_up: Called at SIGHUP instead, if SIGHUP does not stop the server.
         """
         self.count: Counter[signal.Signals] = Counter()
-        """The number of times that each one has come."""
+        """Number of times each signal arrived."""
         self._stopped = stopped
         self._repeated = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -32,19 +32,19 @@ class StopSignals:
         if hang_up is not None:
             actions[signal.SIGHUP] = hang_up
         for number, action in actions.items():
-            # A signal that was ignored at the start, by `nohup` for one, stays ignored.
+            # A signal that was ignored at the start, such as by `nohup`, stays ignored.
             if signal.getsignal(number) != signal.SIG_IGN:
                 loop.add_signal_handler(number, action)
 
     def _stop(self, number: signal.Signals) -> None:
         self.count[number] += 1
-        # By number: at Ctrl-C the terminal sends SIGINT, and the guardian SIGTERM.
+        # Counted by signal: at Ctrl-C the terminal sends SIGINT, and the guardian SIGTERM.
         if self.count[number] > 1:
             self._repeated.set()
         self._stopped.set()
 
     async def unless_repeated(self, work: Coroutine[object, object, None]) -> None:
-        """Do something until it is done, or until one of the signals comes once more."""
+        """Run a coroutine to its end, or until one of the signals is repeated."""
         async with asyncio.TaskGroup() as tasks:
             working = tasks.create_task(work)
             repeated = tasks.create_task(self._repeated.wait())

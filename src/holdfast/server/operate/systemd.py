@@ -16,24 +16,24 @@ from holdfast.server.listen import BadListenUrl, ListenUrl
 
 __all__ = ["inherited_sockets", "lets_everybody_in", "send_signs_of_life"]
 
-# Number of the first inherited descriptor (`SD_LISTEN_FDS_START`).
+# First inherited descriptor (`SD_LISTEN_FDS_START`).
 _FIRST = 3
 
-# Sockets of one server. A larger number is most likely a mistake in the unit.
+# Maximum sockets of a server. A larger number is probably a mistake in the unit.
 _MOST = 16
 
 
 def inherited_sockets() -> list[ListenUrl]:
     """
-    Return the sockets of `LISTEN_FDS` as addresses; none unless they are meant for this process.
+    Return the sockets of `LISTEN_FDS` as addresses, if they are for this process.
 
-    Removes the variables, and makes sure that no process started later inherits the sockets.
+    Removes the variables, and prevents processes started later from inheriting the sockets.
 
     Raises:
         BadListenUrl: `LISTEN_FDS` is not a valid number, or a descriptor is not a listening
             stream socket.
     """
-    # systemd names the process that it started: this one, or its guardian.
+    # The process that systemd started: this one, or its guardian.
     owner = os.environ.get("LISTEN_PID")
     if owner is None or owner not in (str(os.getpid()), str(guardian_pid())):
         return []
@@ -52,13 +52,13 @@ def _address(descriptor: int) -> ListenUrl:
         sock = socket.socket(fileno=descriptor)
     except OSError as error:
         raise BadListenUrl(
-            f"descriptor {descriptor} of LISTEN_FDS is no socket: {system_text(error)}",
+            f"descriptor {descriptor} of LISTEN_FDS is not a socket: {system_text(error)}",
             errno=error.errno,
         ) from error
     try:
         listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         if sock.type != socket.SOCK_STREAM or not listens:
-            raise BadListenUrl(f"descriptor {descriptor} of LISTEN_FDS is no listening socket")
+            raise BadListenUrl(f"descriptor {descriptor} of LISTEN_FDS is not a listening socket")
         name = sock.getsockname()
         if sock.family == socket.AF_UNIX:
             path = name if isinstance(name, str) else "@" + os.fsdecode(name[1:])
@@ -70,31 +70,31 @@ def _address(descriptor: int) -> ListenUrl:
             f"descriptor {descriptor} of LISTEN_FDS is neither a unix nor an internet socket"
         )
     finally:
-        # The listener opens it again by its number, so it must stay open.
+        # The listener opens it again by number, so it must stay open.
         sock.detach()
 
 
 def lets_everybody_in(address: ListenUrl) -> bool:
     """
-    Return True for an inherited unix socket that every local user can connect to.
+    Return True for an inherited unix socket that any local user can connect to.
 
-    systemd makes such sockets unless a unit says `SocketMode=0600`.
+    systemd creates such sockets unless the unit has `SocketMode=0600`.
     """
     if address.descriptor is None or address.kind != "unix":
         return False
     try:
         return bool(os.stat(address.path).st_mode & stat.S_IWOTH)
     except OSError:
-        # An abstract socket has no file, and so no mode that could protect it.
+        # An abstract socket has no file, and so no mode to protect it.
         return True
 
 
 def send_signs_of_life(loop: asyncio.AbstractEventLoop) -> None:
-    """Send watchdog messages while the event loop runs, if the service manager wants them."""
+    """Send watchdog messages while the event loop runs, if the service manager expects them."""
     manager = service_manager()
     if manager is None or manager.watchdog is None:
         return
-    # Half of the limit, as sd_watchdog_enabled(3) advises.
+    # Half of the limit, as sd_watchdog_enabled(3) recommends.
     interval = manager.watchdog / 2
 
     def send() -> None:

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.unified_exec.sessions.announce import DELTA_BYTES, MOST_DELTAS, DeltaCutter
+from holdfast.agent.unified_exec.sessions.session_events import (
+    DELTA_BYTES,
+    MOST_DELTAS,
+    DeltaCutter,
+)
 
 
 def pieces(*chunks: bytes) -> list[bytes]:

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from holdfast.agent.unified_exec.image_format import ImageFormat, image_format
+from holdfast.agent.unified_exec.view_image import ImageFormat, image_format
 from tests.images import GIF, JPEG, WEBP, png
 
 pytestmark = pytest.mark.requirement("tools.images")

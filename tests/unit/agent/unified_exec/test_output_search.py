@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.unified_exec import Options, UnifiedExec
 from holdfast.agent.unified_exec.arguments.tool_arguments import ExecArguments, WaitForArguments
 from holdfast.agent.unified_exec.output import line_search
-from holdfast.agent.unified_exec.output.output_search import _INTERVAL, _ROOM, OutputSearch
+from holdfast.agent.unified_exec.output.call_output import _INTERVAL, _ROOM, OutputSearch
 from holdfast.agent.unified_exec.output.patterns import Pattern, compile_pattern
 from holdfast.agent.unified_exec.output.search_thread import SearchThread
 from holdfast.agent.unified_exec.output.selection import Selection, Selector
@@ -103,6 +103,7 @@ class Gate(StreamSearch):
 
     def __init__(self, *, quick: bool = False) -> None:
         super().__init__(compile_pattern("needle"))
+        self.begun = threading.Event()
         self.free = threading.Event()
         self.fed: list[bytes] = []
         self._quick = quick
@@ -111,6 +112,7 @@ class Gate(StreamSearch):
         return self._quick
 
     def feed(self, data: bytes) -> None:
+        self.begun.set()
         assert self._quick or self.free.wait(20)
         self.fed.append(data)
         super().feed(data)
@@ -158,6 +160,8 @@ async def test_a_search_that_is_closed_holds_nobody(thread: SearchThread) -> Non
     blocked = Gate()
     other = OutputSearch(thread, None, blocked, lambda: None)
     other.feed(b"x" * _ROOM)
+    # Otherwise the thread may take the search that is to be given up.
+    assert await asyncio.to_thread(blocked.begun.wait, 20)
     queued = OutputSearch(thread, None, Gate(), lambda: None)
     queued.feed(b"x" * (2 * _ROOM))
     thread.close()

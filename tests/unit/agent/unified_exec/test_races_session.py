@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("tools.races")]
 @pytest.fixture
 def small_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let four sessions fill the store, of which the last one is protected."""
-    monkeypatch.setattr("holdfast.agent.unified_exec.sessions.store.CAPACITY", 4)
-    monkeypatch.setattr("holdfast.agent.unified_exec.sessions.store.PROTECTED", 1)
+    monkeypatch.setattr("holdfast.agent.unified_exec.sessions.owner.CAPACITY", 4)
+    monkeypatch.setattr("holdfast.agent.unified_exec.sessions.owner.PROTECTED", 1)
 
 
 async def test_calls_in_the_lock_queue_are_cancelled() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agent.unified_exec import ImageResult, ToolError
 from holdfast.agent.unified_exec.arguments.schemas import SchemaKind, schemas
-from holdfast.agent.unified_exec.result_content import text_content
+from holdfast.agent.unified_exec.result import text_content
 
 PARAMETERS: dict[SchemaKind, tuple[str, ...]] = {
     "openai": ("parameters",),

@@ -8,7 +8,7 @@ import pytest
 from holdfast.agent.unified_exec import CommandEnded, Options, UnifiedExec
 from holdfast.agent.unified_exec.arguments.tool_arguments import ExecArguments, WriteArguments
 from holdfast.agent.unified_exec.sessions.command_session import CommandSession
-from holdfast.agent.unified_exec.sessions.store import CAPACITY, PROTECTED, SessionStore
+from holdfast.agent.unified_exec.sessions.owner import CAPACITY, PROTECTED, SessionStore
 from holdfast.testing import FakeEnvironment, FakeProcess
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("unified.11.prune")]

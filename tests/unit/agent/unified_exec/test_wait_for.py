@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.unified_exec.output.output_search import OutputSearch
+from holdfast.agent.unified_exec.output.call_output import OutputSearch
 from holdfast.agent.unified_exec.output.search_thread import SearchThread
 from holdfast.agent.unified_exec.waiting.wait_for import PORT_INTERVAL, WaitFor, Watch
 from holdfast.backends import FileSystem

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import InvalidParams
-from holdfast.engine.process.checked_arguments import signal_number
 from holdfast.engine.process.process import LocalProcess
 from holdfast.engine.process.registry import LocalBackend, ProcessRegistry
 from holdfast.events import Closed, Exited, Reason
@@ -19,6 +18,7 @@ from holdfast.wire.protocol.process import (
     ShellSnapshotParams,
     ShellSnapshotShell,
     WriteStatus,
+    signal_number,
 )
 from tests.unit.engine.process.starting import LIMIT, PATH, eventually, program, shell
 

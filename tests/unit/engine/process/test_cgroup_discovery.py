@@ -61,7 +61,7 @@ def test_a_process_that_cannot_be_seen_is_not_ours(tree: FakeTree) -> None:
     own = tree.be_in("mine")
     (own / "cgroup.procs").write_text(f"0\n{getpid()}")
 
-    assert "also holds a process of elsewhere" in problem(tree)
+    assert "also holds a process from elsewhere" in problem(tree)
 
 
 def test_a_process_that_has_just_ended_is_no_stranger(tree: FakeTree) -> None:

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.engine.process.closed_processes import ClosedProcesses
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.process.logged import LoggedProcess
+from holdfast.engine.process.process_table import ClosedProcesses
 from holdfast.events import Exited, Gap, Reason, Verdict
 
 KIB = 1 << 10
@@ -16,7 +16,7 @@ KIB = 1 << 10
 
 @pytest.fixture(autouse=True)
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.process.closed_processes.MAX_OUTPUT", 8 * KIB)
+    monkeypatch.setattr("holdfast.engine.process.process_table.MAX_OUTPUT", 8 * KIB)
 
 
 def table(retention: float = 80.0) -> ClosedProcesses:

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.engine.process.io.epoll import Readers, readers_of
+from holdfast.engine.process.io.output_reader import Readers, readers_of
 
 pytestmark = pytest.mark.both_loops
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from holdfast.engine.process.group import kill_left, left_since
+from holdfast.engine.process.child import kill_left, left_since
 
 ORPHAN = "sleep 60 & echo $!"
 """A leader that ends, and what it leaves in its group."""

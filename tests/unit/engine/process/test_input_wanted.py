@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.process.io import foreground_group as foreground
 from holdfast.engine.process.io import input_wanted
 from holdfast.engine.process.io.input_wanted import Polling, look
 from holdfast.engine.process.process import LocalProcess
@@ -180,7 +179,7 @@ async def test_with_too_many_threads_nobody_knows(
 ) -> None:
     terminal = start("sh", "-c", "sleep 60 | sleep 60; true")
     assert terminal.look() is WaitingFor.NONE
-    monkeypatch.setattr(foreground, "MOST_THREADS", 1)
+    monkeypatch.setattr(input_wanted, "MOST_THREADS", 1)
     assert await terminal.waits() is WaitingFor.UNKNOWN
 
 

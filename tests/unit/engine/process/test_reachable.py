@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.base.errors import SpawnFailed
 from holdfast.engine.linux.daemon_threads import DaemonThreads
-from holdfast.engine.process import admission, interpreter, reachable, spawn, start_threads
+from holdfast.engine.process import admission, reachable, spawn, start_threads
 from holdfast.engine.process.reachable import (
     call_after_stat,
     can_start_without_waiting,
@@ -238,7 +238,7 @@ async def test_a_program_is_at_hand_only_with_what_it_is_run_by(tmp_path: Path) 
     assert not at_hand(script("proc", "#!/proc/self/exe"))
     assert not at_hand(script("relative", "#!bin/sh"))
     assert at_hand(sys.executable)  # whose header names the dynamic loader
-    assert "/lib" in str(interpreter._known)
+    assert "/lib" in str(reachable._known)
 
 
 async def test_what_is_found_cached_is_looked_up_again_soon(

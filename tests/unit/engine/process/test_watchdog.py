@@ -288,7 +288,7 @@ async def test_memory_is_refused_where_no_cgroup_can_be_had(processes: ProcessRe
 
     assert str(error.value) == (
         "a limit on the memory of all processes together (memoryBytes, --limit-memory) needs"
-        " a cgroup of its own for a command: there are no cgroups; get some"
+        " a separate cgroup for a command: there are no cgroups; get some"
     )
     assert not list(processes)
 

@@ -104,7 +104,7 @@ def test_what_leads_out_of_a_root_grants_nothing_and_is_not_left_unprotected(way
     part = special_entry("project_roots", "write", subpath=way_out)
     assert policy_for(disk, ROOT, part).writable == ()
     for access in ("read", "deny"):
-        with pytest.raises(CannotEnforce, match="it is no path below a project root"):
+        with pytest.raises(CannotEnforce, match="it is not a path below a project root"):
             policy_for(disk, ROOT, special_entry("project_roots", access, subpath=way_out))
 
 
@@ -191,7 +191,7 @@ def test_a_tmpdir_must_not_hand_out_what_no_entry_names() -> None:
     with pytest.raises(InvalidParams, match="cannot make `/` writable"):
         resolve(context(ROOT, TMPDIR, roots=()), nobody)
     for wide in ("/", "/home", "/home/me", "/srv", "/link", "/home/me/tmp/.."):
-        with pytest.raises(InvalidParams, match="TMPDIR has to be a directory of its own"):
+        with pytest.raises(InvalidParams, match="TMPDIR has to be a separate directory"):
             writable(wide)
 
 

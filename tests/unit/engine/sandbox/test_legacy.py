@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.engine.sandbox.profile.builtin import named_profile
-from holdfast.engine.sandbox.profile.legacy import from_legacy
+from holdfast.front.app_server.sandboxes import from_legacy
 from holdfast.wire.protocol.command_exec import LegacyPolicy
 from holdfast.wire.protocol.sandbox import DisabledProfile, ExternalProfile, ManagedProfile
 from tests.unit.engine.sandbox.trees import FakeDisk

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import CannotEnforce
-from holdfast.engine.sandbox.bubblewrap.bwrap_arguments import plan
-from holdfast.engine.sandbox.bubblewrap.mounts import MAX_EMPTY_FDS, MountTarget
+from holdfast.engine.sandbox.bubblewrap.bwrap_arguments import MAX_EMPTY_FDS, MountTarget, plan
 from holdfast.engine.sandbox.policy.policy import PROTECTED_NAMES, Policy, parent_of
 from holdfast.engine.sandbox.profile.builtin import path_entry, special_entry
 from holdfast.wire.protocol.sandbox import Access, FileEntry

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import CannotEnforce
-from holdfast.engine.sandbox.bubblewrap.mounts import mounts
+from holdfast.engine.sandbox.bubblewrap.bwrap_arguments import mounts
 from holdfast.engine.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.engine.sandbox.policy.own_paths import OwnPath
 from holdfast.engine.sandbox.policy.policy import Policy

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.sandbox.policy.disk import HOST, RememberedDisk, trace
-from holdfast.engine.sandbox.policy.path_fingerprint import PathFingerprint
+from holdfast.engine.sandbox.policy.disk import HOST, PathFingerprint, RememberedDisk, trace
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.engine.process.io.log import OutputLog
 from holdfast.engine.sandbox.bubblewrap.init_channel import InitChannel
-from holdfast.engine.sandbox.bubblewrap.verdict import SandboxedOutcome
+from holdfast.engine.sandbox.bubblewrap.sandboxed_child import SandboxedOutcome
 from holdfast.events import DenialKind, Reason, Verdict
 from holdfast.wire.protocol.process import NetworkAttempt
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.engine.sandbox.bubblewrap.writable_proc import writable_settings
+from holdfast.engine.sandbox.bubblewrap.support import writable_settings
 
 
 def test_files_of_the_kernel_that_can_be_written_are_found(tmp_path: Path) -> None:

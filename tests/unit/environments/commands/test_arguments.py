@@ -19,28 +19,28 @@ async def env(tmp_path: Path) -> AsyncIterator[Environment]:
 
 
 RUN: list[tuple[Mapping[str, object], type[Exception], str]] = [
-    ({"input": ["a"]}, TypeError, "input is text or bytes, not list"),
-    ({"input": 0}, TypeError, "input is text or bytes, not int"),
-    ({"timeout": "5"}, TypeError, "timeout is a number of seconds, not str"),
-    ({"timeout": True}, TypeError, "timeout is a number of seconds, not bool"),
+    ({"input": ["a"]}, TypeError, "input must be a string or bytes, not list"),
+    ({"input": 0}, TypeError, "input must be a string or bytes, not int"),
+    ({"timeout": "5"}, TypeError, "timeout must be a number of seconds, not str"),
+    ({"timeout": True}, TypeError, "timeout must be a number of seconds, not bool"),
     ({"timeout": math.nan}, InvalidParams, "timeout must be a number of seconds, not nan"),
-    ({"timeout": math.inf}, InvalidParams, "None has no limit"),
+    ({"timeout": math.inf}, InvalidParams, "None means no limit"),
     ({"timeout": -1}, InvalidParams, "timeout must not be negative, but is -1"),
     ({"drain": -0.5}, InvalidParams, "drain must not be negative"),
-    ({"drain": "1"}, TypeError, "drain is a number of seconds, not str"),
+    ({"drain": "1"}, TypeError, "drain must be a number of seconds, not str"),
     ({"drain": math.nan}, InvalidParams, "drain must be a number of seconds"),
-    ({"cap": 1.5}, TypeError, "cap is a number of bytes, not float"),
+    ({"cap": 1.5}, TypeError, "cap must be a number of bytes, not float"),
     ({"cap": -1}, InvalidParams, "cap must not be negative"),
-    ({"env": ["A=B"]}, TypeError, "env is a mapping of names to values, not list"),
-    ({"env": {"A": 1}}, TypeError, "env has text only, not 'A': 1"),
-    ({"env": {"A=B": "1"}}, InvalidParams, "env has 'A=B', which is no name"),
-    ({"env": {"": "1"}}, InvalidParams, "env has '', which is no name"),
-    ({"limits": {"output": 5}}, TypeError, "limits is a `Limits`, not dict"),
-    ({"unset": "PATH"}, TypeError, "unset is a list of names, not str"),
-    ({"unset": 5}, TypeError, "unset is a list of names, not int"),
-    ({"unset": [5]}, TypeError, "unset has names of variables only, not 5"),
-    ({"unset": ["A=B"]}, InvalidParams, "unset has 'A=B', which is no name"),
-    ({"on_output": "print"}, TypeError, "on_output is a function, not str"),
+    ({"env": ["A=B"]}, TypeError, "env must map names to values, but is list"),
+    ({"env": {"A": 1}}, TypeError, "env must map strings to strings, not 'A': 1"),
+    ({"env": {"A=B": "1"}}, InvalidParams, "env has an invalid name 'A=B'"),
+    ({"env": {"": "1"}}, InvalidParams, "env has an invalid name ''"),
+    ({"limits": {"output": 5}}, TypeError, "limits must be a `Limits`, not dict"),
+    ({"unset": "PATH"}, TypeError, "unset must be a list of names, not str"),
+    ({"unset": 5}, TypeError, "unset must be a list of names, not int"),
+    ({"unset": [5]}, TypeError, "unset must be a list of names, not 5"),
+    ({"unset": ["A=B"]}, InvalidParams, "unset has an invalid name 'A=B'"),
+    ({"on_output": "print"}, TypeError, "on_output must be a function, not str"),
 ]
 
 
@@ -56,19 +56,25 @@ async def test_a_run_that_makes_no_sense_is_refused(
 @pytest.mark.parametrize("command", [None, 5, b"true"])
 async def test_a_command_is_a_text_or_a_list(env: Environment, command: object) -> None:
     name = type(command).__name__
-    with pytest.raises(TypeError, match=f"a command is a text or a list of texts, not {name}"):
+    with pytest.raises(
+        TypeError, match=f"a command must be a string or a list of strings, not {name}"
+    ):
         await env.run(command)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="an argument is text"):
+    with pytest.raises(TypeError, match="an argument must be a string"):
         await env.run(["echo", command])  # type: ignore[list-item]
 
 
 START: list[tuple[Mapping[str, object], type[Exception], str]] = [
-    ({"size": (24,), "tty": True}, TypeError, r"size is a pair of rows and columns, not \(24,\)"),
-    ({"size": "24x80", "tty": True}, TypeError, "size is a pair"),
+    (
+        {"size": (24,), "tty": True},
+        TypeError,
+        r"size must be a pair of rows and columns, not \(24,\)",
+    ),
+    ({"size": "24x80", "tty": True}, TypeError, "size must be a pair"),
     ({"size": (0, 80), "tty": True}, InvalidParams, "terminal size must be between"),
-    ({"detach": 5}, TypeError, "the name to detach a process by is text, not int"),
-    ({"env": {1: "A"}}, TypeError, "env has text only"),
-    ({"unset": b"PATH"}, TypeError, "unset is a list of names, not bytes"),
+    ({"detach": 5}, TypeError, "detach must be a string, not int"),
+    ({"env": {1: "A"}}, TypeError, "env must map strings to strings"),
+    ({"unset": b"PATH"}, TypeError, "unset must be a list of names, not bytes"),
 ]
 
 
@@ -83,9 +89,9 @@ async def test_a_start_that_makes_no_sense_is_refused(
 
 async def test_what_is_written_is_text_or_bytes(env: Environment) -> None:
     async with env.start("cat") as process:
-        with pytest.raises(TypeError, match="data is text or bytes, not list"):
+        with pytest.raises(TypeError, match="data must be a string or bytes, not list"):
             await process.write(["a"])  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="data is text or bytes, not int"):
+        with pytest.raises(TypeError, match="data must be a string or bytes, not int"):
             await env.files.write("x", 5)  # type: ignore[arg-type]
         with pytest.raises(InvalidParams, match="drain"):
             process.output(drain=math.inf)

@@ -156,11 +156,11 @@ async def test_a_failed_start_names_its_program_and_its_folder(
 async def test_what_makes_no_sense_is_refused(env: Environment) -> None:
     with pytest.raises(InvalidParams, match="cap must not be negative"):
         await env.run("true", cap=-1)
-    with pytest.raises(TypeError, match="an argument is text, not bytes"):
+    with pytest.raises(TypeError, match="an argument must be a string, not bytes"):
         await env.run([b"true"])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         await env.run(["kill", 9])  # type: ignore[list-item]
-    with pytest.raises(SpawnFailed, match="give a whole command line as one text"):
+    with pytest.raises(SpawnFailed, match="pass a command line as a string"):
         await env.run(["echo hello"])
     with pytest.raises(SpawnFailed, match="nul byte"):
         await env.run(["echo", "\0"])
@@ -234,7 +234,7 @@ async def test_a_server_that_falls_silent_costs_a_run_bounded_time(
             done = await env.run("anything", timeout=0.05)
         assert (await server.peer(0)).requests("process/terminate")
     assert (done.reason, done.exit_code, done.stdout) == (Reason.TIMED_OUT, None, "partial")
-    assert "its end could not be seen" in str(done)
+    assert "its end could not be observed" in str(done)
     assert not done.background  # nobody can tell
 
 
@@ -306,7 +306,7 @@ async def test_an_end_that_a_slow_callback_did_not_get_to_is_known(
     async with asyncio.timeout(LIMIT):
         done = await env.run("cat /dev/zero", timeout=1.0, on_output=stand)
     assert (done.reason, done.exit_code) == (Reason.TIMED_OUT, 137)
-    assert "its last output was not taken in time" in str(done)
+    assert "its last output was not consumed in time" in str(done)
 
 
 # -- at the end of an environment

@@ -171,7 +171,7 @@ def test_what_cannot_be_changed_safely_is_not_changed(path: Path, text: str) -> 
 
 def test_nothing_is_added_to_a_list_in_one_line(path: Path) -> None:
     path.write_text('environments = [{ id = "a", url = "ws://a" }]\n')
-    with pytest.raises(InvalidConfig, match="is not written in a way"):
+    with pytest.raises(InvalidConfig, match="cannot be edited"):
         edit.add(path, Entry(id="b", transport=ServerUrl(url="ws://b")))
 
 
@@ -227,7 +227,7 @@ def test_a_new_entry_stands_apart(path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        (Entry(id="a", transport=ServerUrl(url="ws://d")), "there is an environment `a` in "),
+        (Entry(id="a", transport=ServerUrl(url="ws://d")), "environment `a` already exists in "),
         (Entry(id="local", transport=ServerUrl(url="ws://d")), "`local` is reserved"),
         (Entry(id="d", transport=ServerUrl(url="http://d")), "must use ws:// or wss://"),
         (Entry(id="d", transport=ServingProgram(program=" ")), "program cannot be empty"),

@@ -96,5 +96,5 @@ def test_a_token_fits_into_a_header(token: str) -> None:
 def test_a_socket_file_is_named_by_an_absolute_path() -> None:
     check_url("unix:///run/socket")
     for url in ("unix://run/socket", "unix:///", "unix:///run/"):
-        with pytest.raises(InvalidConfig, match="names no socket file"):
+        with pytest.raises(InvalidConfig, match="does not name a socket file"):
             check_url(url)

@@ -28,16 +28,16 @@ def test_a_url_names_a_host(url: str, destination: str, options: tuple[str, ...]
         ("http://host", "it has another scheme"),
         ("ssh://host:99999", "Port out of range 0-65535"),
         ("ssh://host/folder", "nothing may follow the host and its port"),
-        ("ssh://me:secret@host", "a URL may not contain a password; use a key"),
-        ("ssh://-oProxyCommand=x", "a name may not begin with a dash"),
-        ("ssh://-l@host", "a name may not begin with a dash"),
+        ("ssh://me:secret@host", "it must not contain a password; use a key"),
+        ("ssh://-oProxyCommand=x", "a name must not begin with a dash"),
+        ("ssh://-l@host", "a name must not begin with a dash"),
     ],
 )
 def test_a_url_that_is_none_of_a_host_is_refused(url: str, why: str) -> None:
     with pytest.raises(ConnectFailed) as caught:
         SshAddress.of_url(url)
     assert str(caught.value) == (
-        f"`{url.replace('secret', '***')}` is no URL of a host: {why}; expected `ssh://[USER@]HOST[:PORT]`"
+        f"`{url.replace('secret', '***')}` is not the URL of a host: {why}; expected `ssh://[USER@]HOST[:PORT]`"
     )
 
 

@@ -69,9 +69,9 @@ def test_one_that_was_quicker_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stream", "why"),
     [
-        (io.BytesIO(b""), "broke off before anything came"),
+        (io.BytesIO(b""), "broke off before any data arrived"),
         (sent(WHOLE[:100], size=len(WHOLE)), f"broke off after 100 of {len(WHOLE)} bytes"),
-        (sent(WHOLE, sha256="0" * 64), "what arrived is not what was sent"),
+        (sent(WHOLE, sha256="0" * 64), "the data was changed on the way"),
     ],
 )
 def test_what_does_not_arrive_whole_leaves_no_folder(

@@ -26,7 +26,7 @@ def test_profiles_have_names() -> None:
         (["--profile", "=x"], "expected NAME=FILE, not '=x'"),
         (["--profile", "x="], "expected NAME=FILE, not 'x='"),
         (["--profile", ":x=y"], "such names belong to built-in profiles"),
-        (["--compat", "codex-0.1"], "there is no 'codex-0.1'"),
+        (["--compat", "codex-0.1"], "invalid choice 'codex-0.1'"),
         (["--concurrent-requests", "0"], "must be at least 1"),
         (["--idle-exit", "0"], "must be more than 0"),
     ],

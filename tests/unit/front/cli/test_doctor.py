@@ -145,7 +145,7 @@ def test_a_profile_that_cannot_be_enforced_is_explained_and_fails(
         (
             CgroupLocation(problem="it is not delegated", advice="delegate it"),
             "missing",
-            "limits hold for each process alone: it is not delegated; delegate it",
+            "limits hold for each process separately: it is not delegated; delegate it",
         ),
         (
             CgroupLocation(folder="/cg", controllers=("memory", "pids")),

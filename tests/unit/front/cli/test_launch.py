@@ -13,8 +13,8 @@ from holdfast.environments.environment import Environment
 from holdfast.environments.local_environment import LocalEnvironment
 from holdfast.environments.remote import RemoteEnvironment
 from holdfast.front.cli.exit_status import Ended
-from holdfast.front.cli.launch import launch
 from holdfast.front.cli.parser import make_parser
+from holdfast.front.cli.run_foreground import launch
 from holdfast.front.cli.token import bearer_token
 from holdfast.server.app import Server
 from holdfast.wire.protocol.handshake import Capabilities, EnvironmentInfo, ShellInfo
@@ -80,7 +80,7 @@ async def there(*arguments: str, info: EnvironmentInfo = INFO) -> StartParams:
 def sized(monkeypatch: pytest.MonkeyPatch) -> TerminalSize:
     """There is a terminal of that size."""
     size = TerminalSize(rows=7, cols=9)
-    monkeypatch.setattr("holdfast.front.cli.launch.terminal_size", lambda: size)
+    monkeypatch.setattr("holdfast.front.cli.run_foreground.terminal_size", lambda: size)
     return size
 
 

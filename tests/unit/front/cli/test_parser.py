@@ -101,14 +101,14 @@ def test_variables_are_not_kept_for_the_next_run(ran: list[argparse.Namespace]) 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "there is no command to run"),
-        (["--"], "there is no command to run"),
-        (["--tty"], "there is no command to run"),
+        ([], "the command to run is missing"),
+        (["--"], "the command to run is missing"),
+        (["--tty"], "the command to run is missing"),
         (["--url", "ws://h:1", "--cmd", "c", "x"], "not allowed with argument"),
         (["-e", "A", "x"], "expected NAME=VALUE, not 'A'"),
         (["-e", "=1", "x"], "expected NAME=VALUE, not '=1'"),
-        (["--ur", "ws://h:1", "x"], "there is no option --ur (did you mean `--url`?)"),
-        (["-x"], "there is no option -x"),
+        (["--ur", "ws://h:1", "x"], "unknown option --ur (did you mean `--url`?)"),
+        (["-x"], "unknown option -x"),
     ],
 )
 def test_mistakes_are_told(

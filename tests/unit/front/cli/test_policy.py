@@ -68,11 +68,11 @@ def test_without_files_the_layers_are_used_and_broken_ones_named(
     status, out, err = run(capsys, "git")
     assert status == 1
     assert out.endswith('"decision":"forbidden"}\n')
-    assert err.startswith(f"holdfast: rules file not used: {here}/home/rules/c.rules: Variable `x`")
+    assert err.startswith(f"holdfast: rules file ignored: {here}/home/rules/c.rules: Variable `x`")
 
 
 def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["policy", "check", "--rules", "a.rules"])
     assert ended.value.code == 2
-    assert "there is no command to check" in capsys.readouterr().err
+    assert "the command to check is missing" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_nothing_in_rules_or_commands_changes_what_is_shown(
 def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["policy", "explain", "--json"])
-    assert "there is no command to explain" in capsys.readouterr().err
+    assert "the command to explain is missing" in capsys.readouterr().err
 
 
 @pytest.mark.requirement("rules.real-program")

@@ -106,7 +106,7 @@ def _denied(denial: Denial) -> Verdict:
         (_denied(UNKNOWN_DENIAL), "denied by the sandbox: it does not say what"),
         (
             Verdict(reason=Reason.EXITED, exit_code=6, network_attempts=(CURL,)),
-            "there is no network in the sandbox: curl asked for an IPv6 datagram socket",
+            "the sandbox has no network: curl asked for an IPv6 datagram socket",
         ),
         (Verdict(reason=Reason.EXITED, exit_code=0, network_attempts=(CURL,)), None),
         (

@@ -55,10 +55,18 @@ def test_the_server_of_the_variable_is_meant(home: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("default", "words", "text"),
     [
-        ("none", [], "there is no default environment: name one with --on"),
+        ("none", [], "there is no default environment: use --on NAME"),
         ("bulid", [], "default environment `bulid` is not configured"),
-        ("build", ["--token-file", "f"], "--token-file goes with --url, not with `build`"),
-        ("local", ["--token-file", "f"], "--token-file goes with --url, not with this machine"),
+        (
+            "build",
+            ["--token-file", "f"],
+            "--token-file requires --url, and cannot be used for `build`",
+        ),
+        (
+            "local",
+            ["--token-file", "f"],
+            "--token-file requires --url, and cannot be used for this machine",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_told(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.front.mcp.instructions import instructions
 from holdfast.front.mcp.mcp_options import ServerOptions
+from holdfast.front.mcp.mcp_server import instructions
 
 pytestmark = pytest.mark.requirement("tools.notes")
 

@@ -69,7 +69,7 @@ async def test_the_time_of_a_question_does_not_count() -> None:
     with pytest.raises(TimeoutError):
         await call.next_question()
     assert 5 <= asyncio.get_running_loop().time() - began <= 10
-    assert call.too_late() == "exec_command was given up: it took longer than 5 s"
+    assert call.too_late() == "exec_command timed out: it took longer than 5 s"
     await call.stop()
     assert call.done
 
@@ -113,7 +113,7 @@ async def test_one_principal_cannot_take_all_connections(monkeypatch: pytest.Mon
     monkeypatch.setattr("holdfast.front.mcp.running_requests._REQUESTS", 2)
     here = Attendance()
     async with here.request("a"), here.request("a"):
-        with pytest.raises(Overloaded, match="2 requests and streams"):
+        with pytest.raises(Overloaded, match="2 running requests and streams"):
             async with here.request("a"):
                 pass
         async with here.request("b"):

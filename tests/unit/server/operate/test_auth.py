@@ -420,7 +420,7 @@ def test_an_empty_file_revokes_all(
     with pytest.raises(Unauthorized):
         access(header)
     (said,) = caplog.messages
-    assert said == f"websocket auth secret {secret_file} must not be empty: every client is refused"
+    assert said == f"websocket auth secret {secret_file} must not be empty: all clients are refused"
     Path(secret_file).write_text(SECRET)
     access.read()()
     assert access.admits(access(header))

@@ -121,11 +121,11 @@ def test_a_stuck_file_holds_up_nobody_and_what_waits_is_bounded() -> None:
     for number in range(50):
         writer.put(f"later {number}", 100)
     assert writer.lost == 40
-    assert target.warnings == [(1, "they came faster than they could be written")]
+    assert target.warnings == [(1, "they arrived faster than they could be written")]
     target.free.set()
     writer.close()
     assert target.lines[0] == "first"
-    assert target.lines[1] == "lost 40: they came faster than they could be written"
+    assert target.lines[1] == "lost 40: they arrived faster than they could be written"
     assert target.lines[2:] == [f"later {number}" for number in range(10)]
     assert target.warnings[-1][0] == 40
 

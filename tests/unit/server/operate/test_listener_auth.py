@@ -42,13 +42,13 @@ def refusal(listen: str = LOOPBACK, **options: Any) -> str:
 def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     token = {"token_file": str(tmp_path / "token")}
     signed = AuthOptions(mode="capability-token", token_sha256="0" * 64)
-    assert refusal(auth=signed, **token) == "--token-file and --ws-auth exclude each other"
-    assert refusal(no_auth=True, **token) == "--token-file and --no-auth exclude each other"
+    assert refusal(auth=signed, **token) == "--token-file and --ws-auth are mutually exclusive"
+    assert refusal(no_auth=True, **token) == "--token-file and --no-auth are mutually exclusive"
     assert "--token-file is for a listener on ws://" in refusal("unix:///x", **token)
-    assert "say `--insecure-no-auth`" in refusal(NETWORK, no_auth=True)
+    assert "use `--insecure-no-auth`" in refusal(NETWORK, no_auth=True)
     assert "add `--ws-auth …`" in refusal(NETWORK, makes_token=False)
-    assert refusal(tls_cert="x") == "--tls-cert and --tls-key go together"
-    assert refusal(tls_key="x") == "--tls-cert and --tls-key go together"
+    assert refusal(tls_cert="x") == "--tls-cert and --tls-key must be used together"
+    assert refusal(tls_key="x") == "--tls-cert and --tls-key must be used together"
     tls = {"tls_cert": "/no/cert", "tls_key": "/no/key"}
     assert refusal(**tls) == "cannot read /no/cert: No such file or directory (os error 2)"
     assert "--tls-cert is for a listener on ws://" in refusal("unix:///x", **tls)
@@ -64,8 +64,8 @@ def test_a_socket_file_from_systemd_needs_neither_token_nor_certificate(tmp_path
     made = make_entrance(options, NO_AUTH, [file])
     assert (made.check, made.tls, list(made.parts())) == (None, None, [])
     assert [text.partition(":")[0] for text in made.warnings] == [
-        "--token-file is not used",
-        "--tls-cert is not used",
+        "--token-file is ignored",
+        "--tls-cert is ignored",
     ]
     assert made.hidden.secrets == (paths["token_file"], paths["tls_key"])
     assert not list(tmp_path.iterdir())
@@ -85,7 +85,7 @@ def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.touch(0o600)
     short.write_text("ci sixteen-letters-at-least\nci not-so-many\n")
-    assert "the token of `ci` has fewer than 16 letters" in refusal(token_file=str(short))
+    assert "the token of `ci` has fewer than 16 characters" in refusal(token_file=str(short))
 
 
 @pytest.mark.requirement("security.token.needed")
@@ -100,7 +100,7 @@ def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
         opened = entrance(listen, NO_AUTH, **{option: True})
         assert opened.check is None
         (warning,) = opened.warnings
-        assert warning.startswith("this server asks for no token")
+        assert warning.startswith("this server requires no token")
     # As Codex: on loopback without a word.
     assert entrance(makes_token=False).check is None
     assert entrance(makes_token=False).warnings == ()
@@ -121,7 +121,7 @@ def test_a_server_of_http_is_no_exception() -> None:
 def test_tokens_in_the_clear_on_the_network_are_worth_a_warning() -> None:
     assert entrance().warnings == ()
     (warning,) = entrance(NETWORK).warnings
-    assert "in the clear" in warning
+    assert "unencrypted" in warning
 
 
 @pytest.mark.requirement("security.token.made")

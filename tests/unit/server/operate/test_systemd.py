@@ -69,10 +69,10 @@ def test_what_is_no_listening_socket_is_refused(monkeypatch: pytest.MonkeyPatch)
     reader, writer = os.pipe()
     with socket.socket() as unbound, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         for descriptor, text in (
-            (reader, "is no socket: Socket operation on non-socket"),
-            (900, "is no socket: Bad file descriptor"),
-            (unbound.fileno(), "is no listening socket"),
-            (datagrams.fileno(), "is no listening socket"),
+            (reader, "is not a socket: Socket operation on non-socket"),
+            (900, "is not a socket: Bad file descriptor"),
+            (unbound.fileno(), "is not a listening socket"),
+            (datagrams.fileno(), "is not a listening socket"),
         ):
             monkeypatch.setattr(systemd, "_FIRST", descriptor)
             monkeypatch.setenv("LISTEN_PID", str(os.getpid()))

@@ -26,7 +26,8 @@ from holdfast.base.local_servers import Reachable, reachable
 from holdfast.engine.files.operations import DIRECT, Operations
 from holdfast.engine.files.sandboxed.sandboxed_trees import SandboxedFiles
 from holdfast.engine.linux.capabilities import WITHOUT_CAPABILITIES
-from holdfast.engine.linux.mounts import MountTable, mount_changes, mount_table
+from holdfast.engine.linux.kernel_cache import mount_changes
+from holdfast.engine.linux.mounts import MountTable, mount_table
 from holdfast.engine.sandbox.policy.build import PolicyInputs, resolve
 from holdfast.engine.sandbox.policy.disk import HostDisk, Seen
 from holdfast.engine.sandbox.policy.own_paths import OwnPath, own_paths

@@ -1,11 +1,11 @@
 """
 Limits of the input that is queued in memory for processes that do not read it.
 
-Each owner of processes has a budget, and all owners of a server share a total. When half of
-either is used, each process may queue only a little: its next write is answered once it has
-read. So an owner that waits for answers is slowed down, but loses nothing. A write that does
-not fit at all is refused, and the owner can still terminate the process that does not read. One
-owner may fill the total, but each of the others keeps a small share of its own.
+Each owner of processes has a budget, and all owners of a server share a total. When half of either
+is used, each process may queue only a little: its next write is answered once it has read. So an
+owner that waits for answers is slowed down, but loses nothing. A write that does not fit at all is
+refused, and the owner can still terminate the process that does not read. One owner may fill the
+total, but each of the others keeps a small share.
 """
 
 from holdfast.base.errors import InvalidRequest
@@ -73,6 +73,6 @@ class InputBudget:
         self._total.waiting += size
 
     def give_back(self, size: int) -> None:
-        """Release bytes that are not queued any more."""
+        """Release bytes that are no longer queued."""
         self.waiting -= size
         self._total.waiting -= size

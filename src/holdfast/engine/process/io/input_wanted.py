@@ -17,17 +17,98 @@ import platform
 import re
 import struct
 import termios
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
-from holdfast.engine.linux.proc import read_proc, stat_fields
+from holdfast.engine.linux.proc import children_of_thread, read_proc, stat_fields
 from holdfast.engine.linux.syscall_numbers import MACHINES
-from holdfast.engine.process.io.foreground_group import Foreground, ThreadFolder
 from holdfast.events import WaitingFor
 
-__all__ = ["SECOND_LOOK", "Polling", "look"]
+__all__ = ["MOST_THREADS", "SECOND_LOOK", "Foreground", "Polling", "look"]
+
+# Threads that are visited, at about 25 µs each: one look stays at about a millisecond.
+MOST_THREADS = 40
+
+
+class _ThreadFolder(NamedTuple):
+    """The directory of one thread in `/proc`."""
+
+    process: str
+    """`/proc/PID`."""
+    path: str
+    """`/proc/PID/task/TID`."""
+    in_group: bool
+    """True if its process is in the foreground group."""
+
+
+class Foreground:
+    """
+    The threads of one process group, each yielded once.
+
+    The main thread of each process comes before all others: it is usually the one that reads.
+    Only descendants of the group's leader and of the started process are found. To look at every
+    process of the machine would take too long.
+    """
+
+    def __init__(self, group: int, pid: int, *, proc: str = "/proc") -> None:
+        """
+        Args:
+            group: The process group.
+            pid: The process that was started on the terminal.
+            proc: The proc file system.
+        """
+        self.complete = True
+        """False after an iteration that left threads out because there were too many."""
+        self._group = group
+        self._proc = proc
+        self._seen: set[int] = set()
+        # Popped from the end: the leader of the group comes first, as it is most likely to read.
+        self._processes = [pid, group]
+        self._others: deque[_ThreadFolder] = deque()
+
+    def __iter__(self) -> Iterator[_ThreadFolder]:
+        left = MOST_THREADS
+        while (thread := self._next()) is not None:
+            if left == 0:
+                self.complete = False
+                return
+            left -= 1
+            if thread.in_group:
+                yield thread
+            # The process may have ended since it was listed.
+            with suppress(OSError):
+                self._processes += children_of_thread(thread.path)
+
+    def _next(self) -> _ThreadFolder | None:
+        while self._processes:
+            process = self._processes.pop()
+            if process not in self._seen:
+                self._seen.add(process)
+                # The process may have ended since it was listed.
+                with suppress(OSError):
+                    return self._enter(process)
+        return self._others.popleft() if self._others else None
+
+    def _enter(self, process: int) -> _ThreadFolder:
+        """Return the main thread of a process, and keep its other threads for later."""
+        folder = f"{self._proc}/{process}"
+        in_group = os.getpgid(process) == self._group
+        # The link count of a directory is its subdirectories plus 2. It is cheaper than the
+        # listing, which takes long with thousands of threads.
+        count = os.stat(f"{folder}/task").st_nlink - 2
+        if count > MOST_THREADS:
+            self.complete = False
+        elif count > 1:
+            for number in os.listdir(f"{folder}/task"):
+                if number != str(process):
+                    other = _ThreadFolder(folder, f"{folder}/task/{number}", in_group)
+                    self._others.append(other)
+        return _ThreadFolder(folder, f"{folder}/task/{process}", in_group)
+
 
 # Seconds between the two looks at a thread in `poll`.
 SECOND_LOOK = 0.08
@@ -129,7 +210,7 @@ def _mode(master: int) -> WaitingFor:
     try:
         flags = termios.tcgetattr(master)[3]
     except termios.error:
-        # No process has the slave open any more.
+        # No process has the slave open now.
         return WaitingFor.UNKNOWN
     if not flags & termios.ICANON:
         return WaitingFor.KEY
@@ -142,7 +223,7 @@ class _Terminal:
     def __init__(self, master: int) -> None:
         (number,) = struct.unpack("I", fcntl.ioctl(master, _GET_NUMBER, bytes(4)))
         found = os.stat(f"/dev/pts/{number}")
-        # Device and inode, not the name: a sandbox has a devpts of its own, with the same names.
+        # Device and inode, not the name: a sandbox has its own devpts, with the same names.
         self._file = (found.st_dev, found.st_ino)
 
     def is_at(self, descriptor: str) -> bool:
@@ -168,7 +249,7 @@ class _ThreadWait(Enum):
 class _Thread:
     """A thread of the foreground group."""
 
-    def __init__(self, folder: ThreadFolder) -> None:
+    def __init__(self, folder: _ThreadFolder) -> None:
         self._process = folder.process
         self._path = folder.path
 
@@ -176,7 +257,7 @@ class _Thread:
         """
         Return the way it waits for the terminal, or None if it does not.
 
-        For a `poll` or its like with the terminal in its set, that is the text of the call.
+        For a `poll` or similar call with the terminal in its set, that is the text of the call.
         """
         try:
             call = read_proc(f"{self._path}/syscall")
@@ -194,7 +275,7 @@ class _Thread:
     def _by_call(self, call: bytes, terminal: _Terminal) -> bytes | _ThreadWait | None:
         words = call.split()
         if len(words) != 9:
-            # The file says `running`, or the thread is blocked outside of a system call.
+            # The file says `running`, or the thread is blocked outside a system call.
             return None
         number, *arguments, stack, _ = (int(word, 0) for word in words)
         if stack < _LOWEST_64_BIT_STACK or not _CALLS:

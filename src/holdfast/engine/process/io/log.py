@@ -52,7 +52,7 @@ class LogListener:
 
 
 def _seq(chunk: OutputChunk | None) -> int:
-    # Callers only pass chunks at or behind `_first`, and only slots before it are empty.
+    # Callers only pass chunks at or after `_first`, and only slots before it are empty.
     assert chunk is not None
     return chunk.seq
 
@@ -73,18 +73,18 @@ class OutputLog:
         # Chunks after this number are never evicted; see `pin`.
         self._pinned_after: int | None = None
         self._max_bytes, self._max_chunks = retention
-        # Chunks in order. Evicted ones leave None before `_first`, cut off now and then: to
-        # shift the list at each eviction would cost more than the rest of `append`.
+        # Chunks in order. Evicted ones leave None before `_first`, removed occasionally: shifting
+        # the list at each eviction would cost more than the rest of `append`.
         self._chunks: list[OutputChunk | None] = []
         self._first = 0
         self._retained = 0
         self._stream_ends: list[StreamEnded] = []
         self._listeners: list[LogListener] = []
-        # Called at the next entry, once. Kept apart from listeners: most logs have none, and
-        # `append` then skips them with one test.
+        # Called at the next entry, once. Separate from listeners: most logs have none, and `append`
+        # then skips them with one test.
         self._wakers: list[Callable[[], None]] = []
         self._exit_callbacks: list[Callable[[], None]] = []
-        # Readers that cannot keep up, and what makes the process wait for them.
+        # Readers that cannot keep up, and the callback that makes the process wait for them.
         self._holders: set[object] = set()
         self._hold_writer: Callable[[bool], None] | None = None
 
@@ -121,7 +121,7 @@ class OutputLog:
         self._wake()
 
     def end_stream(self, stream: OutputStream) -> None:
-        """Add the end of one stream, which has no number of its own."""
+        """Add the end of one stream, which has no number itself."""
         event = StreamEnded(stream, self.next_seq - 1)
         self._stream_ends.append(event)
         for listener in self._listeners:
@@ -207,14 +207,14 @@ class OutputLog:
         """
         Make the writer wait, for a reader that cannot keep up.
 
-        What a process has written by its exit is logged all the same.
+        Output that a process wrote before its exit is logged all the same.
         """
         self._holders.add(holder)
         if self._hold_writer is not None:
             self._hold_writer(True)
 
     def release(self, holder: object) -> None:
-        """Let the writer go on, unless another holder is left; harmless without a hold."""
+        """Let the writer continue unless another holder is left; does nothing without a hold."""
         self._holders.discard(holder)
         if self._hold_writer is not None and not self._holders:
             self._hold_writer(False)
@@ -259,7 +259,7 @@ class OutputLog:
                     break
                 end += 1
             chunks = self._chunks[at:end]
-        # With a byte limit, the reader goes on behind the last chunk it got, not at the end.
+        # With a byte limit, the reader continues after the last chunk that it got, not at the end.
         paged = max_bytes is not None and chunks
         verdict = self.verdict
         return ReadResponse(
@@ -316,7 +316,7 @@ class OutputLog:
             callback()
 
     def forget_exit_callback(self, callback: Callable[[], None]) -> None:
-        """Undo `when_exited`; harmless if the callback was called already."""
+        """Undo `when_exited`; does nothing if the callback was called already."""
         if callback in self._exit_callbacks:
             self._exit_callbacks.remove(callback)
 
@@ -333,7 +333,7 @@ class OutputLog:
         self._wakers.append(waker)
 
     def forget_waker(self, waker: Callable[[], None]) -> None:
-        """Undo `wake_once`; harmless if the waker was called already."""
+        """Undo `wake_once`; does nothing if the waker was called already."""
         if waker in self._wakers:
             self._wakers.remove(waker)
 

@@ -2,21 +2,95 @@
 Reads output from a pipe or a terminal into the log of a process.
 
 One `read` of up to 64 KiB becomes one entry. Reading can be held while a client is too slow:
-the pipe then fills and the process blocks. The log gets the end of the stream too.
+the pipe then fills and the process blocks. The log gets the end of the stream too. The
+descriptors of all processes of an event loop share one epoll instance.
 """
 
 import asyncio
 import fcntl
 import logging
 import os
+import select
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
-from holdfast.engine.process.io.epoll import readers_of
 from holdfast.wire.protocol.process import OutputStream
 
-__all__ = ["CHUNK", "OutputReader", "Sink"]
+__all__ = ["CHUNK", "OutputReader", "Readers", "Sink", "readers_of"]
+
+# -- the epoll instance of an event loop
+#
+# A short command has three watched descriptors: its stdout, its stderr and its pidfd. With
+# `add_reader` of uvloop each costs six calls of `epoll_ctl` and an object of its own, a tenth of
+# the whole start. Here each costs one call to begin and one to end (`scripts/bench --without
+# shared-epoll`).
+
+# Descriptors that are served in one turn of the event loop. epoll reports the others next time.
+_MOST_READY = 256
+
+_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, Readers]" = WeakKeyDictionary()
+
+
+def readers_of(loop: asyncio.AbstractEventLoop) -> "Readers":
+    """
+    Return the readers of an event loop, which live as long as it does.
+
+    Raises:
+        OSError: There is no descriptor left to make them.
+    """
+    # Weak keys: a loop that is closed and dropped takes its readers along.
+    readers = _by_loop.get(loop)
+    if readers is None:
+        readers = _by_loop[loop] = Readers(loop)
+    return readers
+
+
+class Readers:
+    """Calls back while descriptors can be read, as `add_reader` of an event loop does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # No reference to the loop, which is the weak key of `_by_loop` and could never be freed.
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        loop.add_reader(self._epoll.fileno(), self._ready)
+
+    def add(self, fd: int, callback: Callable[[], None]) -> None:
+        """
+        Watch a descriptor until `remove`, which has to be called before it is closed.
+
+        Raises:
+            OSError: The kernel's limit of watched descriptors is reached.
+        """
+        # Level-triggered: what one turn does not read is reported again.
+        self._epoll.register(fd, select.EPOLLIN)
+        self._callbacks[fd] = callback
+
+    def remove(self, fd: int) -> None:
+        """Stop watching a descriptor; harmless if it is not watched."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the epoll instance."""
+        return self._epoll.fileno()
+
+    def _ready(self) -> None:
+        for fd, _ in self._epoll.poll(0, _MOST_READY):
+            # An earlier callback of this turn may have removed it. If the number is in use
+            # again, the new callback is called with nothing to read, which all callbacks expect.
+            callback = self._callbacks.get(fd)
+            if callback is not None:
+                try:
+                    callback()
+                except Exception as error:  # noqa: BLE001 - the others have their turn all the same
+                    context = {"message": f"exception in {callback!r}", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(context)
+
+
+# -- the output of one process
+
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +99,7 @@ logger = logging.getLogger(__name__)
 # Large chunks are the main reason for our throughput, and every client accepts them.
 CHUNK = 64 << 10
 
-# Bytes that one `read` of a terminal returns at most, whatever is asked for (N_TTY_BUF_SIZE).
+# Most bytes that one `read` of a terminal returns (N_TTY_BUF_SIZE).
 _TERMINAL_READ = 4096
 
 # Reads before other descriptors get their turn: one writer must not starve the event loop.
@@ -35,15 +109,15 @@ _READS_PER_WAKEUP = 8
 # (fs.pipe-max-size). A fast path: `scripts/bench --without large-pipe`.
 _BULK_PIPE = 1 << 20
 
-# Bytes that one `drain` reads at most: all of a full pipe, but not for ever what a descendant in
-# the background goes on writing.
+# Bytes that one `drain` reads at most: all of a full pipe, but not for ever the output of a
+# descendant in the background.
 _MAX_DRAIN = 2 * _BULK_PIPE
 
 # Wake-ups after which the event loop watches a descriptor itself.
 #
 # To begin with, all descriptors share one epoll instance, which is cheap for a short command. The
-# kernel wakes a reader behind two instances later: it takes an idle core for it where the writer's
-# own would do. An echo through `cat` takes longer: `scripts/bench --without watched-by-loop`.
+# kernel wakes a reader behind two instances later: it uses an idle core where the writer's own
+# would do. An echo through `cat` takes longer: `scripts/bench --without watched-by-loop`.
 _SHORT_COMMAND = 3
 
 # Seconds until a terminal that no process has open is read again.
@@ -62,9 +136,9 @@ class OutputReader:
     """
     Reader of one descriptor, which it owns and closes at end of file.
 
-    A terminal ends when no process has it open and its own process has exited. To close it
-    earlier would send SIGHUP to a process that is about to exit, or that opens the terminal
-    again by its name.
+    A terminal ends when no process has it open and its own process has exited. Closing it earlier
+    would send SIGHUP to a process that is about to exit, or that opens the terminal again by its
+    name.
     """
 
     def __init__(
@@ -98,12 +172,12 @@ class OutputReader:
         self._poll()
 
     def hold(self) -> None:
-        """Stop reading; harmless a second time."""
+        """Stop reading; a second call does nothing."""
         self._held = True
         self._poll()
 
     def release(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._held = False
         self._poll()
 
@@ -128,12 +202,12 @@ class OutputReader:
         self._poll()
         os.close(self._fd)
         self._log.end_stream(self._stream)
-        # Given up: a reader is part of a cycle, and the process behind this method is not.
+        # Dropped: a reader is part of a cycle, and the process behind this method is not.
         ended, self._ended = self._ended, _do_nothing
         ended()
 
     def _poll(self) -> None:
-        """Watch the descriptor, or stop that, according to the current state."""
+        """Watch the descriptor, or stop watching, according to the current state."""
         wanted = self.open and not self._held and not self._deserted
         if wanted != self._polled:
             self._polled = wanted
@@ -176,9 +250,9 @@ class OutputReader:
             return 0
         self._append(data)
         if len(data) == CHUNK and not self._enlarged:
-            # A pipe has 64 KiB until it was full once. With a larger one, the writer and this
-            # reader need not take turns for each piece. The call fails if the user's share of
-            # pipe memory is used up: then it stays slow.
+            # A pipe has 64 KiB until it has been full once. With a larger one, the writer and this
+            # reader need not take turns for each piece. The call fails if the user's share of pipe
+            # memory is used up: then it stays slow.
             self._enlarged = True
             with suppress(OSError):
                 fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE)
@@ -205,7 +279,7 @@ class OutputReader:
             except BlockingIOError:
                 break
             except OSError:
-                # EIO: no process has the slave open any more.
+                # EIO: no process has the slave open.
                 piece = b""
             if not piece:
                 ended = True

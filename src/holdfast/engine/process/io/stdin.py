@@ -29,7 +29,7 @@ MAX_QUEUED_BYTES = 16 << 20
 # Bytes in the queue while more than half of the `InputBudget` is used.
 FEW_QUEUED_BYTES = 64 << 10
 
-# Bytes that a pipe takes whole or not at all (PIPE_BUF).
+# Bytes that a pipe accepts completely or not at all (PIPE_BUF).
 _WHOLE = 4096
 
 # Accepted ids kept per process; one more forgets the oldest.
@@ -43,8 +43,8 @@ class StdinQueue:
     """
     Queue in front of one descriptor, which it owns.
 
-    A process that has exited, or closed its end, still accepts writes, which are dropped. A
-    moment earlier they would have been lost in the kernel's buffer as well.
+    A process that has exited, or closed its end, still accepts writes, which are dropped. A moment
+    earlier they would have been lost in the kernel's buffer, too.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class StdinQueue:
         Args:
             loop: Runs everything here.
             fd: A non-blocking descriptor.
-            shared: True for a terminal, whose descriptor the reader of its output closes.
+            shared: True for a terminal, whose descriptor is closed by the reader of its output.
             budget: Limits the queued bytes of all processes of an owner; by default only these.
         """
         self._loop = loop
@@ -103,7 +103,7 @@ class StdinQueue:
             return waiting[0]
         if self._ending and waiting is None:
             return WriteStatus.STDIN_CLOSED
-        # Behind writes that wait, even if there is room by now: the order must stay.
+        # After waiting writes, even if there is room now: the order must be kept.
         if self._is_full or self._waiting:
             # A repeated write of a client that reconnected keeps its position and its bytes.
             if waiting is None:
@@ -130,7 +130,8 @@ class StdinQueue:
 
     def _write_whole(self, data: bytes) -> bool:
         """Write a few bytes past the queue and its limits; return False if they did not fit."""
-        # Nearly every write. A terminal may take a part only, whose rest has to be booked first.
+        # Nearly every write. A terminal may accept only a part, and the rest has to be booked
+        # first.
         if len(data) > _WHOLE or self._fd is None or self._shared:
             return False
         if self._queue or self._waiting or self._ending:
@@ -202,7 +203,7 @@ class StdinQueue:
             self._loop.add_writer(self._fd, self._writable, self._fd)
 
     def _write_now(self, fd: int, data: memoryview) -> memoryview:
-        """Write as much as the kernel takes, and return the rest."""
+        """Write as much as the kernel accepts, and return the rest."""
         try:
             written = os.write(fd, data)
         except BlockingIOError:

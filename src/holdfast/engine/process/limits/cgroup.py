@@ -1,8 +1,8 @@
 """
 Cgroups of commands: limits for all processes of a command together.
 
-The child is moved into its cgroup before it executes the command, so all its descendants are in
-it too. A location for these cgroups is looked for once, when the first limit needs one.
+The child is moved into its cgroup before it executes the command, so all its descendants are in it
+too. A location for these cgroups is searched for once, when the first limit needs one.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class CommandCgroup:
             OSError: The kernel refused.
         """
         write(f"{self.folder}/memory.max", str(limit))
-        # All together: a shell whose largest child was killed would go on with half of the work.
+        # All together: a shell whose largest child was killed would continue with half of the work.
         write(f"{self.folder}/memory.oom.group", "1")
         # Without this a command would swap instead of being killed. The file is missing if the
         # kernel has no swap accounting.
@@ -106,7 +106,7 @@ class CommandCgroup:
 
     def exceeded(self) -> ExceededLimit | None:
         """
-        Return the limit that the command met, by the kernel's event counters, or None.
+        Return the limit that the command reached, by the kernel's event counters, or None.
 
         `oom` counts only the limit of this cgroup, not an out-of-memory state of the machine.
         """
@@ -127,7 +127,7 @@ class CommandCgroup:
         except FileNotFoundError:
             return
         except OSError:
-            # EBUSY: it has processes. Outside of an event loop, it is removed at our exit.
+            # EBUSY: it has processes. Outside an event loop, it is removed at our exit.
             with suppress(RuntimeError):
                 _DeferredRemoval(self.folder, asyncio.get_running_loop())
 
@@ -141,7 +141,7 @@ class _DeferredRemoval:
         try:
             self._events = os.open(f"{folder}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            # Removed by somebody else meanwhile.
+            # Another process has removed it meanwhile.
             return
         # The loop's reader is the only reference to this object, so it ends with the loop.
         self._close_events = weakref.finalize(self, os.close, self._events)
@@ -169,7 +169,7 @@ class Cgroups:
     def __init__(self, location: CgroupLocation | None = None, proc: str = "/proc") -> None:
         """
         Args:
-            location: The cgroup to make them in; by default looked for when first needed.
+            location: The cgroup to make them in; by default found when first needed.
             proc: The proc file system.
         """
         self._found = location
@@ -180,7 +180,7 @@ class Cgroups:
 
     def location(self) -> CgroupLocation:
         """Return the cgroup to make them in; the first call finds and prepares it. Blocks."""
-        # In threads: several first starts may come at once, and only one may move processes.
+        # In threads: several first starts may arrive at once, and only one may move processes.
         with self._preparing:
             if self._ready is None:
                 location = (
@@ -198,7 +198,7 @@ class Cgroups:
             OSError: The kernel refused.
         """
         folder = self.location().folder
-        # A location with a controller has a folder.
+        # A location with a controller has a directory.
         assert folder is not None
         name = f"{command_prefix(os.getpid())}{next(self._numbers)}"
         return CommandCgroup(f"{folder}/{name}")
@@ -209,7 +209,7 @@ def prepare(location: CgroupLocation, *, proc: str = "/proc") -> CgroupLocation:
     Move our processes out of a cgroup and enable its controllers; undo all if a step fails.
 
     Returns:
-        The location, or one without a folder that says what failed.
+        The location, or one without a directory that says what failed.
     """
     folder = location.folder
     if folder is None:
@@ -254,7 +254,7 @@ def _move_all(folder: str, rest: str, proc: str) -> None:
 
 
 def _move_back(rest: str, folder: str) -> None:
-    # As far as the kernel allows: there is nobody to report a failure of the undoing to.
+    # As far as the kernel allows: a failure to undo cannot be reported.
     with suppress(OSError):
         for _ in range(_ROUNDS):
             pids = processes_in(rest)

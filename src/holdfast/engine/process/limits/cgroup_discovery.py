@@ -1,9 +1,9 @@
 """
 Finds a cgroup in which the cgroups of commands can be made; changes nothing.
 
-It has to be delegated to this process: by systemd, for a unit with `Delegate=yes`, by the
-manager of a container, or because nobody else manages cgroups. If there is none, the result says
-what to change.
+It has to be delegated to this process: by systemd, for a unit with `Delegate=yes`, by the manager
+of a container, or because nothing else manages cgroups. If there is none, the result says what to
+change.
 """
 
 import os
@@ -32,7 +32,7 @@ _MARKS = ("user.delegate", "trusted.delegate")
 # Seconds for systemd to answer.
 _ASK_LIMIT = 5.0
 
-# Exists if systemd runs this machine. Then a cgroup that it has not delegated is off limits.
+# Exists if systemd runs this machine. Then a cgroup that it has not delegated must not be used.
 _SYSTEMD = "/run/systemd/system"
 
 _UNIFIED = "start the kernel with `cgroup_no_v1=all`, or systemd with a unified hierarchy"
@@ -52,7 +52,7 @@ class CgroupLocation(msgspec.Struct, frozen=True, kw_only=True):
     """The remedy for that problem."""
 
     def why_not(self, controller: str) -> str | None:
-        """Return problem and advice if a controller is missing; None if it is there."""
+        """Return problem and advice if a controller is missing, otherwise None."""
         if controller in self.controllers:
             return None
         return f"{self.problem}; {self.advice}"
@@ -135,7 +135,7 @@ def _is_delegated(folder: str) -> bool:
     if unit.endswith(".slice"):
         # systemd never delegates a slice.
         return False
-    # Units of a user are known to the user's own manager only.
+    # Only the user's own manager knows units of a user.
     of_user = [part for part in above.split("/") if part.startswith("user@")]
     command = ["systemctl", *(["--user"] if of_user else ()), "show", "--value", "-p", "Delegate"]
     try:
@@ -161,7 +161,7 @@ def _mark(folder: str, name: str) -> bytes:
 
 def _name(pid: int, proc: str) -> str:
     if not pid:
-        return "a process of elsewhere"
+        return "a process from elsewhere"
     try:
         with open(f"{proc}/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return f"process {pid} ({file.read().strip()})"

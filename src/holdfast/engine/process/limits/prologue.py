@@ -61,13 +61,13 @@ def make_prologue(
     Return the program for a command with rlimits but without a sandbox.
 
     The program sends `BUILT` and waits for `GO`, if `wait`. It then sets the limits and executes
-    the command. It sends an error only, and leaves no descriptors but the standard ones.
+    the command. It only sends errors, and leaves no descriptors but the standard ones.
     """
     made = CallProgram(machine)
     failed = Label()
     made.call("dup3", report, REPORT, os.O_CLOEXEC, failed=failed)
     made.call("close", report)
-    # The server puts the process into its cgroup before it lets it go on.
+    # The server moves the process into its cgroup before it continues.
     if wait:
         say_built(made, failed)
         wait_for_go(made, failed)

@@ -6,8 +6,8 @@ had no effect since Linux 2.4: RLIMIT_LOCKS, the number of file locks. A command
 gets a unique number there. A process that lowers it on purpose is not found; an untrusted
 command belongs in a sandbox, which no process can leave.
 
-Only the child itself can set the mark, before it executes its program. A nested command loses
-the mark of the outer one. So this is for limits, and `process.variable_marks` for all else.
+Only the child itself can set the mark, before it executes its program. A nested command loses the
+mark of the outer one. So this is used for limits, and `process.variable_marks` for all else.
 """
 
 import os
@@ -31,7 +31,7 @@ _FILE_LOCKS = 10
 # practically never draw the same number.
 _LOWEST, _HIGHEST = 1 << 40, 1 << 50
 
-# Rounds of looking: a process may fork between being found and being stopped.
+# Rounds of searching: a process may fork between being found and being stopped.
 _ROUNDS = 32
 
 # A search holds the interpreter most of its time, so many at once would only delay each other.
@@ -43,10 +43,10 @@ _ZOMBIE = (b"Z", b"X")
 
 def new_mark() -> int | None:
     """
-    Return a mark for one command; None if this process cannot give one.
+    Return a mark for one command; None if this process cannot set one.
 
-    A process can only lower its hard limits. So there is no mark left if somebody has set this
-    limit, or after about a dozen nested commands.
+    A process can only lower its hard limits. So there is no mark left if another program has set
+    this limit, or after about a dozen nested commands.
     """
     hard = resource.getrlimit(_FILE_LOCKS)[1]
     highest = _HIGHEST if hard == resource.RLIM_INFINITY else min(hard, _HIGHEST)

@@ -52,7 +52,7 @@ __all__ = [
 KernelLimit: TypeAlias = tuple[int, int, int]
 """An rlimit: the resource, its soft limit and its hard limit."""
 
-# Descriptors of the child beside its standard streams: the prologue program and the socket.
+# Descriptors of the child in addition to its standard streams: the prologue program and the socket.
 _IMAGE_FD, _REPORT_FD = 3, 4
 
 _ITSELF = f"/proc/self/fd/{_IMAGE_FD}"
@@ -116,7 +116,7 @@ def check_limits(limits: ProcessLimits) -> None:
         if problem is not None:
             raise InvalidParams(
                 f"a limit on the {limit.about} ({limit.wire_name}, {limit.option})"
-                f" needs a cgroup of its own for a command: {problem}"
+                f" needs a separate cgroup for a command: {problem}"
             )
 
 
@@ -226,7 +226,7 @@ def start_limited(
         undo.callback(child.discard)
         # Our copy of the child's end would keep `recv` from seeing the end.
         theirs.close()
-        # The child waits until it is in its cgroup: what it forks must be in it too.
+        # The child waits until it is in its cgroup: its own children must be in it, too.
         if prepared.cgroup is not None:
             _receive(ours, launch.program)
             prepared.cgroup.admit(child.pid)
@@ -238,7 +238,7 @@ def start_limited(
 
 
 def _with_descriptor_limit(limits: ProcessLimits) -> tuple[ProcessLimits, int | None]:
-    """Return the limits with the soft limit of open files that a child has to set, and its hard."""
+    """Return the limits with the soft limit of open files for a child to set, and the hard one."""
     # A thread cannot lower RLIMIT_NOFILE for a child (see `spawn`), so the child does it itself.
     descriptors = needs_descriptor_limit() if platform.machine() in MACHINES else None
     if descriptors is None or limits.open_files is not None:

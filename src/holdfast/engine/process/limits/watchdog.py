@@ -1,5 +1,5 @@
 """
-Enforces the limits of one command on output and time, and reports which limit was met.
+Enforces the limits of one command on output and time, and reports which limit was reached.
 
 The kernel enforces the other limits (`process.limits.rlimits`). A cgroup counts its events, but
 an rlimit only makes a system call of the command fail, which the command may report or not.
@@ -27,11 +27,11 @@ __all__ = ["ExceededLimit", "Watchdog"]
 
 
 class ExceededLimit(NamedTuple):
-    """A limit that a command has met."""
+    """A limit that a command has reached."""
 
     kind: LimitKind
     text: str
-    """Description for a person, with the limit's value."""
+    """Description for people, with the limit's value."""
 
     @classmethod
     def of(cls, limit: Limit, value: int) -> Self:
@@ -61,7 +61,7 @@ class Watchdog:
     """
     Watchdog that kills a process with its descendants if it writes too much or runs too long.
 
-    It goes on after the exit of the process: descendants in the background have the same limits
+    It continues after the exit of the process: descendants in the background have the same limits
     until all of them are gone.
     """
 
@@ -77,7 +77,7 @@ class Watchdog:
         self._limits = limits
         self._cgroup = child.cgroup
         self._mark = child.mark
-        # The first limit that was met; later ones follow from the kill.
+        # The first limit that was reached; later ones follow from the kill.
         self._exceeded: ExceededLimit | None = None
         self._timer: asyncio.TimerHandle | None = None
         if limits.wall_time_ms is not None:
@@ -94,7 +94,7 @@ class Watchdog:
         return _Meter(log, limit, lambda: self._exceed(_OUTPUT))
 
     def process_closed(self) -> None:
-        """Stop the timer at the close of the process, unless a daemon of it still runs."""
+        """Stop the timer at the close of the process, unless its daemon still runs."""
         if self._timer is None or self._timer.cancelled():
             return
         self._timer.cancel()
@@ -105,7 +105,7 @@ class Watchdog:
     def judge(self, verdict: Verdict) -> Verdict:
         """Return the verdict, with the limit that ended the process if one did."""
         exceeded = self._exceeded or self._signalled(verdict)
-        # Only for a failure: a command may meet a limit, cope with it and succeed.
+        # Only for a failure: a command may reach a limit, cope with it and succeed.
         if exceeded is None and verdict.exit_code and verdict.reason in _BY_LIMIT:
             if self._cgroup is not None:
                 exceeded = self._cgroup.exceeded()
@@ -176,7 +176,7 @@ class _Meter:
         self._log.end_stream(stream)
 
 
-# Reasons that a limit may be behind; all others were asked for.
+# Reasons that a limit may explain; all others were requested.
 _BY_LIMIT = (Reason.LIMIT, Reason.EXITED, Reason.SIGNALED)
 
 # Limits that are enforced here.
@@ -186,8 +186,8 @@ _OUTPUT = limit_of(LimitKind.OUTPUT)
 # Limits that make system calls fail, in the order of the table.
 _GUESSED = [limit for limit in LIMITS if limit.messages]
 
-# Limits that the kernel enforces by a signal of their own.
+# Limits that the kernel enforces by a specific signal.
 _SIGNALS = [(limit, getattr(signal, limit.signal)) for limit in LIMITS if limit.signal is not None]
 
-# Seconds. A client may ask for more than the timers of event loops can take.
+# Seconds. A client may ask for more than the timers of event loops accept.
 _LONGEST_TIMER = 1e6

@@ -12,21 +12,21 @@ Behaviour that clients rely on:
 
 - A bad scope is refused whatever the command is; a shell it cannot handle only
   if `argv` is `[shell.path, "-lc", SCRIPT, ...]`. Both after the check of the cwd.
-- The first command runs from the snapshot as well. The output of the profile is lost.
+- The first command also runs from the snapshot. The output of the profile is lost.
 - The profile of the login shell counts, and then what an interactive one would
   read: `~/.bashrc` (unless `BASH_ENV` is set), `.zshrc`, the file named by `ENV`.
-- Restored are functions, exported variables, aliases and options, but not `-e`.
-  Not restored are other variables, traps, the umask, the folder, `PWD`, `OLDPWD`.
-  A dash cannot list its functions, so they are lost.
+- Restored are functions, exported variables, aliases and options, but not `-e`. Not restored are
+  other variables, traps, the umask, the directory, `PWD`, `OLDPWD`. A dash cannot list its
+  functions, so they are lost.
 - Variables given with a start, or set by its policy, win over the captured ones;
   inherited ones do not. One that the profile unset stays set.
 - A capture is not repeated when the profile changes, nor when it failed: then
   all commands with that key run as they are.
-- The key is the request, the folder, the policy and the sandbox; not `env`, not `tty`.
-  With our extension `unset`, those names too: a profile may depend on them.
-  16 entries per session; the one that was not used for longest goes first.
+- The key is the request, the directory, the policy and the sandbox; not `env`, not `tty`. With our
+  extension `unset`, those names too: a profile may depend on them. 16 entries per session; the one
+  that was not used for longest goes first.
 
-Behaviour of our own, where no client can tell the difference or the result is better:
+Our own behaviour, where clients see no difference or the result is better:
 
 - Variables that the first command was given do not reach the next ones.
 - `SHLVL` counts as without a snapshot, and aliases work in zsh.
@@ -284,7 +284,7 @@ class Snapshot(NamedTuple):
 _ANSWERED: Final = frozenset({"bash", "sh", "zsh"})
 _OPTION: Final = re.compile(r"set [+-]o (\w[\w-]*)|shopt -[su] (\w+)")
 _ZSH_OPTION: Final = re.compile(r"\w+")
-# A line of a plain `alias`, which may hold line ends inside its quotes.
+# A line of a plain `alias`, which may have line feeds inside its quotes.
 _ALIAS: Final = re.compile(r"""([^\s='"\\-][^\s='"\\]*)=((?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])*)\n""")
 
 _NOT_RESTORED: Final = frozenset(
@@ -416,8 +416,8 @@ def wrap(
     variables[names[0]] = f"unset {' '.join(names)}\n{chunks[0]}"
     runner = "command" if snapshot.kind == "sh" else "builtin"
     joined = "".join([f"${{{name}}}" for name in names])
-    # On a line of its own: a shell reads the next line only after it has run this one, so the
-    # script is parsed with aliases and options restored. `:` resets `$?`.
+    # On a separate line: a shell reads the next line only after it has run this one, so the script
+    # is parsed with aliases and options restored. `:` resets `$?`.
     prelude = f'{{ \\{runner} eval "{joined}"; :; }} >/dev/null 2>&1\n'
     if snapshot.kind == "zsh":
         # zsh parses all of its argument before it runs any of it, hence `eval`.

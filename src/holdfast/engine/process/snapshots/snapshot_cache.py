@@ -89,7 +89,7 @@ class Snapshots:
             return None
         finally:
             self._loop.remove_reader(child.pidfd)
-            # The profile may have left jobs in its group, also after its exit.
+            # The profile may have left jobs in its group, even after its exit.
             child.kill_group()
             child.reap()
             reader.close()

@@ -1,7 +1,7 @@
 """
 Finds the bubblewrap binary (`bwrap`) and checks that it can be trusted.
 
-Bubblewrap runs outside of the sandbox. So it is searched once in the server's own `PATH`, and
+Bubblewrap runs outside the sandbox. So it is searched for once in the server's own `PATH`, and
 never in a path that came with a request [sandbox.launcher].
 """
 
@@ -18,9 +18,9 @@ from holdfast.engine.sandbox.policy.exhausted import raise_exhausted
 __all__ = ["NEEDED", "Launcher", "find_launcher", "note_launchers"]
 
 NEEDED = frozenset({"--args", "--as-pid-1", "--file", "--new-session", "--perms"})
-"""Options that are needed; a bubblewrap without one of them is too old."""
+"""Required options; a bubblewrap without one of them is too old."""
 
-# Paths that are tried beside the `PATH`, which may be empty in a service.
+# Paths to try in addition to the `PATH`, which may be empty in a service.
 _FIXED_PATHS = ("/usr/bin/bwrap", "/bin/bwrap")
 
 _ROOT = 0
@@ -30,7 +30,7 @@ _HELP_LIMIT = 5.0
 
 
 class Launcher(msgspec.Struct, frozen=True):
-    """Bubblewrap binary that can be used."""
+    """A usable bubblewrap binary."""
 
     path: str
     version: str
@@ -44,7 +44,7 @@ _noted: frozenset[str] | None = None
 
 def note_launchers() -> None:
     """
-    Accept only those binaries from now on that exist now.
+    From now on, accept only binaries that exist now.
 
     Call this before the first command is started: a command could install another `bwrap` in a
     directory of the `PATH`.
@@ -62,10 +62,10 @@ def _present(environ: Mapping[str, str]) -> frozenset[str]:
 
 def find_launcher(environ: Mapping[str, str] | None = None) -> Launcher | str:
     """
-    Return the first bubblewrap that is trusted and new enough, or a text why there is none.
+    Return the first bubblewrap that is trusted and new enough, or the reason why there is none.
 
     Binaries that belong to root come first, and of those the ones at their usual path: a command
-    that may write to the user's files could make the others.
+    that may write to the user's files could create the others.
     """
     found = _present(os.environ if environ is None else environ)
     if _noted is not None:
@@ -94,12 +94,12 @@ def _belongs_to_user(path: str) -> bool:
 def _fault(path: str) -> str | None:
     """Return the reason why another user could replace the file, or None."""
     trusted = (_ROOT, os.geteuid())
-    # Whoever may write to a directory above could replace the whole path.
+    # A user who may write to a directory above could replace the whole path.
     for name in _with_parents(path):
         status = os.stat(name)
         if status.st_uid not in trusted:
             return f"is not used: {name} belongs to another user"
-        # In a sticky directory such as /tmp nobody can replace files of others.
+        # In a sticky directory such as /tmp, users cannot replace files of others.
         shared = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not shared:
             return f"is not used: others may write to {name}"
@@ -121,7 +121,7 @@ def _ask(path: str) -> Launcher | str:
     except (OSError, subprocess.SubprocessError) as error:
         raise_exhausted(error)
         return f"cannot be run: {error}"
-    # By the help text and not by the version: it lists the options of this very build.
+    # Not by the version: the help text lists the options of this very build.
     options = frozenset(word for word in help_text.split() if word.startswith("--"))
     if not options:
         # As in a container without a `/proc`, where it ends before it reads its options.

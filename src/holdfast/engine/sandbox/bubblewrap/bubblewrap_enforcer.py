@@ -26,8 +26,13 @@ from holdfast.engine.process.executable_lookup import Launch
 from holdfast.engine.process.limits.rlimits import has_kernel_limits
 from holdfast.engine.process.variables import without_tokens
 from holdfast.engine.sandbox.bubblewrap.bwrap_arguments import Plan, plan
-from holdfast.engine.sandbox.bubblewrap.bwrap_launch import EMPTY_FD, SandboxSpec, start_sandboxed
-from holdfast.engine.sandbox.bubblewrap.delegated_start import DELEGATED_FDS, DelegatedStart
+from holdfast.engine.sandbox.bubblewrap.bwrap_launch import (
+    DESCRIPTORS,
+    EMPTY_FD,
+    SandboxSpec,
+    start_sandboxed,
+)
+from holdfast.engine.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.engine.sandbox.bubblewrap.filter import filter_program
 from holdfast.engine.sandbox.bubblewrap.gaps import policy_gaps
 from holdfast.engine.sandbox.bubblewrap.init_program import CallersSession
@@ -44,7 +49,7 @@ __all__ = ["BubblewrapEnforcer", "BubblewrapSandbox"]
 
 
 class OwnMounts(NamedTuple):
-    """Devices and mount namespaces that sandboxes have in place of the machine's."""
+    """Devices and mount namespaces of sandboxes in place of the machine's."""
 
     devices: str | None = None
     """Directory with device nodes for sandboxes; None if the machine's are used."""
@@ -118,10 +123,10 @@ class BubblewrapSandbox:
         listens = support.listens and policy.network == "restricted"
         options = made.argv(blanks)
         if "--disable-userns" not in launcher.options:
-            # An old bwrap does not know it. The seccomp filter refuses user namespaces as well.
+            # An old bwrap does not know it. The seccomp filter also refuses user namespaces.
             options.remove("--disable-userns")
         if not shares_group:
-            # Then the command is not in the session of bwrap, which so gets none of its signals.
+            # Puts the command into another session than bwrap, which then gets none of its signals.
             options = ["--new-session", *options]
         return SandboxSpec(
             launcher=launcher.path,
@@ -148,7 +153,7 @@ class BubblewrapSandbox:
     @property
     def descriptors(self) -> int:
         """Number of descriptors that `delegate_start` sends to another process."""
-        return DELEGATED_FDS + self._plan.empty_fds
+        return DESCRIPTORS + self._plan.empty_fds
 
     def delegate_start(
         self,
@@ -184,7 +189,7 @@ class BubblewrapSandbox:
         self._reserve()
         try:
             return DelegatedStart(
-                self._make_spec(self._plan, numbers[DELEGATED_FDS:], shares_group=shared),
+                self._make_spec(self._plan, numbers[DESCRIPTORS - 1 : -1], shares_group=shared),
                 launch,
                 env,
                 numbers=numbers,
@@ -290,7 +295,7 @@ class BubblewrapSandbox:
         refused = ""
         for candidate in candidates(program, path):
             folder = os.path.join(cwd, os.path.dirname(candidate))
-            # Most directories of `PATH` lack the program: one look is cheaper than to resolve each.
+            # Most directories of `PATH` lack the program: one check is cheaper than resolving each.
             if not os.path.isfile(os.path.join(folder, program)):
                 continue
             listed = os.path.join(os.path.realpath(folder), program)
@@ -328,7 +333,7 @@ class BubblewrapEnforcer(Enforcer):
         return support
 
     def planning(self) -> AbstractContextManager[None]:
-        # Within it, no other command's end removes mount points that a policy has seen.
+        # Within it, the end of another command does not remove mount points that a policy has seen.
         return self.mount_points.planning()
 
     def open(self, policy: Policy, *, gaps: tuple[str, ...] = ()) -> "BubblewrapSandbox":
@@ -352,7 +357,7 @@ def _call_in(namespace: MountNamespace, start: Callable[[], int], *, devices: bo
     Call the start of bwrap in a namespace.
 
     Raises:
-        SpawnFailed: The namespace cannot be made. A plain ENOENT would be taken for the command's.
+        SpawnFailed: The namespace cannot be made. A plain ENOENT would look like the command's.
     """
     try:
         return namespace.call(start, devices=devices)

@@ -21,13 +21,16 @@ import msgspec
 from holdfast.base.errors import SpawnFailed
 from holdfast.engine.linux.memory_files import data_file
 from holdfast.engine.process.executable_lookup import Launch
-from holdfast.engine.process.limits.cgroup import CommandCgroup
 from holdfast.engine.process.limits.rlimits import PreparedLimits, prepare_limits
 from holdfast.engine.process.sandbox_source import SandboxOutdated
 from holdfast.engine.process.spawn import Caller
 from holdfast.engine.process.start_threads import call_in_daemon
 from holdfast.engine.sandbox.bubblewrap.init_channel import InitChannel
-from holdfast.engine.sandbox.bubblewrap.init_program import INIT_PATH, make_init_program
+from holdfast.engine.sandbox.bubblewrap.init_program import (
+    INIT_PATH,
+    CallersSession,
+    make_init_program,
+)
 from holdfast.engine.sandbox.bubblewrap.landlock import Ruleset
 from holdfast.engine.sandbox.bubblewrap.mount_check import (
     MountsByPoint,
@@ -41,17 +44,7 @@ from holdfast.engine.sandbox.bubblewrap.sandboxed_child import SandboxedChild
 from holdfast.engine.sandbox.bubblewrap.strays import remove_strays
 from holdfast.wire.protocol.process import ProcessLimits
 
-__all__ = [
-    "EMPTY_FD",
-    "SandboxSpec",
-    "encode_options",
-    "info_file",
-    "init_process",
-    "memory_fd",
-    "split_environment",
-    "start_sandboxed",
-    "wait_built",
-]
+__all__ = ["DESCRIPTORS", "EMPTY_FD", "BwrapStart", "SandboxSpec", "start_sandboxed"]
 
 # Seconds to build a sandbox. bwrap hangs on a file system that does not answer.
 _BUILD_LIMIT = 30.0
@@ -67,17 +60,15 @@ _GONE = (errno.ENOENT, errno.ESRCH, errno.EINVAL)
 
 _MACHINE = platform.machine()
 
-# Descriptors of bwrap beside its standard streams: its options, the init program, and what the
-# init program inherits: the channel, and a pidfd of this process.
+# The first descriptor of bwrap behind its standard streams.
 _FIRST_FD = 3
-_ARGS_FD, _INIT_FD, _REPORT_FD, _OWNER_FD = range(_FIRST_FD, _FIRST_FD + 4)
+
+# Descriptors of bwrap beside the empty ones: its options, the init program, what that inherits (the
+# channel, and a pidfd of the process that the sandbox ends with), and bwrap's `--info-fd`.
+DESCRIPTORS = 5
 
 # The first of the descriptors that are `/dev/null`, for files that a profile denies.
-EMPTY_FD = _OWNER_FD + 1
-
-# Puts the init program into the sandbox, and makes it PID 1 instead of a process of bwrap's own.
-
-_WITH_INIT = ("--as-pid-1", "--perms", "0500", "--file", str(_INIT_FD), INIT_PATH)
+EMPTY_FD = _FIRST_FD + DESCRIPTORS - 1
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,95 +152,274 @@ async def _start(
     to_verify: Sequence[Planned],
     begun: Callable[[SandboxedChild], None],
 ) -> SandboxedChild:
-    with ExitStack() as theirs, ExitStack() as ours, ExitStack() as undo:
-        # PID 1 of the sandbox counts as a process of the command.
-        prepared = _NO_LIMITS if limits is None else prepare_limits(limits, extra_processes=1)
-        if prepared.cgroup is not None:
-            undo.callback(prepared.cgroup.release)
-        channel = InitChannel()
-        undo.callback(channel.close)
-        theirs.callback(channel.theirs.close)
-        plain, moved = split_environment(env, launch.cwd)
-        # Without `--chdir`, bwrap uses the user's home if the cwd does not exist inside.
-        options = [*spec.options, *_WITH_INIT, *moved, "--chdir", launch.cwd]
-        owner = os.pidfd_open(os.getpid())
-        theirs.callback(os.close, owner)
-        fds = [channel.theirs.fileno(), owner, *[_EMPTY] * spec.empty_fds]
-        info = None
-        if spec.tells_end:
-            info = info_file(ours)
-            options += ["--info-fd", str(_REPORT_FD + len(fds))]
-            fds.append(info)
-        _refuse_nul(launch, options)
-        wait = bool(to_verify) or prepared.cgroup is not None
-        empty = _empty_streams(terminal is not None, pipe_stdin, pipe_stderr)
-        init_program = _make_init_program(
-            spec, launch, prepared, terminal=terminal is not None, wait=wait, empty_streams=empty
+    start = BwrapStart(
+        spec,
+        launch,
+        env,
+        numbers=range(_FIRST_FD, _FIRST_FD + DESCRIPTORS + spec.empty_fds),
+        owner=os.getpid(),
+        limits=limits,
+        to_verify=to_verify,
+        terminal=terminal is not None,
+        empty_streams=_empty_streams(terminal is not None, pipe_stdin, pipe_stderr),
+    )
+    with ExitStack() as undo:
+        undo.callback(start.close)
+        bwrap = Launch(spec.launcher, start.argv, launch.cwd)
+        child = _spawn(
+            bwrap, start.env, terminal, pipe_stdin, pipe_stderr, start.descriptors, spec.call
         )
-        fds = [memory_fd(encode_options(options), theirs), memory_fd(init_program, theirs), *fds]
-        # Before the spawn: whatever bwrap makes on the disk is newer.
-        since = time.time()
-        argv = ["bwrap", "--args", str(_ARGS_FD), "--", INIT_PATH]
-        bwrap = Launch(spec.launcher, argv, launch.cwd)
-        child = _spawn(bwrap, plain, terminal, pipe_stdin, pipe_stderr, fds, spec.call)
         begun(child)
-        child.cgroup = prepared.cgroup
+        child.cgroup = start.cgroup
         undo.callback(child.discard)
-        # Our copies of the child's ends: as long as they are open, we would not see its end.
-        theirs.close()
-        built = wait_built(
-            channel, to_verify, prepared.cgroup, since=since, kill=child.kill_unbuilt
-        )
-        if not await built:
+        start.sent()
+        if not await start.built(kill=child.kill_unbuilt):
             raise SandboxOutdated(await _launcher_error(child))
-        _attach(child, channel, info)
+        child.report = start.channel
+        child.attempts = start.take_attempts()
+        if spec.tells_end:
+            _, child.init_fd = start.take_init()
         undo.pop_all()
     return child
 
 
-def _make_init_program(
-    spec: SandboxSpec,
-    launch: Launch,
-    prepared: PreparedLimits,
-    *,
-    terminal: bool,
-    wait: bool,
-    empty_streams: Sequence[int],
-) -> bytes:
-    """Return the init program for a command of this server."""
-    return make_init_program(
-        _MACHINE,
-        program=launch.program,
-        argv=launch.argv,
-        report=_REPORT_FD,
-        owner=_OWNER_FD,
-        filter_program=spec.filter,
-        listen=spec.listen,
-        landlock=spec.landlock,
-        terminal=terminal,
-        limits=prepared.each,
-        wait=wait,
-        empty_streams=empty_streams,
-    )
-
-
-def _refuse_nul(launch: Launch, options: Sequence[str]) -> None:
+class BwrapStart:
     """
-    Refuse a command or options with a NUL.
+    One start of bwrap, which this process or another one executes.
 
-    A NUL would end the argument early and turn the rest into another one.
+    It has what bwrap gets, and waits until the sandbox is built. `close` releases all of it.
+    """
+
+    def __init__(
+        self,
+        spec: SandboxSpec,
+        launch: Launch,
+        env: Mapping[str, str],
+        *,
+        numbers: Sequence[int],
+        owner: int,
+        limits: ProcessLimits | None,
+        to_verify: Sequence[Planned],
+        terminal: bool = False,
+        empty_streams: Sequence[int] = (),
+        caller: CallersSession | None = None,
+        mounts: Sequence[str] = (),
+    ) -> None:
+        """
+        Args:
+            spec: The sandbox.
+            launch: The command, by paths inside.
+            env: The complete environment of the command.
+            numbers: Numbers of `descriptors` in bwrap's process.
+            owner: Pid of the process that the sandbox ends with.
+            limits: Limits of the command.
+            to_verify: All mounts, if other processes may interfere with them.
+            terminal: True if standard input becomes the controlling terminal.
+            empty_streams: Standard descriptors that are `/dev/null`.
+            caller: The session of the process that executes bwrap, if that is another one.
+            mounts: Further options of bwrap.
+
+        Raises:
+            SpawnFailed: A text has a NUL.
+            OSError: No descriptor is left, or the kernel refused a cgroup.
+        """
+        args_fd, program_fd, report_fd, owner_fd, *_, info_fd = numbers
+        # What bwrap inherits: open here until it has it.
+        self._theirs, self._to_verify = ExitStack(), to_verify
+        with ExitStack() as undo:
+            undo.callback(self._theirs.close)
+            prepared = _prepare_limits(limits, undo)
+            self.cgroup = prepared.cgroup
+            """The cgroup of the command, if it has one."""
+            self.channel = InitChannel()
+            """Our end of the channel to the init program."""
+            undo.callback(self.channel.close)
+            self._theirs.callback(self.channel.theirs.close)
+            self.env, moved = _split_environment(env, launch.cwd)
+            """The environment of bwrap."""
+            # Without `--chdir`, bwrap uses the user's home if the cwd does not exist inside.
+            options = [*spec.options, *mounts, *moved, "--chdir", launch.cwd]
+            tells_pid = spec.tells_end or caller is not None
+            # Not a pipe: without a reader it would end bwrap, while PID 1 waits for it.
+            self._info = _memory_fd(b"", undo) if tells_pid else None
+            options += _init_options(program_fd, info_fd if tells_pid else None)
+            program = make_init_program(
+                _MACHINE,
+                program=launch.program,
+                argv=launch.argv,
+                report=report_fd,
+                owner=owner_fd,
+                filter_program=spec.filter,
+                listen=spec.listen,
+                landlock=spec.landlock,
+                terminal=terminal,
+                limits=prepared.each,
+                # Only a command with a cgroup, or mounts to check, has to wait for our go-ahead.
+                wait=bool(to_verify) or prepared.cgroup is not None,
+                caller=caller,
+                empty_streams=empty_streams,
+            )
+            empty = _EMPTY if caller is None else self._open_empty()
+            encoded = _encode_options(options, launch)
+            self.descriptors = self._open(encoded, program, owner, [empty] * spec.empty_fds)
+            """The descriptors that bwrap inherits, in the order of `numbers`."""
+            self.argv = ["bwrap", "--args", str(args_fd), "--", INIT_PATH]
+            """The arguments of bwrap."""
+            # Before the spawn: whatever bwrap makes on the disk is newer.
+            self._since = time.time()
+            undo.pop_all()
+
+    def _open(self, options: bytes, program: bytes, owner: int, empty: Sequence[int]) -> list[int]:
+        """Open the descriptors of bwrap; `_theirs` closes them."""
+        pidfd = os.pidfd_open(owner)
+        self._theirs.callback(os.close, pidfd)
+        memory = [_memory_fd(data, self._theirs) for data in (options, program)]
+        info = [] if self._info is None else [self._info]
+        return [*memory, self.channel.theirs.fileno(), pidfd, *empty, *info]
+
+    def _open_empty(self) -> int:
+        # Descriptors of another process are sent, so all have to be open here.
+        empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._theirs.callback(os.close, empty)
+        return empty
+
+    def sent(self) -> None:
+        """Close our copies of what bwrap has inherited."""
+        # As long as they are open, we would not see its end.
+        self._theirs.close()
+
+    async def built(self, kill: Callable[[], None] | None = None) -> bool:
+        """
+        Wait until the sandbox is built, check its mounts, and move it into its cgroup.
+
+        Args:
+            kill: Kills bwrap; called if the sandbox is given up.
+
+        Returns:
+            False if bwrap has failed.
+
+        Raises:
+            SpawnFailed: The sandbox is not as planned, or takes too long.
+            OSError: The kernel refused to move it into its cgroup.
+        """
+        try:
+            async with asyncio.timeout(_BUILD_LIMIT):
+                return await self._complete(kill)
+        except TimeoutError:
+            text = f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds"
+            raise SpawnFailed(text) from None
+
+    async def _complete(self, kill: Callable[[], None] | None) -> bool:
+        channel, to_verify = self.channel, self._to_verify
+        # Directories that bwrap reached through a link, and the targets of these links.
+        led: list[tuple[str, str]] = []
+        removal: Awaitable[None] | None = None
+        try:
+            if to_verify or self.cgroup is not None:
+                if not await self._check(led):
+                    return False
+                if to_verify:
+                    # bwrap has made all mounts. This takes about as long as the start.
+                    removal = asyncio.ensure_future(self._remove_strays(led))
+                channel.go()
+            return await channel.ready()
+        except BaseException:
+            if kill is not None:
+                # After a cancellation bwrap may be at work, and must create nothing after the
+                # removal. Its process that makes the mounts has the channel open until it exits.
+                kill()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_END_LIMIT):
+                        await channel.hung_up()
+            raise
+        finally:
+            # Even if the check passes in the end: a link may have been there for a moment, and
+            # bwrap may have made files behind it.
+            if to_verify:
+                await (removal or self._remove_strays(led))
+
+    async def _remove_strays(self, led: Sequence[tuple[str, str]]) -> None:
+        # A disk that does not answer is not waited for.
+        with suppress(TimeoutError):
+            await call_in_daemon(partial(remove_strays, self._to_verify, self._since, led))
+
+    async def _check(self, led: list[tuple[str, str]]) -> bool:
+        """Check the mounts and move PID 1 into its cgroup; return False if bwrap has failed."""
+        # Read while bwrap works: it takes as long as the building.
+        host = read_table(_mounts("self")) if self._to_verify else {}
+        init = await self.channel.built()
+        if init is None:
+            return False
+        if self.cgroup is not None:
+            self.cgroup.admit(init)
+        if self._to_verify:
+            _verify(init, self._to_verify, host, led)
+        return True
+
+    def take_attempts(self) -> NetworkAttempts | None:
+        """Return what records refused network attempts of a sandbox that is built, if anything."""
+        listener = self.channel.take_listener()
+        return None if listener is None else NetworkAttempts(listener)
+
+    def take_init(self) -> tuple[int, int | None]:
+        """
+        Return pid and pidfd of the PID 1 of a sandbox that is built.
+
+        The pidfd is None if PID 1 has exited, and the kernel has killed all others with it.
+        """
+        # Called once, and only if the sandbox tells its end or another process starts it.
+        assert self._info is not None
+        # bwrap writes the message before it lets PID 1 go on, so it is complete by now.
+        message = os.pread(self._info, _MAX_MESSAGE, 0)
+        os.close(self._info)
+        self._info = None
+        pid = msgspec.json.decode(message, type=_BwrapInfo).pid
+        with suppress(ProcessLookupError):
+            return pid, os.pidfd_open(pid)
+        return pid, None
+
+    def close(self) -> None:
+        """Release all descriptors and the cgroup."""
+        self._theirs.close()
+        # An init program that is not ready yet fails to send its message, and exits.
+        self.channel.close()
+        if self._info is not None:
+            os.close(self._info)
+            self._info = None
+        if self.cgroup is not None:
+            self.cgroup.release()
+
+
+def _prepare_limits(limits: ProcessLimits | None, undo: ExitStack) -> PreparedLimits:
+    if limits is None:
+        return PreparedLimits([], None)
+    # PID 1 of the sandbox counts as a process of the command.
+    prepared = prepare_limits(limits, extra_processes=1)
+    if prepared.cgroup is not None:
+        undo.callback(prepared.cgroup.release)
+    return prepared
+
+
+def _init_options(program_fd: int, info_fd: int | None) -> list[str]:
+    """Return the options that make the init program PID 1, and tell its pid."""
+    # Without `--as-pid-1`, it would be a child of a process of bwrap's own.
+    made = ["--as-pid-1", "--perms", "0500", "--file", str(program_fd), INIT_PATH]
+    return made if info_fd is None else [*made, "--info-fd", str(info_fd)]
+
+
+def _encode_options(options: Sequence[str], launch: Launch) -> bytes:
+    """
+    Return options in the format of bwrap's `--args`: each followed by a NUL.
+
+    A NUL of a text would end the argument early and turn the rest into another one.
 
     Raises:
-        SpawnFailed: A text has a NUL.
+        SpawnFailed: The command or an option has a NUL.
     """
     if any("\0" in word for word in (launch.program, *launch.argv)):
         raise SpawnFailed("nul byte found in provided data", program=launch.program)
     if any("\0" in option for option in options):
         raise SpawnFailed("data provided contains a nul byte", program=launch.program)
-
-
-def encode_options(options: Sequence[str]) -> bytes:
-    """Return options in the format of bwrap's `--args`: each followed by a NUL."""
     return b"".join([os.fsencode(option) + b"\0" for option in options])
 
 
@@ -273,119 +443,12 @@ def _spawn(
     )
 
 
-def _attach(child: SandboxedChild, channel: InitChannel, info: int | None) -> None:
-    """Give a child whose sandbox is built all that reports on its command."""
-    child.report = channel
-    listener = channel.take_listener()
-    if listener is not None:
-        child.attempts = NetworkAttempts(listener)
-    if info is not None:
-        _, child.init_fd = init_process(info)
-
-
 def _empty_streams(terminal: bool, pipe_stdin: bool, pipe_stderr: bool) -> list[int]:
     """Return the standard descriptors that are `/dev/null`."""
     if terminal:
         return []
     return [fd for fd, piped in ((0, pipe_stdin), (2, pipe_stderr)) if not piped]
 
-
-async def wait_built(
-    channel: InitChannel,
-    to_verify: Sequence[Planned],
-    cgroup: CommandCgroup | None,
-    *,
-    since: float,
-    kill: Callable[[], None] | None = None,
-) -> bool:
-    """
-    Wait until the sandbox is built, check its mounts, and move it into its cgroup.
-
-    Args:
-        channel: Our end of the channel to its PID 1.
-        to_verify: All mounts, if other processes may interfere with them.
-        cgroup: The cgroup of the command, if it has one.
-        since: A time before the start of bwrap.
-        kill: Kills bwrap; called if the sandbox is given up.
-
-    Returns:
-        False if bwrap has failed.
-
-    Raises:
-        SpawnFailed: The sandbox is not as planned, or takes too long.
-        OSError: The kernel refused to move it into its cgroup.
-    """
-    try:
-        async with asyncio.timeout(_BUILD_LIMIT):
-            return await _complete(channel, to_verify, cgroup, since=since, kill=kill)
-    except TimeoutError:
-        raise SpawnFailed(f"the sandbox was not built within {_BUILD_LIMIT:.0f} seconds") from None
-
-
-async def _complete(
-    channel: InitChannel,
-    to_verify: Sequence[Planned],
-    cgroup: CommandCgroup | None,
-    *,
-    since: float,
-    kill: Callable[[], None] | None,
-) -> bool:
-    # Directories that bwrap reached through a link, and the targets of these links.
-    led: list[tuple[str, str]] = []
-    removal: Awaitable[None] | None = None
-    try:
-        if to_verify or cgroup is not None:
-            if not await _check(channel, to_verify, cgroup, led):
-                return False
-            if to_verify:
-                # bwrap has made all mounts. This takes about as long as the start of the command.
-                removal = asyncio.ensure_future(_remove_strays(to_verify, since, led))
-            channel.go()
-        return await channel.ready()
-    except BaseException:
-        if kill is not None:
-            # After a cancellation bwrap may be at work, and must create nothing after the removal.
-            # Its process that makes the mounts has the channel open until it exits.
-            kill()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_END_LIMIT):
-                    await channel.hung_up()
-        raise
-    finally:
-        # Even if the check passes in the end: a link may have been there for a moment, and
-        # bwrap may have made files behind it.
-        if to_verify:
-            await (removal or _remove_strays(to_verify, since, led))
-
-
-async def _remove_strays(
-    to_verify: Sequence[Planned], since: float, led: Sequence[tuple[str, str]]
-) -> None:
-    # A disk that does not answer is not waited for.
-    with suppress(TimeoutError):
-        await call_in_daemon(partial(remove_strays, to_verify, since, led))
-
-
-async def _check(
-    channel: InitChannel,
-    to_verify: Sequence[Planned],
-    cgroup: CommandCgroup | None,
-    led: list[tuple[str, str]],
-) -> bool:
-    """Check the mounts and move PID 1 into its cgroup; return False if bwrap has failed."""
-    # Read while bwrap works: it takes as long as the building.
-    host = read_table(_mounts("self")) if to_verify else {}
-    init = await channel.built()
-    if init is None:
-        return False
-    if cgroup is not None:
-        cgroup.admit(init)
-    if to_verify:
-        _verify(init, to_verify, host, led)
-    return True
-
-
-_NO_LIMITS = PreparedLimits([], None)
 
 # Stands for `/dev/null` in the descriptors of `spawn`.
 _EMPTY = -1
@@ -402,7 +465,7 @@ _LAUNCHER_VARIABLES = (
 )
 
 
-def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
+def _split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str], list[str]]:
     """Return the variables of bwrap, and the options that set the others for the command."""
     # The command can read the environment of PID 1. Without PWD there, it would differ from the
     # command's own, which always has it. bwrap changes to that directory itself.
@@ -418,7 +481,7 @@ def split_environment(env: Mapping[str, str], cwd: str) -> tuple[dict[str, str],
     return plain, moved
 
 
-def memory_fd(data: bytes, stack: ExitStack) -> int:
+def _memory_fd(data: bytes, stack: ExitStack) -> int:
     """Return a memfd with some content; the stack closes it."""
     fd = data_file(data)
     stack.callback(os.close, fd)
@@ -473,25 +536,3 @@ async def _launcher_error(child: SandboxedChild) -> str:
         with suppress(OSError):
             said += os.read(fd, _MAX_MESSAGE)
     return said.decode("utf-8", "replace").strip() or "the sandbox could not be built"
-
-
-def info_file(stack: ExitStack) -> int:
-    """
-    Return a memfd for bwrap's `--info-fd` message; the stack closes it.
-
-    Not a pipe: without a reader it would end bwrap, while PID 1 waits for it.
-    """
-    return memory_fd(b"", stack)
-
-
-def init_process(info: int) -> tuple[int, int | None]:
-    """
-    Return pid and pidfd of the sandbox's PID 1, from bwrap's `--info-fd` message.
-
-    The pidfd is None if PID 1 has exited, and the kernel has killed all others with it.
-    """
-    # bwrap writes the message before it lets PID 1 go on, so it is complete by now.
-    pid = msgspec.json.decode(os.pread(info, _MAX_MESSAGE, 0), type=_BwrapInfo).pid
-    with suppress(ProcessLookupError):
-        return pid, os.pidfd_open(pid)
-    return pid, None

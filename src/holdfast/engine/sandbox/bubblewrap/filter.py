@@ -1,10 +1,10 @@
 """
 Builds seccomp filters: BPF programs as bytes for the kernel [sandbox.seccomp].
 
-A filter lists the system calls that fail with EPERM and allows all others. An error lets a
-program report the problem, where a kill would not. Both kinds of filters refuse access to other
-processes, nested namespaces and rarely used parts of the kernel. `restricted` also refuses the
-network. Nothing is loaded here.
+A filter lists the system calls that fail with EPERM and allows all others. An error lets a program
+report the problem, where a kill would not. Both kinds of filters refuse access to other processes,
+nested namespaces and rarely used parts of the kernel. `restricted` also refuses the network. This
+module loads nothing.
 """
 
 import errno
@@ -35,7 +35,7 @@ _ALWAYS_REFUSED = (
     "add_key",
     "request_key",
     "keyctl",
-    # Large parts of the kernel that a command has no business with.
+    # Large parts of the kernel that commands do not need.
     "bpf",
     "perf_event_open",
     "userfaultfd",
@@ -73,15 +73,15 @@ _NETWORK_REFUSED = (
 
 # All `CLONE_NEW…` flags of `clone` but for CLONE_NEWTIME.
 _NEW_NAMESPACES = 0x7E020000
-# CLONE_NEWTIME works with `unshare` only: `clone` takes this bit for a part of the exit signal.
+# CLONE_NEWTIME works with `unshare` only: for `clone` this bit is a part of the exit signal.
 _NEW_TIME_NAMESPACE = 0x80
 
 # Puts bytes into the input of a terminal, which the shell outside would then execute.
 _TIOCSTI = 0x5412
-# Pastes the selection into a virtual console, to the same effect.
+# Pastes the selection into a virtual console, with the same effect.
 _TIOCLINUX = 0x541C
-# Make a snapshot of a btrfs subvolume, in both forms. Snapshots go by the file system and not by
-# the mounts, so one in a writable directory would have the denied files without their masks.
+# Make a snapshot of a btrfs subvolume, in both forms. Snapshots ignore mounts, so one in a writable
+# directory would have the denied files without their masks.
 _BTRFS_SNAPSHOT = 0x50009401
 _BTRFS_SNAPSHOT_V2 = 0x50009417
 # Removes a subvolume by its number, wherever it is.
@@ -90,8 +90,8 @@ _BTRFS_REMOVE_V2 = 0x5000943F
 _BCACHEFS_SUBVOLUME = 0x4020BC10
 _BCACHEFS_SUBVOLUME_V2 = 0x4030BC1D
 
-# Set a lease on a file or a delegation on a directory, which takes no more than a descriptor for
-# reading. Other programs that open it are then held up for 45 seconds at a time.
+# Set a lease on a file or a delegation on a directory, which only takes a descriptor for reading.
+# Other programs that open it are then delayed for 45 seconds at a time.
 _F_SETLEASE = 1024
 _F_SETDELEG = 1040
 
@@ -170,8 +170,8 @@ def filter_program(
         machine: Architecture, as `uname -m` prints it.
         notifies: True to send a seccomp notification for each attempt to open an internet socket.
             The listener refuses it; without a listener the call fails with ENOSYS.
-        shares_group: True if processes outside of the sandbox may be in the command's process
-            group. The filter then refuses `kill(0)`, the only way to signal that group.
+        shares_group: True if processes outside the sandbox may be in the command's process group.
+            The filter then refuses `kill(0)`, the only way to signal that group.
         sets_group_ids: True to allow the set-group-ID bit, which directories of a group have.
 
     Raises:
@@ -186,7 +186,7 @@ def filter_program(
         _op(_RETURN, _KILL_PROCESS),
         _load(_NUMBER_AT),
     ]
-    # x32 has numbers of its own, so it would bypass all checks below.
+    # x32 has its own numbers, so it would bypass all checks below.
     if known.has_x32:
         code += [_op(_JUMP_SET, _X32_BIT, 0, 1), _op(_RETURN, _REFUSE)]
     if not sets_group_ids:
@@ -205,8 +205,8 @@ def filter_program(
             code += _when(number[name], _refuse_flags(mode, bits))
     code += _when(number["ioctl"], _refuse_values(1, *_REFUSED_CONTROLS))
     code += _when(number["fcntl"], _refuse_values(1, _F_SETLEASE, _F_SETDELEG))
-    # The leader of the group is outside of the pid namespace, so `kill(0)` is the only way to
-    # name the group.
+    # The leader of the group is outside the pid namespace, so `kill(0)` is the only way to address
+    # the group.
     if shares_group:
         code += _when(number["kill"], _refuse_values(0, 0))
     if kind == "restricted":
@@ -255,12 +255,12 @@ def _refuse_group_ids(number: Mapping[str, int]) -> list[bytes]:
     """
     Return code that refuses new files with the set-group-ID bit.
 
-    It comes first, as no other call with an argument to look at is as frequent as `openat`.
+    It comes first, as no other call with a checked argument is as frequent as `openat`.
     """
     code: list[bytes] = []
     for name, flags, mode in _OPENING_CALLS:
         if name in number:
-            # Without such a flag, the mode is whatever was in the register.
+            # Without such a flag, the register of the mode may hold anything.
             creates = [_argument(flags), _op(_JUMP_SET, _CREATES, 1, 0), _op(_RETURN, _ALLOW)]
             code += _when(number[name], [*creates, *_refuse_flags(mode, _SET_GROUP_ID)])
     for name, mode in _CREATING_CALLS:

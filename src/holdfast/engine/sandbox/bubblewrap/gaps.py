@@ -22,7 +22,7 @@ def machine_gaps(landlock_abi: int, *, root: bool, shared_mounts: bool = False) 
         gaps.append("the server runs as root: run it as an ordinary user")
     if shared_mounts:
         gaps.append(
-            "what is mounted on this machine while a command runs appears in its sandbox, writable"
+            "file systems that are mounted while a command runs appear in its sandbox, writable"
             " (the mounts of this machine are shared)"
         )
     return tuple(gaps)
@@ -41,7 +41,7 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
     # Landlock cannot take back what it allows for a directory above. Without Landlock this
     # holds for every FIFO, which is a gap of the machine.
     if kept_inside and landlock_abi >= OLDEST_ABI:
-        gaps.append("FIFOs in a read-only folder below a writable one can be written to")
+        gaps.append("FIFOs in a read-only directory below a writable one can be written to")
     if policy.network == "enabled":
         # Newer kernels keep abstract sockets apart; socket files stay reachable.
         kinds = "sockets" if landlock_abi < SCOPING_ABI else "socket files"
@@ -57,5 +57,5 @@ def policy_gaps(policy: Policy, landlock_abi: int) -> tuple[str, ...]:
         for path in policy.group_directories
     ]
     if kept_inside or (policy.writable and policy.denied):
-        gaps.append("hard links inside a writable folder reach the protected file behind them")
+        gaps.append("hard links inside a writable directory reach the protected file behind them")
     return tuple(gaps)

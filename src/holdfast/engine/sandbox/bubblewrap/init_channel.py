@@ -26,7 +26,7 @@ _CREDENTIALS = struct.Struct("=3i")
 _ENDS = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
 _HIGHEST_STATUS = 255
 
-# Messages that are read at once. After READY there are two at the most.
+# Most messages to read at once. After READY there are at most two.
 _MOST_SAID = 4
 
 # Bytes of a message; more than the init program ever sends.
@@ -45,13 +45,13 @@ class InitChannel:
         self._ours.setblocking(False)
         # Each message then carries the pid of its sender, in our pid namespace.
         self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        # The seccomp listener. Closed here unless it is taken: a start may be cancelled between.
+        # The seccomp listener. Closed here unless it is taken: a start may be cancelled in between.
         self._listener: int | None = None
         self._exec_error: int | None = None
         self._end: os.waitid_result | None = None
 
     async def hung_up(self) -> None:
-        """Wait until no process has the other end open any more."""
+        """Wait until no process has the other end open."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         loop.add_reader(self._ours.fileno(), over.set)
@@ -98,7 +98,7 @@ class InitChannel:
         return pid
 
     def go(self) -> None:
-        """Let the init program go on."""
+        """Make the init program continue."""
         # If it has exited, `ready` reports that.
         with suppress(BrokenPipeError):
             self._ours.send(GO)

@@ -89,7 +89,7 @@ _PATH_BENEATH: Final = 1
 _LOAD_FILTER: Final = 1
 _WITH_LISTENER: Final = 1 << 3
 
-# Errors of `execve` with a message of their own; each one takes room in the program.
+# Errors of `execve` with a separate message; each takes room in the program.
 _TOLD_ERRORS: Final = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.E2BIG)
 
 # Descriptor of the owner: the lowest after the report socket.
@@ -269,8 +269,8 @@ def _restore_session(made: CallProgram, caller: CallersSession | None, terminal:
     # PID 1 has SIGCHLD blocked.
     mask = made.data(struct.pack("<Q", 0 if caller is None else caller.signal_mask))
     made.call("rt_sigprocmask", signal.SIG_SETMASK, mask, 0, 8)
-    # In a session without PID 1: a signal that stops the command's group must not stop PID 1,
-    # which would miss the end of its owner. A controlling terminal needs it as well.
+    # In a session without PID 1: a signal that stops the command's group must not stop PID 1, which
+    # would miss the end of its owner. A controlling terminal needs that, too.
     if caller is None or caller.terminal is None:
         made.call("setsid")
     if terminal:
@@ -296,7 +296,7 @@ def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: int | None, fai
     for path, access in rules.rules:
         rule = made.data(struct.pack("<Qi", access, 0))
         beneath = At(rule + 8)
-        # A path of the policy that is gone by now needs no rule.
+        # A path of the policy that is gone now needs no rule.
         missing = Label()
         made.call(
             *("openat", _HERE, made.text(path), os.O_PATH | os.O_CLOEXEC),
@@ -307,8 +307,8 @@ def _apply_landlock(made: CallProgram, rules: Ruleset, terminal: int | None, fai
         made.call("close", beneath)
         made.bind(missing)
     if terminal is not None:
-        # The terminal is on the host's devpts, which no rule above covers. Without one of its
-        # own it could not be opened again, for example by `/dev/stdin`.
+        # The terminal is on the host's devpts, which no rule above covers. Without a separate rule
+        # it could not be opened again, for example by `/dev/stdin`.
         write = made.data(struct.pack("<Qi", WRITE_FILE, terminal))
         made.call("landlock_add_rule", fd, _PATH_BENEATH, write, 0, failed=failed)
     made.call("landlock_restrict_self", fd, 0, failed=failed)
@@ -359,7 +359,7 @@ def _stay(made: CallProgram, child: At, waited: int, listener: At | None, failed
     # With a copy here, calls would wait for ever for an answer of a server that has died.
     if listener is not None:
         made.call("close", listener)
-    # Of a process to reap, of the last one that was reaped, and of no interest.
+    # For a process to reap, for the last one that was reaped, and for unused results.
     waiting, gone, scrap = (made.data(bytes(_SIGINFO)) for _ in range(3))
     again, idle, done = Label(), Label(), Label()
     made.bind(again)
@@ -372,7 +372,7 @@ def _stay(made: CallProgram, child: At, waited: int, listener: At | None, failed
     made.bind(idle)
     made.call("ppoll", waited, 2, 0, 0)
     _exit_without_owner(made)
-    # Before the look at all children: an exit after it makes the descriptor readable again.
+    # Read before the check of all children: a later exit makes the descriptor readable again.
     made.call("read", At(waited + 8), made.data(bytes(_SIGNAL)), _SIGNAL)
     made.go_to(again)
     made.bind(done)

@@ -22,7 +22,7 @@ OLDEST_ABI: Final = 2
 """Oldest usable ABI (Linux 5.19): ABI 1 forbids all renames between directories."""
 
 SCOPING_ABI: Final = 6
-"""First ABI that can keep abstract sockets apart (Linux 6.12)."""
+"""First ABI that can separate abstract sockets (Linux 6.12)."""
 
 WRITE_FILE: Final = 1 << 1
 """LANDLOCK_ACCESS_FS_WRITE_FILE: open a file, FIFO or device for writing."""

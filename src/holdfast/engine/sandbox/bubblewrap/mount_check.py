@@ -2,10 +2,10 @@
 Compares the mounts of a sandbox with its plan.
 
 Bubblewrap follows symbolic links, both in the source and in the target of a mount. A command in
-another sandbox may replace a directory by a link at that moment, so that something else is
-mounted, or elsewhere. No check beforehand can rule that out. So if a plan depends on directories
-that a command may move, the mounts are compared with the plan before the command starts. No I/O
-is done here: the mounts are the text of `/proc/PID/mountinfo`.
+another sandbox may replace a directory by a link at that moment, so that other files are mounted,
+or at another place. No check beforehand can rule that out. So if a plan depends on directories that
+a command may move, the mounts are compared with the plan before the command starts. No I/O is done
+here: the mounts are the text of `/proc/PID/mountinfo`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from holdfast.engine.linux.mounts import Mount, Place, parse_mounts
+from holdfast.engine.linux.mounts import Mount, parse_mounts
 from holdfast.engine.sandbox.policy.policy import covers
 
 __all__ = ["MountsByPoint", "Planned", "first_mismatch", "led_elsewhere", "read_table"]
@@ -23,7 +23,7 @@ _OWN: Final = ("/dev/", "/proc/")
 
 
 class Planned(NamedTuple):
-    """Mount that a plan asks for."""
+    """Mount of a plan."""
 
     path: str
     what: Literal["write", "read", "mask"]
@@ -53,19 +53,19 @@ def first_mismatch(
         plan: All mounts, except those of `/`, `/dev` and `/proc`.
         inside: Mounts of the sandbox.
         host: Mounts of the host.
-        hidden: Returns True if this user cannot reach a path. Bubblewrap leaves such mounts
-            of the host writable, since nobody inside can reach them either.
+        hidden: Returns True if this user cannot reach a path. Bubblewrap leaves such mounts of the
+            host writable, since no command inside can reach them either.
     """
-    # First what the plan asks for, then any writable mount that it does not ask for.
+    # First the mounts of the plan, then any writable mount that is not in it.
     writable: list[str] = []
     for path, what in plan:
         mount, outside = inside.get(path), _expected(path, host)
-        # What is read-only outside, as the disk of some containers, is so inside.
+        # Mounts that are read-only outside, as the disk of some containers, are so inside.
         writes = what == "write" and (outside is None or outside.writable)
         if mount is None or mount.writable is not writes:
             return path
         # A mask must be something else than the host's file; all others must be that file.
-        if (mount.place == _place(outside)) is (what == "mask"):
+        if _is_same(mount, outside) is (what == "mask"):
             return path
         if what == "write":
             writable.append(path)
@@ -74,9 +74,9 @@ def first_mismatch(
     for path, mount in inside.items():
         if not mount.writable or mount.device not in devices or path.startswith(_OWN):
             continue
-        # A bind mount is recursive: it brings along the host's mounts below its path.
+        # A bind mount is recursive: it includes the host's mounts below its path.
         granted = any(covers(root, path) for root in writable)
-        if mount.place != _place(_expected(path, host)) or not (granted or hidden(path)):
+        if not _is_same(mount, _expected(path, host)) or not (granted or hidden(path)):
             return path
     return None
 
@@ -88,7 +88,7 @@ def led_elsewhere(
     found: list[tuple[str, str]] = []
     for path, what in plan:
         mount = inside.get(path)
-        if what == "mask" or mount is None or mount.place == _place(_expected(path, host)):
+        if what == "mask" or mount is None or _is_same(mount, _expected(path, host)):
             continue
         # The host may have mounted the same file system several times: all paths count.
         for above, outer in host.items():
@@ -98,8 +98,9 @@ def led_elsewhere(
     return found
 
 
-def _place(mount: Mount | None) -> Place | None:
-    return None if mount is None else mount.place
+def _is_same(mount: Mount, other: Mount | None) -> bool:
+    """Return True if both show the same directory or file of the same file system."""
+    return other is not None and (mount.device, mount.root) == (other.device, other.root)
 
 
 def _expected(path: str, host: MountsByPoint) -> Mount | None:

@@ -29,14 +29,14 @@ __all__ = ["MountPoints", "close_in_background"]
 # Extended attribute of the mount points that a Holdfast server made.
 _MARK = "user.holdfast.mount-target"
 
-# O_NONBLOCK: another process may have put a FIFO there, whose open would wait for a writer.
+# O_NONBLOCK: another process may have put a FIFO there, and opening that would wait for a writer.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Attempts to make and lock a mount point that other servers remove in between.
 _TRIES = 20
 
-# Threads that remove mount points on network file systems, those that hang included.
+# Threads that remove mount points on network file systems, including those that hang.
 _MAX_REMOVING = 64
 
 # Seconds between two attempts, for a server that holds the exclusive lock to remove it.
@@ -162,8 +162,8 @@ class MountPoints:
 
     def __init__(self) -> None:
         self._points: dict[str, _MountPoint] = {}
-        # Number of sandboxes that are being planned. A plan may count on a mount point that it
-        # has seen on disk, so unused ones are only collected until the planning is over.
+        # Number of sandboxes that are being planned. A plan may rely on a mount point that it has
+        # seen on disk, so unused ones are only removed when the planning is over.
         self._planning = 0
         self._unused: set[str] = set()
 
@@ -256,7 +256,7 @@ def _remove_in_thread(point: _MountPoint) -> None:
 
 def _open_folder(path: str) -> int:
     """Return a descriptor of a directory; a symbolic link on the way is an error."""
-    # Component by component, since O_NOFOLLOW is about the last one only.
+    # Component by component, since O_NOFOLLOW only affects the last one.
     fd = os.open("/", _PASS)
     for part in path.split("/"):
         if part:
@@ -328,7 +328,7 @@ def _as_owner(folder: int, change: Callable[[], None]) -> None:
 # Seconds before the first close, so that a busy server starts its next command first.
 _REST = 0.003
 
-# Lists of descriptors that may wait for the thread; beyond that, the caller closes its own.
+# Most lists of descriptors to wait for the thread; beyond that, the caller closes its own.
 _MAX_WAITING = 64
 
 _unclosed: deque[list[int]] = deque()
@@ -355,7 +355,7 @@ def close_in_background(descriptors: list[int]) -> None:
 
 
 def _close_waiting() -> None:
-    # Those that came during the pause of others need none.
+    # Those that arrived during the pause of others need none.
     if _unclosed:
         time.sleep(_REST)
     with suppress(IndexError):

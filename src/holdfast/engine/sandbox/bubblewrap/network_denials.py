@@ -29,11 +29,11 @@ _CALL = struct.Struct("=QII iIQ6Q")
 # struct seccomp_notif_resp: id, return value, error, flags.
 _REFUSAL = struct.Struct("=QqiI")
 
-# Different attempts that are kept for one command. A program that tries a thousand times usually
+# Most different attempts to keep for one command. A program that tries a thousand times usually
 # tries the same thing.
 _MOST_KEPT = 16
 
-# Calls that are answered before other callbacks of the event loop get their turn.
+# Calls to answer before other callbacks of the event loop run.
 _TURN = 64
 
 # The rest of the type of a socket are flags such as SOCK_CLOEXEC.
@@ -56,7 +56,7 @@ class NetworkAttempts:
         self._poll.register(fd, select.POLLIN)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(fd, self._answer)
-        # In the order in which they came.
+        # In order of arrival.
         self._made: dict[NetworkAttempt, None] = {}
 
     @property
@@ -77,7 +77,7 @@ class NetworkAttempts:
             if not events:
                 return
             if not events[0][1] & select.POLLIN:
-                # POLLHUP: no process has the filter any more.
+                # POLLHUP: no process has the filter now.
                 self._loop.remove_reader(self._fd)
                 return
             call = bytearray(_CALL.size)

@@ -1,10 +1,10 @@
 """
 Removes mount points that bubblewrap created in the wrong directory.
 
-Bubblewrap creates missing mount points, and follows symbolic links on the way. A command in
-another sandbox may replace a directory by a link at that moment. `mount_check` finds the wrong
-mount, and no command runs in the sandbox. But an empty directory or file is left where the link
-led to, perhaps outside of what any command may write.
+Bubblewrap creates missing mount points, and follows symbolic links on the way. A command in another
+sandbox may replace a directory by a link at that moment. `mount_check` finds the wrong mount, and
+no command runs in the sandbox. But an empty directory or file is left where the link led to,
+perhaps where no command may write.
 """
 
 import fcntl
@@ -20,13 +20,13 @@ __all__ = ["remove_strays"]
 # Seconds that time stamps of files may be behind the clock: they advance with the timer tick.
 _COARSE = 0.02
 
-# Links to look at in one directory, so that a command cannot make this take long.
+# Most links to check in one directory, so that a command cannot make this slow.
 _MAX_LINKS = 256
 
 # Times to list a directory whose entries may be exchanged at the same time.
 _LISTS = 4
 
-# Bubblewrap's names of the host's and the sandbox's root while it builds. A link may use them.
+# Bubblewrap's names of the host's and the sandbox's root while it builds. A link may contain them.
 _LAUNCHERS_OWN = ("/oldroot", "/newroot")
 
 # Modes of the files and directories that bubblewrap creates. Hardly any other program creates
@@ -43,8 +43,9 @@ def remove_strays(
     """
     Remove the stray mount points of a sandbox that failed the mount check.
 
-    Only a file that is empty, newer than `since`, looks like one of bubblewrap's and is in no use
-    is removed. Whoever made the link chose the directory, and must not get others' files removed.
+    Only a file that is empty, newer than `since`, looks like one of bubblewrap's and is not in use
+    is removed. The command that made the link chose the directory, and must not be able to remove
+    files of others.
 
     Args:
         planned: All mounts of the sandbox.
@@ -70,14 +71,14 @@ def _links(paths: Sequence[str], since: float) -> Iterator[tuple[str, str]]:
     """
     Yield the directories above these paths, each with every path that it may have led to.
 
-    Whoever exchanges a directory and a link has the link next to it, or in its place. A directory
-    is listed for the former only if something in it was renamed since then.
+    A process that exchanges a directory and a link has the link next to it, or in its place. A
+    directory is listed for the former only if something in it was renamed since then.
     """
     above = {path[:at] for path in paths for at, char in enumerate(path) if char == "/" and at}
     for parent in {os.path.dirname(path) for path in above}:
         exchangeable = [path for path in above if os.path.dirname(path) == parent]
-        # Before the look at the time: a link may be older than the start and still be there. If it
-        # is gone by now, that was a change.
+        # Read before the time: a link may be older than the start and still exist. If it is gone
+        # now, that was a change.
         targets = {target for path in exchangeable for target in _where_link_leads(path)}
         if _changed(parent, since):
             # If two names are exchanged during one listing, it may show the link at neither.
@@ -88,7 +89,7 @@ def _links(paths: Sequence[str], since: float) -> Iterator[tuple[str, str]]:
 def _changed(directory: str, since: float) -> bool:
     """Return True if an entry of a directory was made, renamed or removed since then."""
     with suppress(OSError):
-        # ctime, since whoever owns the directory can set its mtime.
+        # ctime, since the owner of the directory can set its mtime.
         return os.stat(directory).st_ctime >= since
     return False
 
@@ -104,8 +105,8 @@ def _where_links_lead(parent: str) -> Iterator[str]:
 
 
 def _where_link_leads(path: str) -> Iterator[str]:
-    """Yield the target of a link; nothing if there is none at this path."""
-    # EINVAL: it is no link.
+    """Yield the target of a link; nothing if the path is not a link."""
+    # EINVAL: it is not a link.
     with suppress(OSError):
         said = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
         for own in _LAUNCHERS_OWN:

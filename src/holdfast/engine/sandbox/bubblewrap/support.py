@@ -1,17 +1,18 @@
 """
 Probes which isolation this machine supports, by building a sandbox.
 
-A profile is enforced wholly or refused: no command runs with less isolation than was asked for.
-So there are three levels only. The result names the level, its gaps, and what to change to get
-a higher one.
+A profile is enforced wholly or refused: no command runs with less isolation than requested. So
+there are three levels only. The result names the level, its gaps, and what to change to get a
+higher one.
 """
 
 import fcntl
 import os
 import platform
 import socket
+import stat
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -30,12 +31,11 @@ from holdfast.engine.sandbox.bubblewrap.init_program import (
     make_init_program,
 )
 from holdfast.engine.sandbox.bubblewrap.landlock import landlock_abi, ruleset
-from holdfast.engine.sandbox.bubblewrap.writable_proc import owns_settings, writable_settings
 from holdfast.engine.sandbox.enforcer import IsolationLevel, SandboxSupport
 from holdfast.engine.sandbox.policy.exhausted import raise_exhausted
 from holdfast.engine.sandbox.policy.policy import Policy
 
-__all__ = ["BubblewrapSupport", "probe_support"]
+__all__ = ["BubblewrapSupport", "probe_support", "writable_settings"]
 
 # Seconds for one trial, which takes some hundredths of a second.
 _PROBE_LIMIT = 10.0
@@ -67,9 +67,9 @@ class BubblewrapSupport(SandboxSupport, frozen=True, kw_only=True):
     listens: bool = False
     """True if seccomp notifications report attempts to reach the network."""
     settings: tuple[str, ...] = ()
-    """Paths in `/proc`, beside `/proc/sys`, by which this user could change the machine."""
+    """Paths in `/proc`, besides `/proc/sys`, with which this user could change the machine."""
     own_devices: bool = False
-    """True if sandboxes need device nodes of their own, and these can be made."""
+    """True if sandboxes need separate device nodes, and these can be created."""
     own_mounts: bool = False
     """True if sandboxes can be started in a private mount namespace, as root can."""
     read_only_proc: bool = False
@@ -92,7 +92,7 @@ def probe_support(environ: Mapping[str, str] | None = None) -> BubblewrapSupport
     Raises:
         OSError: This process has no descriptor or no memory left.
     """
-    # With everything first, which works on most machines, so that one trial is enough.
+    # Try everything first: that works on most machines, so that one trial is enough.
     if platform.machine() not in MACHINES:
         problem = f"no filter of system calls is known for {platform.machine()}"
         return BubblewrapSupport(isolation=IsolationLevel.NONE, problem=problem)
@@ -107,7 +107,7 @@ def probe_support(environ: Mapping[str, str] | None = None) -> BubblewrapSupport
     if complaint is None:
         return _supported(IsolationLevel.FULL, _improved(plain, best))
     without = plain._replace(proc=_NO_PROC)
-    # If this works, mounting `/proc` is what failed, and `complaint` says why.
+    # If this works, mounting `/proc` failed, and `complaint` says why.
     if _try(without) is None:
         return _supported(
             IsolationLevel.WITHOUT_PROC,
@@ -139,7 +139,7 @@ def _supported(
     )
     if isolation is IsolationLevel.WITHOUT_PROC:
         gaps = (*gaps, "programs that need /proc may fail: it is empty")
-    # Only root needs nodes of its own, and root in a container may not make them.
+    # Only root needs separate nodes, and root in a container may not create them.
     own_devices = need_devices() and may_make_devices()
     if need_devices() and not own_devices:
         gaps = (*gaps, "the mode and times of the machine's /dev/null and alike can be changed")
@@ -149,10 +149,10 @@ def _supported(
         launcher=trial.launcher,
         landlock_abi=trial.landlock_abi,
         listens=trial.listens,
-        settings=() if owns_settings() else writable_settings(),
+        settings=() if _owns_settings() else writable_settings(),
         own_devices=own_devices,
         own_mounts=own_mounts,
-        read_only_proc=owns_settings(),
+        read_only_proc=_owns_settings(),
         problem=problem,
         gaps=gaps,
     )
@@ -195,7 +195,7 @@ def _try(trial: _Trial) -> str | None:
         )
         file = data_file(init_program)
         stack.callback(os.close, file)
-        # Nearly the options of a command, since each of them may be what fails here.
+        # Nearly the options of a command, since any of them may fail here.
         arguments = ["--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL"]
         arguments += ["--ro-bind", "/", "/", "--dev", "/dev", *trial.proc]
         arguments += ["--perms", "0500", "--file", str(file), INIT_PATH]
@@ -207,7 +207,7 @@ def _try(trial: _Trial) -> str | None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 pass_fds=[file, report, owner],
-                # Nothing of the server's environment may decide about the result.
+                # The server's environment must not affect the result.
                 env={},
                 cwd="/",
                 timeout=_PROBE_LIMIT,
@@ -242,7 +242,7 @@ def _advice(complaint: str, proc: Path) -> str:
     # The kernel reports its limits on namespaces, number and depth, as ENOSPC.
     if "ENOSPC" in complaint:
         return (
-            "there are too many namespaces, or too many inside of each other: raise the sysctl"
+            "there are too many namespaces, or they are nested too deeply: raise the sysctl"
             " user.max_user_namespaces, or do not run the server in a sandbox itself"
         )
     if _setting(proc, "kernel/unprivileged_userns_clone") == "0":
@@ -271,3 +271,60 @@ def _setting(proc: Path, name: str) -> str | None:
         return (proc / "sys" / name).read_text().strip()
     except OSError:
         return None
+
+
+# Entries of `/proc` that bubblewrap makes read-only in every sandbox, and `pressure`, which is
+# writable for everybody: a write only asks for notifications.
+_COVERED = frozenset({"sys", "sysrq-trigger", "irq", "bus", "pressure"})
+
+
+def writable_settings(proc: str = "/proc") -> tuple[str, ...]:
+    """
+    Return the entries of `/proc` with files that this user may write, without capabilities.
+
+    Which entries exist depends on the build of the kernel; as a rule all belong to root.
+    """
+    try:
+        names = sorted(os.listdir(proc))
+    except OSError:
+        # No `/proc` is mounted.
+        return ()
+    found: list[str] = []
+    for name in names:
+        path = f"{proc}/{name}"
+        # Processes have their own rules, and links such as `self` lead to them.
+        if name.isdigit() or name in _COVERED or os.path.islink(path):
+            continue
+        if any(map(_is_writable, _files_below(path))):
+            found.append(path)
+    return tuple(found)
+
+
+def _owns_settings(proc: str = "/proc") -> bool:
+    """
+    Return True if the kernel's files in `/proc` belong to this user, as they do to root.
+
+    Their owner may change their modes, and a change in one `/proc` shows in all of them.
+    """
+    try:
+        return os.stat(f"{proc}/version").st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _is_writable(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        # It belonged to a process that has ended.
+        return False
+    # By the mode, not by `access`: root's capabilities are gone inside of a sandbox.
+    mine = status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR
+    return bool(mine or status.st_mode & stat.S_IWOTH)
+
+
+def _files_below(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+    for folder, _, names in os.walk(path):
+        yield from (f"{folder}/{name}" for name in names)

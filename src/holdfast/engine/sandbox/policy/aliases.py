@@ -1,4 +1,4 @@
-"""Repeats what rules forbid at the other paths of the same files (see `linux.mounts`)."""
+"""Repeats denials and read-only rules at the other paths of the same files (see `linux.mounts`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def at_all_paths(paths: Iterable[OwnPath], mounts: MountTable) -> Iterator[OwnPa
         aliases = mounts.aliases(own.path)
         for path in aliases.whole:
             yield own._replace(path=path, links=())
-        # A part of an installation may be a workspace, under its other path as well.
+        # A part of an installation may be a workspace, under its other path, too.
         below: Below = own.below if own.below == "nothing" else "named or itself"
         for path in aliases.parts:
             yield own._replace(path=path, links=(), is_made=False, below=below)
@@ -56,7 +56,7 @@ def repeat_at_aliases(
         rules: The rules, to be added to.
         access: The access of the rules to repeat.
         mounts: Mounts of this machine.
-        disk: File system to look at.
+        disk: File system to query.
         granted: Paths that entries make readable or writable.
     """
     if not mounts.has_aliases:

@@ -1,11 +1,11 @@
 """
 Builds the policy of a profile for the files that are on disk now [sandbox.*].
 
-A path in a profile may be missing on disk and may lead through symbolic links. A policy has
-real paths only, each with its access. Some rules come from no entry. They protect names such as
-`.git`, keep missing paths missing, and hide sockets of container engines. They keep code and
-settings of Holdfast read-only. They repeat what a rule forbids at the other paths of the same
-files. And they keep the names of directories with a rule below them (13, rule 2).
+A path in a profile may be missing on disk and may lead through symbolic links. A policy has only
+real paths, each with its access. Some rules come from no entry. They protect names such as `.git`,
+keep missing paths missing, and hide sockets of container engines. They keep code and settings of
+Holdfast read-only. They repeat what a rule forbids at the other paths of the same files. And they
+keep the names of directories with a rule below them (13, rule 2).
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from holdfast.engine.sandbox.policy.known_paths import (
     PLATFORM_DIRECTORIES,
     ROOT_SOCKETS,
 )
-from holdfast.engine.sandbox.policy.own_paths import OwnPath
-from holdfast.engine.sandbox.policy.own_rules import keep_own, keep_own_links
+from holdfast.engine.sandbox.policy.own_paths import OwnPath, keep_own, keep_own_links
 from holdfast.engine.sandbox.policy.policy import (
     GIT_NAMES,
     KEPT_NAMES,
@@ -62,10 +61,10 @@ __all__ = ["PolicyInputs", "resolve"]
 # Of two entries for one path, the one with the higher number wins.
 _STRENGTH: Final = {"read": 0, "write": 1, "deny": 2}
 
-# What a profile without restrictions asks for.
+# The request of a profile without restrictions.
 _NO_ENTRIES: Final = ProfileRequest((), (), minimal=False, tmpdir=(), roots=())
 
-# No servers: the default of tests and of operations that do not care.
+# No servers: the default of tests and of operations that do not need them.
 _NOBODY: Final = Reachable()
 
 
@@ -94,7 +93,7 @@ class PolicyInputs:
     search_valid: float = 0.0
     """Seconds for which matches of patterns may be used again, or as long as the search took."""
     disk: Disk = HOST
-    """File system to look at; another one in tests."""
+    """File system to query; another one in tests."""
 
 
 def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
@@ -128,7 +127,7 @@ def resolve(context: SandboxContext, facts: PolicyInputs) -> Policy:
     policy = _make(context, facts, profile.network, memory)
     if not policy.globs:
         return _keep(key, policy, memory)
-    # Asking again for all files that match a pattern would cost as much as building anew.
+    # Asking again for all files that match a pattern would cost as much as building it again.
     if not facts.search_valid:
         return policy
     memory.forget_search()
@@ -176,7 +175,7 @@ def _all_writing(context: SandboxContext, network: Network, facts: PolicyInputs)
     builder = _PolicyBuilder(_NO_ENTRIES, facts, memory)
     builder.rules["/"] = Rule("/", "write", "directory")
     builder.complete(sockets=False, names=False)
-    # Without it, as all else may be written: devices and shared memory included.
+    # Without it, since all else may be written: devices and shared memory included.
     del builder.rules["/"]
     return _keep(key, Policy(network=network, rules=builder.rules), memory)
 
@@ -190,7 +189,7 @@ class _KeptPolicy(NamedTuple):
 
 
 def _known(key: tuple[SandboxContext, PolicyInputs]) -> Policy | None:
-    """Return an earlier policy if it is still what the disk says."""
+    """Return an earlier policy if the disk still gives the same answers."""
     kept = _policies.get(key)
     if kept is None or monotonic() >= kept.until or not kept.memory.still_true():
         return None
@@ -324,7 +323,7 @@ class _PolicyBuilder:
             for rule in [rule for rule in self.rules.values() if rule.access == "write"]:
                 self._protect(rule)
         self._repeat_at_aliases("read")
-        # Last: every rule inside of a writable root needs directories that keep their names.
+        # Last: every rule inside a writable root needs directories that keep their names.
         for rule in list(self.rules.values()):
             self._cover_or_pin(rule)
 
@@ -365,13 +364,13 @@ class _PolicyBuilder:
         for request, found in self._linked:
             self._refuse_links(request.path, request.access, found)
             if request.access == "deny" and (found.itself or "").startswith("/"):
-                # No server can take these links, so no client relies on them.
-                # Hiding the file but not the link would be worse than a refusal.
+                # No server accepts these links, so no client relies on them. Hiding the file but
+                # not the link would be worse than a refusal.
                 raise CannotEnforce(
                     f"cannot enforce sandbox deny-read path {request.path} because it is an "
                     f"absolute symlink: deny {found.path} instead"
                 )
-            # A denied path needs no links: nobody has to find it.
+            # A denied path needs no links: no command has to find it.
             if request.access != "deny":
                 self.links += found.links
 
@@ -415,9 +414,9 @@ class _PolicyBuilder:
         """
         Deny a file that matches a pattern, or the file that a matching link leads to.
 
-        A command may have made the link, to learn from the result what it cannot see. So there
-        is no rule for a file that no rule shows, nor for a directory, at which the link may
-        point since the search.
+        A command may have made the link, to learn from the result what it cannot see. So there is
+        no rule for a file that no rule shows, nor for a directory, at which the link may point
+        after the search.
         """
         found = trace(path, self._disk)
         if found.kind in (None, "directory") or (found.links and is_private(found.path)):
@@ -429,7 +428,7 @@ class _PolicyBuilder:
 
     def _hide_socket(self, path: str) -> None:
         found = trace(path, self._disk)
-        # A command may have made a link in `/tmp`, to have the next one without its programs.
+        # A command may have made a link in `/tmp`, to take programs away from the next one.
         if found.links and (found.kind != "other" or is_private(found.path)):
             return
         # An entry that names the socket shows it on purpose.
@@ -523,17 +522,17 @@ class _PolicyBuilder:
         said = self._disk.text(pointer).lstrip()
         if not said.startswith("gitdir:"):
             return
-        # As git reads it: relative paths start from the directory of the file.
+        # As in git: relative paths start from the directory of the file.
         path = said.removeprefix("gitdir:").strip().rstrip("\0")
         path = path if path.startswith("/") else f"{root}/{path}"
         found = trace(path, self._disk)
-        # Outside of a writable root it cannot be written anyway.
+        # Outside a writable root it cannot be written anyway.
         over = self._above(found.path)
         if over is None or over.access != "write":
             return
         self._refuse_links(path, "read", found)
-        # A missing one is covered as well: git would take what a command makes there for
-        # the repository, with its hooks.
+        # A missing one is covered, too: git would use what a command creates there as the
+        # repository, with its hooks.
         self.rules.setdefault(found.path, Rule(found.path, "read", found.kind, "gitdir"))
 
     def _cover_or_pin(self, rule: Rule) -> None:
@@ -557,7 +556,7 @@ class _PolicyBuilder:
         elif rule.why in _MAY_BE_EMPTY and self._disk.is_empty(path):
             self.rules[path] = rule._replace(empty=True)
         # All directories between the rule and its writable root become mount points, which the
-        # kernel does not let anybody rename.
+        # kernel refuses to rename.
         path = parent_of(path)
         while path != over.path:
             self.rules.setdefault(path, Rule(path, "write", "directory", "pin"))

@@ -1,8 +1,8 @@
 """
 Guesses from a command's output whether the sandbox made it fail.
 
-The rule is the protocol's, word for word [sandbox.denied], so that clients come to the same answer
-for the same output. The path and the network flag of a denial are our own addition.
+The rule is exactly the protocol's [sandbox.denied], so that clients get the same answer for the
+same output. The path and the network flag of a denial are our own addition.
 """
 
 import os
@@ -78,8 +78,8 @@ def find_denial(
 
 
 def _find(exit_code: int, kept: list[OutputChunk]) -> Denial | None:
-    # Chunks are joined first, since a read may end inside of a message. The streams are
-    # searched one by one and then together, as two of them may make up one line.
+    # Chunks are joined first, since a read may end inside a message. The streams are searched one
+    # by one and then together, as two of them may make up one line.
     for streams in (("stdout", "pty"), ("stderr",), None):
         found = _find_keyword(_text(kept, streams))
         if found is not None:
@@ -94,7 +94,7 @@ def _text(chunks: list[OutputChunk], streams: Sequence[OutputStream] | None) -> 
 
 
 def _find_keyword(text: bytes) -> Denial | None:
-    # The first keyword of the table counts, not the first one in the text.
+    # The first keyword of the table is used, not the first one in the text.
     lowered = text.lower()
     keyword = next((keyword for keyword in _KEYWORDS if keyword in lowered), None)
     if keyword is None:
@@ -105,7 +105,7 @@ def _find_keyword(text: bytes) -> Denial | None:
     line = text[start : end if end >= 0 else None]
     before = _decode(line[: at - start])
     after = _decode(line[at - start + len(keyword) :])
-    # Only by the words before the keyword, which say what was tried.
+    # Only the words before the keyword say what was tried.
     network = _NETWORK_WORDS.search(_decode(lowered[start:at])) is not None
     return Denial(
         kind=_KEYWORDS[keyword],
@@ -123,7 +123,7 @@ def _path(before: str, after: str) -> str | None:
     """
     Return the path that a message is about: `cat: /x: …`, `cannot touch '/x': …`, `…: '/x'`.
 
-    The last path before the keyword counts; without one, the first path after it.
+    The last path before the keyword is used; without one, the first path after it.
     """
     shell = _SHELL.match(before)
     if shell:

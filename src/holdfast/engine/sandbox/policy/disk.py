@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
+from holdfast.engine.linux.openat2 import are_directories
 from holdfast.engine.sandbox.policy.exhausted import raise_exhausted
-from holdfast.engine.sandbox.policy.path_fingerprint import PathFingerprint
 
-__all__ = ["HOST", "Disk", "HostDisk", "RememberedDisk", "Seen", "Traced", "trace"]
+__all__ = [
+    "HOST",
+    "Disk",
+    "HostDisk",
+    "PathFingerprint",
+    "RememberedDisk",
+    "Seen",
+    "Traced",
+    "trace",
+]
 
 T = TypeVar("T")
 
@@ -21,13 +31,13 @@ _MAX_LINKS = 40
 
 
 class Disk(Protocol):
-    """Queries of a file system. A path that may not be looked at counts as missing."""
+    """Queries of a file system. A path that may not be accessed counts as missing."""
 
     def kind(self, path: str) -> Seen | None:
         """Return the kind of file at a path without following a link, or None."""
 
     def target(self, path: str) -> str:
-        """Return the target of a symbolic link, or an empty text."""
+        """Return the target of a symbolic link, or an empty string."""
 
     def entries(self, path: str) -> Sequence[tuple[str, Seen]]:
         """Return the names and kinds in a directory; none if it cannot be read."""
@@ -45,7 +55,7 @@ class Disk(Protocol):
         """Return True if new files in a directory get its group, by its set-group-ID bit."""
 
     def text(self, path: str) -> str:
-        """Return the first 4 KiB of a file; an empty text if it cannot be read."""
+        """Return the first 4 KiB of a file; an empty string if it cannot be read."""
 
 
 class HostDisk:
@@ -88,7 +98,7 @@ class HostDisk:
             if not stat.S_ISDIR(found.st_mode):
                 # A file with a second name is not a mount point that a server made.
                 return found.st_size == 0 and found.st_nlink == 1
-            # One entry is enough to know; the directory may have millions.
+            # One entry is enough; the directory may have millions.
             with os.scandir(path) as entries:
                 return next(entries, None) is None
         except OSError as error:
@@ -101,7 +111,7 @@ class HostDisk:
             if os.access(folder, os.W_OK | os.X_OK):
                 return True
             found = os.stat(folder)
-            # Its owner can chmod it, which helps only if the mode is what forbids writing.
+            # Its owner can chmod it, which only helps if it is the mode that forbids writing.
             closed = found.st_mode & _OWNER_MAKES != _OWNER_MAKES
             read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
             return found.st_uid == os.getuid() and closed and not read_only
@@ -128,7 +138,7 @@ HOST = HostDisk()
 
 class RememberedDisk:
     """
-    Disk that asks another one each question once and keeps the answers.
+    Disk that queries another one only once for each answer and keeps the answers.
 
     The paths of a profile share most of their components. A policy that was built from the
     answers is valid as long as they are `still_true`.
@@ -166,7 +176,7 @@ class RememberedDisk:
         return {path: str(said) for (ask, path), said in self._others.items() if ask == target}
 
     def kind(self, path: str) -> Seen | None:
-        # None is an answer, too, so `get` would not do.
+        # None is an answer, too, so `get` would not work.
         try:
             return self._kinds[path]
         except KeyError:
@@ -203,7 +213,7 @@ class RememberedDisk:
         self._again = None
 
     def forget_search(self) -> None:
-        """Forget what was found in directories: it may be much, and is not asked for again."""
+        """Forget what was found in directories: it may be large, and is not needed again."""
         searched = (self._disk.entries, self._disk.leads_to_file)
         self._others = {key: said for key, said in self._others.items() if key[0] not in searched}
         self._again = None
@@ -271,7 +281,7 @@ def trace(path: str, disk: Disk) -> Traced:
         at = f"{here}/{part}"
         kind = disk.kind(at) if kind == "directory" else None
         if kind is None:
-            # A missing path has no links, so the rest can be normalised as a text.
+            # A missing path has no links, so the rest can be normalised as a string.
             whole = "/".join([at, *rest[::-1]])
             return Traced(os.path.normpath(whole), None, at, tuple(links), itself)
         if kind == "link":
@@ -284,10 +294,69 @@ def trace(path: str, disk: Disk) -> Traced:
             if said.startswith("/"):
                 here = ""
             rest.extend(part for part in said.split("/")[::-1] if part)
-            # Resolution goes on in the directory of the link.
+            # Resolution continues in the directory of the link.
             kind = "directory"
             continue
         here = at
     # The loop has followed every link.
     assert kind != "link"
     return Traced(here or "/", kind, None, tuple(links), itself)
+
+
+# Return True if a path exists; a link at its end is not followed.
+_exists = partial(os.access, mode=os.F_OK, effective_ids=True, follow_symlinks=False)
+
+
+class PathFingerprint:
+    """
+    Earlier answers about paths, arranged so that they can be checked with few system calls.
+
+    A policy is built from dozens of answers of the disk, and is reused only if all of them still
+    hold. Asking one by one costs more than most file operations. One `openat2` without links proves
+    that all components of a path are directories. `access` tells that a path is still missing
+    without the cost of an exception.
+    """
+
+    __slots__ = ("_directories", "_missing", "_rest")
+
+    def __init__(self, kinds: Mapping[str, str | None], links: Mapping[str, str]) -> None:
+        """
+        Args:
+            kinds: Answers of `Disk.kind` by path.
+            links: Answers of `Disk.target` by path.
+        """
+        # Only the innermost directories: opening one proves all directories above it.
+        directories = {path for path, kind in kinds.items() if kind == "directory"}
+        inner = {path[: path.rindex("/")] or "/" for path in directories}
+        self._directories = [os.fsencode(path) for path in directories - inner]
+        # A path that no file can have stays missing, and needs no check.
+        missing = (_encoded(path) for path, kind in kinds.items() if kind is None)
+        self._missing = [path for path in missing if path is not None]
+        # The target of a link is compared elsewhere, which also proves that it is a link.
+        self._rest = {
+            path: kind
+            for path, kind in kinds.items()
+            if kind is not None and kind != "directory" and not links.get(path)
+        }
+
+    @property
+    def rest(self) -> Mapping[str, str]:
+        """Answers that `still_true` does not check: files that are not directories."""
+        return self._rest
+
+    def still_true(self) -> bool:
+        """
+        Return True if all directories still exist as such, and all missing paths are missing.
+
+        False may also mean that the kernel or a container refuses `openat2`.
+        """
+        return are_directories(self._directories) and not any(map(_exists, self._missing))
+
+
+def _encoded(path: str) -> bytes | None:
+    """Return a path as bytes for system calls; None if no file can have this path."""
+    try:
+        encoded = os.fsencode(path)
+    except ValueError:
+        return None
+    return None if b"\0" in encoded else encoded

@@ -1,4 +1,4 @@
-"""Separates errors of an exhausted process from errors that say something about a file."""
+"""Separates errors of an exhausted process from errors about a file."""
 
 import errno
 
@@ -12,7 +12,7 @@ def raise_exhausted(error: BaseException) -> None:
     """
     Raise the error again if it means that no descriptor or memory is left.
 
-    Such an error must not pass for an answer. A directory would seem to be empty, so that its
+    Such an error must not be taken for an answer. A directory would seem to be empty, so that its
     denied files would be readable; bubblewrap would seem to be broken for good.
     """
     if isinstance(error, OSError) and error.errno in _EXHAUSTED:

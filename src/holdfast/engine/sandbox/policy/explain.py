@@ -1,8 +1,8 @@
 """
 Describes a policy in rows for people to read.
 
-The rows say what the rules demand. They do not say whether this machine can enforce them;
-the caller adds that (`sandbox.bubblewrap.support`).
+The rows state what the rules require. They do not state whether this machine can enforce them; the
+caller adds that (`sandbox.bubblewrap.support`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def explain(policy: Policy) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-# Topics as people ask for them: first what can be changed.
+# Topics in order of interest: first what can be changed.
 _ORDER: Final[tuple[Topic, ...]] = ("writable", "protected", "readable", "hidden")
 
 

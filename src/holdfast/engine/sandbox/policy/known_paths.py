@@ -18,8 +18,8 @@ PLATFORM_DIRECTORIES: Final = (
 )
 """Directories that `minimal` makes readable if they exist: programs and their libraries."""
 
-# A client of one of these sockets can start programs outside of the sandbox. Without a network
-# nobody can connect to a socket; with one, these are hidden unless an entry names them.
+# A client of one of these sockets can start programs outside the sandbox. Without a network no
+# command can connect to a socket; with one, these are hidden unless an entry names them.
 ENGINE_SOCKETS: Final = (
     "/run/docker.sock",
     "/run/podman/podman.sock",
@@ -41,5 +41,5 @@ ENGINE_SOCKETS: Final = (
     "/run/screen",
 )
 
-# To others than root, its services say no to what would run programs.
+# For users other than root, its services refuse requests that would run programs.
 ROOT_SOCKETS: Final = ("/run/dbus/system_bus_socket",)

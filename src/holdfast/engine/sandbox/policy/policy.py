@@ -40,11 +40,11 @@ PATH_MAX = 4096
 """Bytes of a path that system calls take, with the NUL at its end."""
 
 PROTECTED_NAMES = names.PROTECTED_NAMES
-"""Names directly below a writable root that stay read-only: they steer what runs later."""
+"""Names directly below a writable root that stay read-only: they determine what runs later."""
 
 KEPT_NAMES = (".holdfast",)
 """
-Names that stay read-only as well, but only if they exist.
+Names that also stay read-only, but only if they exist.
 
 They hold rules for commands, and those of a project can only restrict. A command gains nothing
 by creating them, so a missing one is not covered by an empty directory.
@@ -100,7 +100,7 @@ Kind = Literal["directory", "file", "other"]
 
 
 class Rule(NamedTuple):
-    """Access to a path and to all below it that has no rule of its own."""
+    """Access to a path and to all below it that has no separate rule."""
 
     path: str
     """Absolute path, without links as far as it exists."""
@@ -112,7 +112,7 @@ class Rule(NamedTuple):
     """
     True for an empty file or directory that has to be read-only.
 
-    It may be a mount point of another command, which will be removed any moment.
+    It may be a mount point of another command, which may be removed at any moment.
     """
 
 
@@ -251,7 +251,7 @@ class Policy:
         return tuple(sorted(rule.path for rule in found if rule.why in reasons))
 
 
-# Cached outside of the class, whose slots have no room for a computed attribute.
+# Cached outside the class, whose slots have no room for a computed attribute.
 @lru_cache(maxsize=128)
 def _ways_in(policy: Policy) -> frozenset[str]:
     """Return all directories above a path that exists and may be read or written."""
@@ -276,7 +276,7 @@ def covers(path: str, other: str) -> bool:
 
 
 def is_private(path: str) -> bool:
-    """Return True for a path in `/proc` or `/dev`, of which every sandbox has its own."""
+    """Return True for a path in `/proc` or `/dev`, which every sandbox has itself."""
     own = covers("/proc", path) or covers("/dev", path)
     return own and not covers("/dev/shm", path)  # noqa: S108 - a name to compare with
 

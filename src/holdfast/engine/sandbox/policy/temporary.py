@@ -30,8 +30,8 @@ def tmpdir_fault(
     """
     Return the reason why a directory may not be the temporary one, or None.
 
-    An environment variable must not grant a path that no entry names, and even less one that an
-    entry denies.
+    An environment variable must not grant a path that no entry names, let alone one that an entry
+    denies.
 
     Args:
         path: The real path of the directory.
@@ -45,7 +45,7 @@ def tmpdir_fault(
     real_roots = [trace(root, disk).path for root in roots]
     homes = _real(home, disk)
     if _is_wide(path, real_roots, homes):
-        return "TMPDIR has to be a directory of its own"
+        return "TMPDIR has to be a separate directory"
     servers = [real for real in _real(own, disk) if not _is_wide(real, real_roots, homes)]
     shared = [real for name in _TEMPORARY for real in _real(name, disk)]
     if not any(covers(real, path) for real in (*servers, *shared, *real_roots)):

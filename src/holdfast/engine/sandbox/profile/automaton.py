@@ -1,5 +1,5 @@
 """
-Matches texts with a pattern in a time that grows with the length of the text only.
+Matches strings with a pattern in a time that grows only with the length of the string.
 
 A client's pattern must not delay other clients, and backtracking over many wildcards takes
 exponential time. So this is a nondeterministic automaton that is made deterministic as needed.
@@ -106,13 +106,13 @@ class Automaton:
         known = self._kept.get(bits)
         if known is None or self._room <= 0:
             if self._room <= 0:
-                # A set that a running match holds stays valid: it only fills a dict of its own.
+                # A set that a running match holds stays valid: it only fills its own dict.
                 self._kept, self._takes, self._room = {}, {}, _ROOM
             self._room -= _SET_BYTES + bits.bit_length() // 8
             known = self._kept[bits] = _StateSet(bits, self)
         return known
 
-    # -- making it
+    # -- construction
 
     def _build(self, pattern: Iterable[Part]) -> int:
         """Add the states of a pattern; return the number of the last one."""

@@ -38,7 +38,7 @@ __all__ = [
 ProfileName = Literal["read-only", "workspace-write", "disabled"]
 
 SKIPPED_NAMES: Final = names.LISTED_NAMES
-"""Names that clients list in a profile. Servers protect these and `.aws` by themselves."""
+"""Names that clients list in a profile. Servers protect these and `.aws` in any case."""
 
 
 def special_entry(kind: SpecialKind, access: Access, *, subpath: str | None = None) -> FileEntry:

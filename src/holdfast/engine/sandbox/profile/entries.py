@@ -55,7 +55,7 @@ _PROJECT_ROOTS: Final = names.PROJECT_ROOTS
 
 
 class PathRequest(NamedTuple):
-    """Access that an entry asks for; the path may be missing or lead through links."""
+    """Access that an entry requests; the path may be missing or lead through links."""
 
     path: str
     access: Allowed
@@ -155,7 +155,7 @@ def reads_everything(context: SandboxContext) -> bool:
 
 def writes_everything(context: SandboxContext) -> bool:
     """
-    Return True if a restricted profile surely lets a command write everything.
+    Return True if a restricted profile certainly lets a command write everything.
 
     Raises:
         InvalidPermissionPath: See `reads_everything`.
@@ -184,7 +184,7 @@ def _files(context: SandboxContext) -> RestrictedFiles:
 def _plain_paths(
     context: SandboxContext, files: RestrictedFiles, cwd: str | None
 ) -> dict[PlainPath, str]:
-    """Return the paths of plain entries; called first, so that its errors come first."""
+    """Return the paths of plain entries; called first, so that their errors come first."""
     if (
         cwd is None
         and policy_directories(context)[0] is None
@@ -224,7 +224,7 @@ def _special(value: SpecialValue, access: Allowed, roots: tuple[str, ...]) -> It
         # Without roots the entry stands for no path, so it is not an error.
         if leads_out and roots:
             raise CannotEnforce(
-                f"cannot enforce sandbox entry for `{below}`: it is no path below a project root"
+                f"cannot enforce sandbox entry for `{below}`: it is not a path below a project root"
             )
         below = "/".join(part for part in parts if part not in {"", "."})
         for root in roots:

@@ -1,9 +1,9 @@
 """
 Parses file patterns [sandbox.globs].
 
-`*` and `?` stay within one component; `**` as a whole component matches any number of them.
-`[a-f]` and `[!a]` match one character and `{a,b}` either text. A backslash takes the next
-character literally.
+`*` and `?` stay within one component; `**` as a whole component matches any number of them. `[a-f]`
+and `[!a]` match one character and `{a,b}` either string. A backslash takes the next character
+literally.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def parts(pattern: str) -> Iterator[Part]:
             start = at - 1
             while pattern[at : at + 1] == "*":
                 at += 1
-            # `**` counts only as a whole component, as in the patterns of git.
+            # `**` is special only as a whole component, as in the patterns of git.
             whole = at - start == 2 and pattern[start - 1 : start] in {"/", ""}
             if whole and pattern[at : at + 1] == "/":
                 at += 1

@@ -132,7 +132,7 @@ def expand(
         # Checked for each file: the search of one tree may take longer than the limit.
         if deadline is not None and monotonic() > deadline:
             raise CannotEnforce(
-                f"unreadable glob `{glob.pattern}` takes too long to be looked for: there are"
+                f"unreadable glob `{glob.pattern}` takes too long to search for: there are"
                 f" {LOOK_LIMIT:.0f} seconds for all patterns of a profile"
             )
         # The link last: following it is a system call.

@@ -2,7 +2,7 @@
 Reads profiles from TOML files.
 
 The keys are those of the wire. Those with a usual value may be left out, and a path may be a
-text:
+string:
 
     network = "enabled"             # "restricted" unless given
 
@@ -16,8 +16,8 @@ text:
         { path = "/srv/**/*.env", access = "deny" },
     ]
 
-A text with a leading colon names a special path, and one with a wildcard is a pattern. All
-others are paths; `~` is the user's home directory.
+A string with a leading colon names a special path, and one with a wildcard is a pattern. All others
+are paths; `~` is the user's home directory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def load_profile(path: str | os.PathLike[str]) -> PermissionProfile:
     Read a profile from a file.
 
     Raises:
-        InvalidParams: It cannot be read, or is no profile; the text names the file.
+        InvalidParams: It cannot be read, or is not a profile; the text names the file.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -62,7 +62,7 @@ def parse_profile(text: str) -> PermissionProfile:
     Read a profile.
 
     Raises:
-        InvalidParams: The text is no TOML, or no profile.
+        InvalidParams: The text is not TOML, or not a profile.
     """
     try:
         table = tomllib.loads(text)
@@ -87,7 +87,7 @@ def parse_profile(text: str) -> PermissionProfile:
 
 
 def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
-    """Raise for an unknown key: a misspelled one would silently allow more than was meant."""
+    """Raise for an unknown key: a misspelled one would silently allow more than intended."""
     for key in table:
         if key not in known:
             raise InvalidParams(f"unknown key `{key}` in {where}")

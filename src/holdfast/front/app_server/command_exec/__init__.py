@@ -1,5 +1,5 @@
 """
-`command/exec` as a library: one command for a client application, on any environment.
+`command/exec` as a library: runs commands for a client application, in any environment.
 
     async with CommandExec(env) as commands:
         command = await commands.start(["make", "-j4"], timeout=60, stdin=True, stream=True)

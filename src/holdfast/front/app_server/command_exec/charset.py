@@ -1,8 +1,8 @@
 """
 Decoding of output: UTF-8, else a guessed encoding [command-exec.output.charset].
 
-The guess is that of chardetng, so every server of this protocol decodes alike. It
-holds the GIL for about 0.1 s per MiB: it is fed in pieces, and the event loop runs between them.
+The guess is that of chardetng, so that all servers of this protocol decode alike. It holds the GIL
+for about 0.1 s per MiB, so it gets the data in pieces, and the event loop runs between them.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from holdfast.base.late_import import late_module
 if TYPE_CHECKING:
     import chardetng_py  # type: ignore[import-untyped]
 else:
-    # An extension module, and most output is UTF-8.
+    # An extension module, which UTF-8 output does not need.
     chardetng_py = late_module("chardetng_py")
 
 __all__ = ["PIECE", "decode"]
 
 PIECE = 64 << 10
-"""Bytes that are processed before the event loop runs again."""
+"""Bytes to process before the event loop runs again."""
 
-# Bytes of UTF-8 that are decoded in one step, which takes less than a millisecond.
+# Maximum bytes of UTF-8 to decode in one step, which takes less than a millisecond.
 _AT_ONCE = 1 << 20
 
 # Byte order marks, which take precedence over a guess.
@@ -33,7 +33,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 
-# Python codecs for encodings of the WHATWG standard that Python names or defines differently.
+# Python codecs for WHATWG encodings that Python names or defines differently.
 _CODECS = {
     "Big5": "big5hkscs",
     "EUC-KR": "cp949",
@@ -49,7 +49,7 @@ _PUNCTUATION = frozenset([0x91, 0x92, 0x93, 0x94, 0x95, 0x96, 0x97, 0x99])
 
 
 async def decode(data: bytes) -> str:
-    """Return output as text; never fails, and replaces undecodable bytes by U+FFFD."""
+    """Return output as text; never fails, and replaces undecodable bytes with U+FFFD."""
     text = await _decoded(data, "utf-8")
     if text is not None:
         return text
@@ -70,7 +70,7 @@ async def decode(data: bytes) -> str:
 async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | None:
     """Return the text, or None if the bytes are invalid in that encoding."""
     try:
-        # The common case, without the overhead of pieces.
+        # The common case, without splitting.
         if name == "utf-8" and len(data) <= _AT_ONCE:
             return data.decode(errors=errors or "strict")
         decoder = codecs.getincrementaldecoder(name)(errors or _WEB)
@@ -85,7 +85,7 @@ async def _decoded(data: bytes, name: str, errors: str | None = None) -> str | N
 
 
 async def _guess(data: bytes) -> str:
-    """Return the likely encoding by its WHATWG name."""
+    """Return the WHATWG name of the likely encoding."""
     detector = chardetng_py.EncodingDetector()
     for piece in _pieces(data):
         detector.feed(piece, last=False)
@@ -93,13 +93,13 @@ async def _guess(data: bytes) -> str:
     detector.feed(b"", last=True)
     name = str(detector.guess(tld=None, allow_utf8=True))
     if name == "IBM866" and await _is_punctuation(data):
-        # In short texts whose only non-ASCII bytes are quotes, these look like Cyrillic.
+        # Otherwise short texts with only quotes beyond ASCII are detected as Cyrillic.
         return "windows-1252"
     return name
 
 
 async def _is_punctuation(data: bytes) -> bool:
-    """Return True for ASCII words with punctuation of Windows-1252."""
+    """Return True for ASCII words with Windows-1252 punctuation."""
     words = extended = False
     for piece in _pieces(data):
         values = set(piece)
@@ -119,7 +119,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 def _as_on_the_web(error: UnicodeError) -> tuple[str, int]:
     """
-    Error handler for bytes that WHATWG encodings define and Python's leave out.
+    Error handler for bytes that WHATWG encodings define, but Python's do not.
 
     Unassigned bytes in 0x80 to 0x9F are control characters, and GBK has the euro sign.
     """
@@ -132,7 +132,7 @@ def _as_on_the_web(error: UnicodeError) -> tuple[str, int]:
     raise error
 
 
-# The name that Python's table codecs put into their errors.
+# The name in errors of Python's table codecs.
 _SINGLE_BYTE = frozenset(["charmap"])
 
 _WEB = "holdfast.web"

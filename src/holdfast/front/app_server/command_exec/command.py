@@ -1,4 +1,4 @@
-"""One command: its output, its controls and its end [command-exec.*]."""
+"""A command: its output, controls and end [command-exec.*]."""
 
 import asyncio
 import weakref
@@ -46,36 +46,36 @@ __all__ = [
 ]
 
 TIMED_OUT = limits.EXEC_TIMED_OUT
-"""Exit code of a command that took too long."""
+"""Exit code of a command that timed out."""
 
 UNKNOWN_EXIT = -1
 """Exit code of a command whose status is unknown."""
 
-# Typed into a terminal, which cannot be closed: a newline and Ctrl-D.
+# A newline and Ctrl-D, to end the input of a terminal, which cannot be closed.
 _END_OF_FILE = b"\n\x04"
 
 JOINED = 64 << 10
-"""Bytes up to which waiting pieces of output are joined."""
+"""Maximum bytes of a piece of output that is joined from waiting pieces."""
 
 LONGEST_TIMER = 1e6
-"""Longest delay of one timer in seconds; a longer timeout uses several."""
+"""Maximum delay of a timer in seconds; a longer timeout uses several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The result of a command: exit code, and output unless it was streamed."""
+    """Result of a command: exit code, and output unless it was streamed."""
 
     exit_code: int
     """The status, 128 plus the signal (1 on a terminal), 124 after a timeout, -1 if unknown."""
     verdict: Verdict
     stdout: bytes = b""
-    """Empty for a command that was streamed."""
+    """Empty if output was streamed."""
     stderr: bytes = b""
     stdout_cap_reached: bool = False
-    """True if it wrote as much as the cap, or more; also if it was streamed."""
+    """True if at least as many bytes as the cap were written, even if streamed."""
     stderr_cap_reached: bool = False
     drain_timed_out: bool = False
-    """True if a stream was given up before its end and its cap: a process still holds it."""
+    """True if a stream was given up before its end and cap: a process still holds it."""
 
     @property
     def cap_reached(self) -> bool:
@@ -83,7 +83,7 @@ class Done:
         return self.stdout_cap_reached or self.stderr_cap_reached
 
     async def stdout_text(self) -> str:
-        """Return stdout as text: UTF-8, else a guessed encoding. The event loop keeps running."""
+        """Return stdout as text: UTF-8, else a guessed encoding. Does not block the event loop."""
         return await decode(self.stdout)
 
     async def stderr_text(self) -> str:
@@ -95,14 +95,14 @@ class CommandOwner(Protocol):
     """Owner of commands; its methods must not raise."""
 
     def command_ended(self, command: "Command") -> None:
-        """Note that the output of a command is drained, or that it failed."""
+        """Called when the output of a command is drained, or it failed."""
 
     def command_released(self, command: "Command") -> None:
-        """Note that the id of a command is free."""
+        """Called when the id of a command is free."""
 
 
 class Command:
-    """One command that was started by `CommandExec.start`."""
+    """A command started by `CommandExec.start`."""
 
     def __init__(
         self,
@@ -115,10 +115,10 @@ class Command:
         Start reading; called by `CommandExec.start`.
 
         Args:
-            process: Its events must not have been requested by anybody else.
+            process: A process whose events have no other reader.
             setup: Its settings.
             tasks: Owner of background tasks.
-            owner: Notified of its end, and when its id is free.
+            owner: Notified when it ends, and when its id is free.
         """
         self._process = process
         self._setup = setup
@@ -133,34 +133,34 @@ class Command:
         self._streams = {
             name: CappedStream(name, setup.cap, keep=not setup.stream) for name in names
         }
-        # For kept output: the order of its pieces, and an event for readers.
+        # Order of kept output, and an event for its readers.
         self._kept = None if setup.stream else KeptOrder(list(self._streams.values()))
         self._more_kept = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         # True once the timeout has expired.
         self._timed_out = False
         self._stdin_closed = False
-        # Held during a write, so that the pieces of two writes do not mix.
+        # Held during a write, so that concurrent writes do not interleave.
         self._writing = asyncio.Lock()
         self._reader: weakref.ref[Deltas] | None = None
         # Held while waiting for the next piece.
         self._turn = asyncio.Lock()
-        # Pieces that were read and not handed out yet.
+        # Pieces that were read but not delivered yet.
         self._pending: deque[Delta] = deque()
-        # Set at every change that `wait` has to look at.
+        # Set at every change that `wait` has to check.
         self._changed = asyncio.Event()
         self._done: Done | None = None
         self._failure: HoldfastError | None = None
         self._released = asyncio.Event()
         if setup.timeout is not None:
             self._arm(setup.timeout)
-        # A reader may be far behind at the exit, but the drain limit counts from the exit. Kept
+        # A reader may be far behind at the exit, but the drain limit starts at the exit. Kept
         # output is read in the background, so that the command never blocks.
         tasks.start(self._watch_exit() if setup.stream else self._pull())
 
     @property
     def process_id(self) -> str | None:
-        """The id it was started with; None if it has none and cannot be looked up."""
+        """The id it was started with; None if it has none."""
         return self._setup.process_id
 
     @property
@@ -175,12 +175,12 @@ class Command:
 
     @property
     def running(self) -> bool:
-        """True until the process exits, however far behind a reader is."""
+        """True until the process exits, however far behind its reader is."""
         return self._process.verdict is None and not self._has_ended()
 
     @property
     def ended(self) -> bool:
-        """True once its output is drained too, or it has failed."""
+        """True once its output is drained, or it has failed."""
         return self._has_ended()
 
     def _has_ended(self) -> bool:
@@ -188,18 +188,18 @@ class Command:
 
     @property
     def still_held(self) -> bool:
-        """True if a process may hold its output open; after the end, one it left behind."""
+        """True if a process, possibly left behind, may hold its output open."""
         return self._drain.still_open
 
     async def wait_for_leftovers(self) -> None:
         """
         Wait until no process holds its output; for the owner, after the end.
 
-        A process that writes to it now is killed with its group: a broken pipe would do the
-        same. A silent one may live on.
+        A process that writes to it now is killed with its group, as by a broken pipe. A silent
+        one may continue.
 
         Raises:
-            ConnectionLost: Its server is lost.
+            ConnectionLost: The connection to its server is lost.
         """
         async with self._process.events(self._drain.last_seq, gaps=True) as events:
             async for event in events:
@@ -218,20 +218,20 @@ class Command:
 
     def output(self) -> "Deltas":
         """
-        Return the output piece by piece, up to the end of the drain.
+        Return the output in pieces, until it is drained.
 
-        With `stream=True` there is one reader at a time, and a slow one makes the command wait.
-        Otherwise the output is kept: each reader starts at the first byte, at any time.
+        With `stream=True` only one reader is allowed at a time, and a slow one makes the command
+        wait. Otherwise the output is kept: any reader starts at the first byte, at any time.
 
         Raises:
-            RuntimeError: It is streamed, and has a reader already.
-            CommandLost: (While iterating) its server is lost.
+            RuntimeError: It is streamed and already has a reader.
+            CommandLost: The connection to its server is lost (while iterating).
         """
         if self._kept is not None:
             pieces = self._kept.pieces(JOINED)
             return Deltas(lambda: self._next_kept(pieces), lambda: None)
         if self._has_reader():
-            raise RuntimeError("somebody reads the output already")
+            raise RuntimeError("the output already has a reader")
         reader = Deltas(self._next_delta, self._changed.set)
         self._reader = weakref.ref(reader)
         return reader
@@ -251,7 +251,7 @@ class Command:
         return None
 
     async def _next_kept(self, pieces: "Iterator[Delta | None]") -> Delta | None:
-        """Return the next piece of output that is kept, or `None` at the end."""
+        """Return the next piece of kept output, or `None` at the end."""
         while (delta := next(pieces)) is None and not self._has_ended():
             self._more_kept.clear()
             await self._more_kept.wait()
@@ -261,11 +261,11 @@ class Command:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            # Shared by all callers; without this its traceback would grow.
+            # Shared by all callers: without this its traceback would grow.
             raise self._failure.with_traceback(None)
 
     async def _pull(self) -> None:
-        """Wait until pieces are pending, or until the end; kept output is never pending."""
+        """Wait for pending pieces or the end; kept output is never pending."""
         if self._has_ended():
             return
         try:
@@ -277,12 +277,12 @@ class Command:
         except HoldfastError as error:
             self._fail(self._lost(error))
         else:
-            # Otherwise `_end` has closed the drain during the wait.
+            # Otherwise `_end` has closed the drain meanwhile.
             if not self._has_ended():
                 self._finish()
 
     def _joined(self, chunk: OutputChunk) -> list[Delta]:
-        """Return a chunk and those waiting behind it, as one piece for each stream."""
+        """Return a chunk and the available ones after it, as one piece per stream."""
         parts = {chunk.stream: [chunk.chunk]}
         room = JOINED - len(chunk.chunk)
         while room > 0 and (more := self._drain.take_ready(room)) is not None:
@@ -294,7 +294,7 @@ class Command:
         stream = self._streams[name]
         delta = stream.take(data)
         if stream.cap_reached:
-            # Nothing more of this stream is wanted, so its end need not be waited for.
+            # The rest of this stream is not needed, so do not wait for its end.
             self._drain.finish(name)
         if self._kept is not None:
             self._kept.note(stream, len(delta.data))
@@ -311,34 +311,34 @@ class Command:
 
     async def write(self, data: bytes = b"", *, close: bool = False) -> None:
         """
-        Queue input, and close stdin after it if asked to; waits while the queue is full.
+        Queue input, and optionally close stdin after it; waits while the queue is full.
 
-        A terminal is not closed: a newline and the end-of-file key are typed.
-        That the command has closed its end is not reported. If this is cancelled, any part
-        of the data may have been queued.
+        To close the input of a terminal, a newline and the end-of-file character are sent. It is
+        not reported if the command has closed its end. If cancelled, any part of the data may
+        have been queued.
 
         Raises:
             NoLongerRunning: It has exited.
-            CommandLost: Its server is lost for good.
+            CommandLost: The connection to its server was lost for good.
             StdinNotStreamed: It was started without `stdin` and `tty`.
-            StdinAlreadyClosed: There is data, and stdin was closed before.
-            ExtensionMissing: The server cannot close stdin, and the start accepted that.
+            StdinAlreadyClosed: There is data, but stdin was closed before.
+            ExtensionMissing: The server cannot close stdin, which the start accepted.
         """
         raw = as_bytes(data, "data")
         self._check_running()
         if not self._setup.stdin:
             raise StdinNotStreamed(self._name)
         async with self._writing:
-            # Again, since it may have exited while this write waited for its turn.
+            # Again, since it may have exited while this write was waiting.
             self._check_running()
-            # A second close is harmless; data after a close is not.
+            # A second close is harmless, but data after a close is an error.
             if self._stdin_closed:
                 if raw:
                     raise StdinAlreadyClosed(self._name)
                 return
             with self._blamed():
                 await self._write(raw, close)
-            # Set afterwards: a cancelled close can be tried again.
+            # Set afterwards, so that a cancelled close can be retried.
             self._stdin_closed = close
 
     async def _write(self, data: bytes, close: bool) -> None:
@@ -360,11 +360,11 @@ class Command:
         Change the size of its terminal.
 
         Raises:
-            InvalidSize: There is no such size.
+            InvalidSize: A terminal cannot have that size.
             NoLongerRunning: It has exited.
-            CommandLost: Its server is lost for good.
+            CommandLost: The connection to its server was lost for good.
             NotATerminal: It runs on pipes.
-            ExtensionMissing: The server cannot, and the start accepted that.
+            ExtensionMissing: The server cannot resize, which the start accepted.
         """
         size = as_size((rows, cols))
         self._check_running()
@@ -378,11 +378,11 @@ class Command:
 
     async def terminate(self) -> None:
         """
-        Kill its process tree; with `compat` only its process group.
+        Kill its process tree or, with `compat`, only its process group.
 
         Raises:
             NoLongerRunning: It has exited.
-            CommandLost: Its server is lost.
+            CommandLost: The connection to its server is lost.
             OperationFailed: The system refused; `errno` says why.
         """
         self._check_running()
@@ -392,7 +392,7 @@ class Command:
             raise NoLongerRunning(self._name)
 
     async def _kill(self) -> bool:
-        """Kill it; return False if it had exited before."""
+        """Kill it; return False if it has already exited."""
         kill = self._setup.kill
         return await self._process.terminate(tree=kill.tree, streams=kill.streams)
 
@@ -408,7 +408,7 @@ class Command:
 
     @contextmanager
     def _blamed(self) -> "Iterator[None]":
-        """Raise the better reason instead: it has exited meanwhile, or is lost."""
+        """Replace an error with its real cause: it has exited meanwhile, or is lost."""
         try:
             yield
         except (Refused, RemoteError):
@@ -431,7 +431,7 @@ class Command:
             self._arm(left)
         elif self.running:
             self._timed_out = True
-            # The kill may not arrive, or be refused: after `sudo` it is another user's process.
+            # The kill may not arrive or be refused: after `sudo` it is another user's process.
             self._timer = self._loop.call_later(END_LIMIT, self._miss_the_exit)
             self._tasks.start(self._time_out())
 
@@ -440,7 +440,7 @@ class Command:
             await self._kill()
 
     def _miss_the_exit(self) -> None:
-        """Finish without the exit, which was waited for long enough."""
+        """Finish without the exit, which did not arrive in time."""
         if self.running:
             self._finish()
 
@@ -450,19 +450,19 @@ class Command:
         """
         Wait until it has exited and its output is drained.
 
-        Streamed output is waited for until `output` has handed it out; without a reader it is
-        dropped. May be called again, and by several tasks.
+        Waits until the reader has received streamed output; without a reader, it is dropped. May
+        be called repeatedly and by several tasks.
 
         Raises:
-            CommandLost: Its server is lost.
+            CommandLost: The connection to its server is lost.
             CommandExecClosed: It was ended because its owner was closed.
         """
         while not self._has_ended():
-            # One task reads at a time. A reader takes all pieces, so nobody else may.
+            # Only one task reads at a time. A reader needs all pieces, so leave them to it.
             if self._setup.stream and not self._has_reader() and not self._turn.locked():
                 async with self._turn:
                     await self._pull()
-                    # A reader may have come meanwhile.
+                    # A reader may have started meanwhile.
                     if not self._has_reader():
                         self._pending.clear()
                 self._changed.set()
@@ -470,12 +470,12 @@ class Command:
                 self._changed.clear()
                 await self._changed.wait()
         self._raise_failure()
-        # Set by `_finish`, or `_raise_failure` has raised.
+        # Set by `_finish`; otherwise `_raise_failure` has raised.
         assert self._done is not None
         return self._done
 
     def _finish(self) -> None:
-        """Make the result."""
+        """Create the result."""
         verdict = self._verdict()
         out = self._streams.get("stdout") or self._streams["pty"]
         err = self._streams.get("stderr")
@@ -505,11 +505,11 @@ class Command:
             else None
         )
         if verdict is None:
-            # Without a timeout the exit is waited for.
+            # Without a timeout, it has waited for the exit.
             assert took_long is not None
-            text = f"{took_long.detail}, and its end could not be seen"
+            text = f"{took_long.detail}, and its end could not be observed"
             return msgspec.structs.replace(took_long, detail=text)
-        # Any other reason: it ended by itself at the last moment.
+        # For any other reason, it exited by itself at the last moment.
         if took_long is not None and verdict.reason is Reason.TERMINATED:
             return msgspec.structs.replace(
                 verdict, reason=Reason.LIMIT, limit=took_long.limit, detail=took_long.detail
@@ -533,21 +533,21 @@ class Command:
         """
         Kill its process tree and wait for the exit; for an owner that closes.
 
-        Tasks that wait for it get the error, unless it has ended before.
+        Tasks that wait for it get the error, unless it has already ended.
         """
         drained = self._has_ended()
-        # First, because on another server a slow reader holds up the answers of all calls.
+        # First, because on other servers a slow reader delays the responses to all calls.
         self._fail(error)
         with suppress(HoldfastError):
             if self._process.verdict is None:
                 await self._kill()
                 await self._process.exited()
             if not drained or self.still_held:
-                # Also kill its leftovers: nobody will wait for them.
+                # Also kill the processes it left behind, since they are no longer watched.
                 await self._process.terminate(left=True, streams="close")
 
     def release(self) -> None:
-        """Free its id, after a start with `hold_id`; call it when the answer was sent."""
+        """Free the id of a command started with `hold_id`; call it after sending the response."""
         if not self._released.is_set():
             self._released.set()
             self._owner.command_released(self)
@@ -556,6 +556,6 @@ class Command:
         """
         Wait until its id is free.
 
-        For a server that answers a control during the drain after the result.
+        For a server that responds to a control during the drain after the result.
         """
         await self._released.wait()

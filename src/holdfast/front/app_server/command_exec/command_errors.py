@@ -1,8 +1,8 @@
 """
-Errors of `command_exec`: one class per reason [app-server.controls].
+Errors of `command_exec`, a class per reason [app-server.controls].
 
-Their texts are those of `command/exec`. A server with other texts, such as `process/*`, uses
-the class and its attributes.
+Their texts are those of `command/exec`. A server with other texts, such as `process/*`, uses the
+classes and their attributes.
 """
 
 import json
@@ -32,18 +32,18 @@ __all__ = [
 
 
 def quoted_id(process_id: str) -> str:
-    """Return an id as messages show it: a JSON string, with letters of any script as they are."""
+    """Return an id as shown in messages: a JSON string, without escaping non-ASCII letters."""
     return json.dumps(process_id, ensure_ascii=False)
 
 
 class CommandExecError(HoldfastError):
-    """A command was not started, or a control of it was refused."""
+    """A command was not started, or a control was refused."""
 
 
 # -- before a start
 
 
-# The classes are in the order of the checks.
+# In the order of the checks.
 class EmptyCommand(CommandExecError):
     """The command has no program."""
 
@@ -71,7 +71,7 @@ class InvalidSize(CommandExecError):
 
 
 class NegativeTimeout(CommandExecError):
-    """A timeout is below zero."""
+    """The timeout is negative."""
 
     def __init__(self, milliseconds: int) -> None:
         super().__init__(f"command/exec timeoutMs must be non-negative, got {milliseconds}")
@@ -79,7 +79,7 @@ class NegativeTimeout(CommandExecError):
 
 
 class DuplicateCommand(CommandExecError):
-    """The id belongs to another command whose answer was not sent yet."""
+    """Another command, whose response was not sent yet, uses the id."""
 
     def __init__(self, process_id: str) -> None:
         super().__init__(f"duplicate active command/exec process id: {quoted_id(process_id)}")
@@ -88,7 +88,7 @@ class DuplicateCommand(CommandExecError):
 
 class ExtensionMissing(CommandExecError):
     """
-    The server of a remote environment lacks something the command needs; nothing was started.
+    The server of a remote environment lacks a feature the command needs; nothing was started.
 
     `extension` is `closeStdin`, `resize`, `size` or `unset`.
     """
@@ -132,7 +132,7 @@ class SpawnRefused(CommandExecError):
 
 
 class CommandExecClosed(CommandExecError):
-    """The `CommandExec` was closed; nothing can be started with it any more."""
+    """The `CommandExec` was closed, and cannot start commands."""
 
     def __init__(self) -> None:
         super().__init__("command/exec is closed")
@@ -142,7 +142,7 @@ class CommandExecClosed(CommandExecError):
 
 
 class UnknownCommand(CommandExecError):
-    """No command has that id, or its answer was sent already."""
+    """No command has that id, or its response was already sent."""
 
     def __init__(self, process_id: str) -> None:
         super().__init__(f"no active command/exec for process id {quoted_id(process_id)}")
@@ -150,7 +150,7 @@ class UnknownCommand(CommandExecError):
 
 
 class NoLongerRunning(CommandExecError):
-    """The process has exited; the answer follows when its output is drained."""
+    """The process has exited; the response follows when its output is drained."""
 
     def __init__(self, process_id: str) -> None:
         super().__init__(f"command/exec {quoted_id(process_id)} is no longer running")
@@ -158,7 +158,7 @@ class NoLongerRunning(CommandExecError):
 
 
 class StdinNotStreamed(CommandExecError):
-    """The command was started without a stdin that can be written."""
+    """The command was started without a writable stdin."""
 
     def __init__(self, process_id: str) -> None:
         super().__init__("stdin streaming is not enabled for this command/exec")
@@ -166,7 +166,7 @@ class StdinNotStreamed(CommandExecError):
 
 
 class StdinAlreadyClosed(CommandExecError):
-    """Data was written after the close of stdin."""
+    """Data was written after stdin was closed."""
 
     def __init__(self, process_id: str) -> None:
         super().__init__("stdin is already closed")
@@ -174,7 +174,7 @@ class StdinAlreadyClosed(CommandExecError):
 
 
 class NotATerminal(CommandExecError):
-    """A command on pipes has no size."""
+    """A command on pipes cannot be resized."""
 
     def __init__(self, process_id: str) -> None:
         super().__init__("failed to resize PTY: process is not attached to a PTY")
@@ -186,10 +186,10 @@ class NotATerminal(CommandExecError):
 
 class CommandLost(ConnectionLost, CommandExecError):
     """
-    The environment of a command is lost, or has lost track of it.
+    The connection to a command's environment is lost, or the environment has lost the command.
 
-    Its end is unknown. A server that can kills it at its timeout all the same. `reason` says
-    what has happened.
+    Its end is unknown. A server that can do so still kills it at its timeout. `reason` says what
+    happened.
     """
 
     def __init__(self, process_id: str, environment_id: str, error: HoldfastError) -> None:

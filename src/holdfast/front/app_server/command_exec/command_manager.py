@@ -1,4 +1,4 @@
-"""The commands of one client: their ids, their starts, and their common end [app-server.ids]."""
+"""The commands of a client: their ids, starts and common end [app-server.ids]."""
 
 import asyncio
 import math
@@ -46,12 +46,12 @@ from holdfast.wire.protocol.process import ProcessLimits, StartParams
 
 __all__ = ["CommandExec", "Compat"]
 
-# Seconds after the timeout at which a server kills a command by itself.
+# Seconds after the timeout at which the server itself kills a command.
 SERVER_GRACE = 1.0
 
 
 class CommandExec:
-    """The commands of one client; closing it ends those that run."""
+    """The commands of a client; closing it ends those that are running."""
 
     def __init__(
         self,
@@ -62,32 +62,32 @@ class CommandExec:
     ) -> None:
         """
         Args:
-            env: The environment of the commands.
+            env: Environment of the commands.
             drain: Time limits after an exit.
             compat: Imitate a server to the letter: no quiet window after the exit (unless
                 `drain` is given); a kill reaches the process group only, and leaves the output
                 open.
 
         Raises:
-            ValueError: There is no such `compat`.
+            ValueError: `compat` is unknown.
         """
         if compat is not None and compat not in get_args(Compat):
             raise ValueError(f"compat is {compat!r}: it must be {get_args(Compat)[0]!r} or None")
         self._environment = env
         self._drain = drain or (DrainPolicy() if compat is None else CODEX_0_166_0)
         self._kill = Kill() if compat is None else Kill(tree=False, streams="keep")
-        # Random, so that two users of one session do not choose the same process id.
+        # Random, so that the process ids of two users of one session do not collide.
         self._prefix = secrets.token_hex(4)
         self._count = 0
         self._tasks = OwnedTasks()
         self._ending = OwnedTasks()
-        # Commands that have not ended, in order of their starts.
+        # Commands that have not ended, in the order of their starts.
         self._commands: dict[Command, None] = {}
-        # Ended commands whose output is still held by another process.
+        # Ended commands whose output another process still holds.
         self._held: dict[Command, None] = {}
-        # By id; None during the start.
+        # By id; None while the command is being started.
         self._ids: dict[str, Command | None] = {}
-        # Commands started with `hold_id`: their ids stay taken until they are released.
+        # Commands started with `hold_id`, whose ids are in use until released.
         self._keep_ids: set[Command] = set()
         self._starting = 0
         self._all_started = asyncio.Event()
@@ -101,9 +101,9 @@ class CommandExec:
 
     async def aclose(self) -> None:
         """
-        Kill all commands with their process trees, and wait for their ends: at most 5 s.
+        Kill the process trees of all commands, and wait for them to end, at most 5 s.
 
-        Processes that ended commands left in their groups are killed too, if they hold the
+        Processes that ended commands left in their groups are killed too if they hold the
         output. Continues if the caller is cancelled.
         """
         self._closed = True
@@ -111,7 +111,7 @@ class CommandExec:
 
         async def end() -> None:
             try:
-                # A lost connection is not waited for, but the kills are sent when it is back.
+                # Do not wait for a lost connection: the kills are sent when it is back.
                 aborting = [
                     self._ending.start(command.abort(CommandExecClosed()))
                     for command in (*self._commands, *self._held)
@@ -129,17 +129,17 @@ class CommandExec:
         await ended.wait()
 
     async def _no_more_starts(self) -> None:
-        """Wait for running starts, which end what they have started."""
+        """Wait for starts in progress, which end what they have started."""
         while self._starting:
             self._all_started.clear()
             await self._all_started.wait()
 
     def get(self, process_id: str) -> Command:
         """
-        Return the command with an id, also while its output is drained.
+        Return the command with an id, even while its output is being drained.
 
         Raises:
-            UnknownCommand: There is none.
+            UnknownCommand: No command has that id.
         """
         command = self._ids.get(process_id)
         if command is None:
@@ -148,24 +148,24 @@ class CommandExec:
 
     async def start(self, argv: Sequence[str], **options: Unpack[CommandOptions]) -> Command:
         """
-        Start a command; returns as soon as it runs.
+        Start a command, and return as soon as it runs.
 
         Args:
             argv: The program and its arguments; no shell is involved.
             options: Described by `CommandOptions`.
 
         Raises:
-            EmptyCommand: There is no program.
-            SizeNeedsTerminal: A size without `tty`.
-            InvalidSize: There is no such size.
-            DuplicateCommand: The id is taken.
-            ExtensionMissing: The server lacks what the command needs.
+            EmptyCommand: `argv` is empty.
+            SizeNeedsTerminal: `size` is given without `tty`.
+            InvalidSize: A terminal cannot have that size.
+            DuplicateCommand: The id is in use.
+            ExtensionMissing: The server lacks a feature that the command needs.
             SpawnRefused: The system could not start it.
-            InvalidParams: An argument makes no sense, or the sandbox cannot be enforced.
-            TypeError: An argument is of a wrong type.
-            ValueError: `accept_missing` has a name that does not exist.
-            ConnectionLost: The environment cannot be reached any more.
-            CommandExecClosed: It was closed.
+            InvalidParams: An argument is invalid, or the sandbox cannot be enforced.
+            TypeError: An argument has the wrong type.
+            ValueError: `accept_missing` has an unknown name.
+            ConnectionLost: The connection to the environment was lost for good.
+            CommandExecClosed: This object was closed.
         """
         self._check_open()
         wanted = with_defaults(options)
@@ -177,7 +177,7 @@ class CommandExec:
     def _setup(self, wanted: CommandOptions) -> Setup:
         tty = wanted["tty"]
         check_size_has_terminal(wanted["size"], tty=tty)
-        # On a terminal there is always input, and output that is not kept.
+        # A terminal always has input, and its output is not kept.
         return Setup(
             timeout=as_timeout(wanted["timeout"]),
             cap=as_output_cap(wanted["cap"]),
@@ -193,7 +193,7 @@ class CommandExec:
     async def _params(
         self, program: list[str], wanted: CommandOptions, setup: Setup
     ) -> StartParams:
-        """Return the start on the wire, after the checks that need the environment."""
+        """Return the params of the start, after the checks that need the environment."""
         given = as_variables(wanted["env"])
         policy, accepted = wanted["env_policy"], wanted["accept_missing"]
         check_types(wanted["cwd"], policy, accepted)
@@ -211,7 +211,7 @@ class CommandExec:
             unset=bool(variables.unset),
             accepted=accepted,
         )
-        # Counted even if the start fails: an id is never used twice.
+        # Counted even if the start fails, so that ids are never reused.
         self._count += 1
         return StartParams(
             process_id=f"{self._prefix}-{self._count}",
@@ -228,9 +228,9 @@ class CommandExec:
         )
 
     def _server_limits(self, timeout: float | None) -> ProcessLimits | None:
-        """Return limits for the server, so that a lost connection does not let a command run on."""
-        # A little longer than the timeout, which is normally enforced here: with `compat` it kills
-        # in another way than a limit does.
+        """Return limits for the server, so that a command ends even if the connection is lost."""
+        # Slightly longer than the timeout, which is normally enforced here: with `compat`, it kills
+        # differently than a limit.
         if timeout is None or not self._environment.is_remote or timeout > LONGEST_TIMER:
             return None
         return ProcessLimits(wall_time_ms=math.ceil((timeout + SERVER_GRACE) * 1000))
@@ -241,13 +241,13 @@ class CommandExec:
         if name is not None:
             if name in self._ids:
                 raise DuplicateCommand(name)
-            # Taken before the first await, so that a concurrent start with the same id is refused.
+            # Before the first await, so that a concurrent start with the same id is refused.
             self._ids[name] = None
         self._starting += 1
         command: Command | None = None
         try:
             process = await self._environment.backend.start(params)
-            # It may have been closed while the process was being started.
+            # This object may have been closed while the process was being started.
             if self._closed:
                 await self._end_late(process)
                 raise CommandExecClosed
@@ -279,13 +279,13 @@ class CommandExec:
         if self._closed:
             raise CommandExecClosed
 
-    # -- what a command tells
+    # -- CommandOwner
 
     def command_ended(self, command: Command) -> None:
         """Forget a command, unless a process still holds its output."""
         self._commands.pop(command, None)
         if command.still_held:
-            # Also during `aclose`, which ends everything that is listed here.
+            # Even during `aclose`, which ends all processes listed here.
             self._held[command] = None
             if not self._closed:
                 self._tasks.start(self._watch_left(command))
@@ -300,7 +300,7 @@ class CommandExec:
             del self._ids[name]
 
     async def _watch_left(self, command: Command) -> None:
-        """Forget an ended command when no process holds its output any more."""
+        """Forget an ended command once no process holds its output."""
         with suppress(HoldfastError):
             await command.wait_for_leftovers()
         self._held.pop(command, None)

@@ -1,4 +1,4 @@
-"""Options of commands: those of one start, and those that all commands of a client share."""
+"""Options of a start, and options shared by all commands of a client."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -24,46 +24,46 @@ __all__ = [
 ]
 
 TIMEOUT = limits.EXEC_TIMEOUT
-"""Seconds a command may take unless told otherwise."""
+"""Default timeout of a command in seconds."""
 
 CAP = limits.EXEC_OUTPUT
-"""Bytes of each stream that are kept or sent unless told otherwise."""
+"""Default number of bytes of each stream to keep or send."""
 
 Extension = Literal["closeStdin", "resize", "size", "unset"]
 """A feature that a command may need and that only Holdfast has."""
 
 
 class CommandOptions(TypedDict, total=False):
-    """Keyword arguments of `CommandExec.start`; all may be left out."""
+    """Keyword arguments of `CommandExec.start`; all are optional."""
 
     process_id: str | None
-    """By which `get` finds the command; any text, unique among those that are active."""
+    """Id for `get`; any string that is unique among active commands."""
     cwd: AnyPath | None
     """Its directory, relative to that of the environment."""
     env: Mapping[str, str | None] | None
-    """Variables to set, or with `None` to remove by exactly that name."""
+    """Variables to set or, with `None`, to remove by exact name."""
     env_policy: EnvPolicy | None
-    """Rules of inheritance from the environment; everything is inherited unless given."""
+    """Which variables to inherit from the environment; by default all."""
     codex_variables: bool
     """Also set the variables of the protocol, as by default: [command-exec.env.network]."""
     tty: bool
-    """Give it a terminal; its input can be written and its output is streamed."""
+    """Use a terminal; its input can be written and its output is streamed."""
     size: tuple[int, int] | None
-    """Rows and columns of that; 24 by 80 unless given."""
+    """Rows and columns of the terminal; 24 by 80 by default."""
     stdin: bool
-    """Give it a pipe to read from instead of `/dev/null`."""
+    """Use a pipe for stdin, instead of `/dev/null`."""
     stream: bool
-    """Hand output out as it comes, by `Command.output`, instead of keeping it."""
+    """Deliver output through `Command.output` as it arrives, instead of keeping it."""
     timeout: float | None
     """Seconds until it is killed and has exit code 124, 10 by default; `None` for no limit."""
     cap: int | None
-    """Bytes of each stream to keep or hand out, 1 MiB by default; `None` for no limit."""
+    """Bytes of each stream to keep or deliver, 1 MiB by default; `None` for no limit."""
     sandbox: AnySandbox | None
-    """As for `Environment.run`; unless given, that of the environment."""
+    """As for `Environment.run`; by default that of the environment."""
     hold_id: bool
-    """Keep the id taken until `Command.release`, not only until the end."""
+    """Keep the id in use until `Command.release`, not only until the end."""
     accept_missing: Collection[Extension]
-    """Start it though the server lacks these; the control fails then."""
+    """Start it even if the server lacks these; their controls then fail."""
 
 
 _DEFAULTS: CommandOptions = {
@@ -86,10 +86,10 @@ _DEFAULTS: CommandOptions = {
 
 def with_defaults(options: CommandOptions) -> CommandOptions:
     """
-    Return the options with the defaults of those that are left out.
+    Return the options with defaults for missing ones.
 
     Raises:
-        TypeError: There is no such option.
+        TypeError: An option is unknown.
     """
     unknown = options.keys() - _DEFAULTS.keys()
     if unknown:
@@ -100,19 +100,19 @@ def with_defaults(options: CommandOptions) -> CommandOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPolicy:
     """
-    Time limits after an exit; each stream is drained on its own.
+    Time limits after an exit; each stream is drained separately.
 
-    A stream is drained until its end or its cap. Otherwise it is given up after `quiet` seconds
-    without a byte, and at the latest `limit` seconds after the exit. Bytes that are ready then
-    are still taken, up to `last_pass` pieces.
+    A stream is drained until its end or cap, or given up after `quiet` seconds of silence, and at
+    the latest `limit` seconds after the exit. Output that is available then is still read, up to
+    `last_pass` pieces.
     """
 
     quiet: float | None = 0.05
-    """Seconds of silence of a stream; each late byte starts them again. None for no window."""
+    """Seconds of silence of a stream, restarted by each late byte; None for no window."""
     limit: float = limits.STREAM_DRAIN
     """Seconds after the exit."""
     last_pass: int = 256
-    """Pieces that are taken after the limit, if they are ready."""
+    """Maximum pieces to read after the limit, if available."""
 
     def __post_init__(self) -> None:
         if self.quiet is not None:
@@ -123,7 +123,7 @@ class DrainPolicy:
 
 def _check_pieces(value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"last_pass is a number of pieces, not {value!r}")
+        raise TypeError(f"last_pass must be a number of pieces, not {value!r}")
     if value < 0:
         raise InvalidParams(f"last_pass must not be negative, but is {value}")
 
@@ -134,17 +134,17 @@ CODEX_0_166_0 = DrainPolicy(quiet=None)
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The way in which commands are killed."""
+    """Method of killing commands."""
 
     tree: bool = True
     """Also kill descendants that left the process group."""
     streams: StreamsAtEnd = "close"
-    """`keep` reads until the end of the output, whoever holds it."""
+    """`keep` reads until the end of the output, even if other processes hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The settings of a command that matter after its start."""
+    """Settings of a command that apply after its start."""
 
     process_id: str | None
     environment_id: str

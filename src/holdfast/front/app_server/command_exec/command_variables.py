@@ -13,11 +13,11 @@ __all__ = ["EVERYTHING", "Variables", "command_variables"]
 EVERYTHING = EnvPolicy(
     inherit="all", ignore_default_excludes=True, exclude=[], set={}, include_only=[]
 )
-"""Policy by which a command inherits all variables of its environment."""
+"""Policy for inheriting all variables of the environment."""
 
 
 class Variables(NamedTuple):
-    """Variables of a start, besides the inherited ones."""
+    """Variables of a start, in addition to inherited ones."""
 
     env: dict[str, str]
     """Variables to set."""
@@ -29,21 +29,21 @@ def command_variables(
     given: Mapping[str, str | None], sandbox: SandboxContext | None, *, forced: bool = True
 ) -> Variables:
     """
-    Return the variables that a command gets or loses.
+    Return the variables to set and to remove for a command.
 
-    Inherited secrets are not listed: the process engine removes them.
+    The process engine removes inherited secrets, which are not listed.
 
     Args:
         given: Values to set, and None for names to remove.
         sandbox: The sandbox of the command.
-        forced: Also set the variables of the protocol, which the client cannot change.
+        forced: True to also set the protocol's variables, which the client cannot change.
     """
     env = {
         name: value
         for name, value in given.items()
         if value is not None and name.upper() not in PROGRAM_SECRETS
     }
-    # Invalid names cannot exist, so there is nothing to remove.
+    # Variables with invalid names cannot exist.
     unset = [
         name
         for name, value in given.items()
@@ -54,7 +54,7 @@ def command_variables(
         if sandbox is not None and _without_network(sandbox):
             always[names.NO_NETWORK] = "1"
         env |= always
-        # A client cannot remove what is always set.
+        # A client cannot remove variables that are always set.
         unset = [name for name in unset if name not in always]
     return Variables(env, unset)
 

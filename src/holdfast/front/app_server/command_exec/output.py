@@ -1,5 +1,5 @@
 """
-Output of one command: pieces, their reader, and the cap of each stream.
+Output of a command: pieces, their reader, and the caps of the streams.
 
 See [command-exec.output.*].
 """
@@ -20,15 +20,15 @@ class Delta:
     """A piece of output."""
 
     stream: Literal["stdout", "stderr"]
-    """A terminal has `stdout` only."""
+    """A terminal only has `stdout`."""
     data: bytes
-    """Empty only where the cap is 0."""
+    """Only empty if the cap is 0."""
     cap_reached: bool = False
-    """True on the last piece of a stream that has reached its cap."""
+    """True for the last piece of a stream that has reached its cap."""
 
 
 class Deltas:
-    """The output of one command, piece by piece; an async iterator."""
+    """The output of a command in pieces; an async iterator."""
 
     def __init__(
         self, next_delta: Callable[[], Awaitable[Delta | None]], changed: Callable[[], None]
@@ -45,8 +45,8 @@ class Deltas:
         if self.closed:
             raise StopAsyncIteration
         next_delta, close = self._next_delta, weakref.WeakMethod(self.close)
-        # The traceback of a cancelled task may live as long as that task. It must not keep this
-        # reader alive, since `wait` would then wait for the reader for ever.
+        # The traceback of a cancelled task may live as long as the task. It must not keep this
+        # reader alive, or `wait` would wait for the reader for ever.
         del self
         delta = await next_delta()
         if delta is None:
@@ -56,7 +56,7 @@ class Deltas:
         return delta
 
     def close(self) -> None:
-        """Stop reading; another reader may continue where this one stopped."""
+        """Stop reading; another reader can continue from here."""
         if not self.closed:
             self.closed = True
             self._changed()
@@ -67,29 +67,29 @@ class Deltas:
 
 
 class CappedStream:
-    """One stream of a command, up to its cap."""
+    """A stream of a command, up to its cap."""
 
     def __init__(self, name: OutputStream, cap: int | None, *, keep: bool) -> None:
         self.name: Literal["stdout", "stderr"] = "stderr" if name == "stderr" else "stdout"
         """Its name in a piece."""
         self._left = cap
         self.cap_reached = False
-        """True once as many bytes came as the cap allows, even if none was dropped."""
+        """True once as many bytes arrived as the cap allows, even if none was dropped."""
         self.data: bytearray | bytes | None = bytearray() if keep else None
         """The bytes so far; None if they are not kept."""
 
     def freeze(self) -> bytes:
-        """Return all bytes, after the last piece; empty if it was streamed."""
+        """Return all bytes, after the last piece; empty if streamed."""
         if type(self.data) is bytearray:
             self.data = bytes(self.data)
         return bytes(self.data or b"")
 
     def take(self, data: bytes) -> Delta:
-        """Add the next bytes, cut to fit, and return them as a piece."""
+        """Add the next bytes, cut at the cap, and return them as a piece."""
         left = self._left
         if left is not None:
             data = data[:left]
-            # The cap counts what was handed out, not what was written.
+            # The cap counts delivered, not written bytes.
             self._left = left = left - len(data)
             self.cap_reached = left == 0
         if type(self.data) is bytearray:
@@ -101,7 +101,7 @@ class KeptOrder:
     """
     The order in which the kept streams of a command were written.
 
-    It takes eight bytes for each change between the streams.
+    Takes eight bytes per change between the streams.
     """
 
     def __init__(self, streams: Sequence[CappedStream]) -> None:
@@ -110,7 +110,7 @@ class KeptOrder:
         self._runs = array("Q", [0])
 
     def note(self, stream: CappedStream, count: int) -> None:
-        """Note that `count` bytes of a stream came."""
+        """Note that `count` bytes of a stream arrived."""
         if self._streams[(len(self._runs) - 1) % len(self._streams)] is stream:
             self._runs[-1] += count
         else:
@@ -120,7 +120,7 @@ class KeptOrder:
         """
         Yield everything from the first byte, in pieces of at most `most` bytes.
 
-        None means that there is no more yet. It never ends: more may come.
+        Yields None if there are no more yet. Never ends, since more may arrive.
         """
         streams = self._streams
         taken = [0] * len(streams)
@@ -135,7 +135,7 @@ class KeptOrder:
             elif run + 1 < len(self._runs):
                 run, start = run + 1, 0
             else:
-                # With a cap of 0 there is one piece, which is empty.
+                # With a cap of 0 there is one empty piece.
                 for other, stream in enumerate(streams):
                     if stream.cap_reached and not taken[other] and other not in ended:
                         yield self._piece(other, taken, 0, ended)
@@ -143,7 +143,7 @@ class KeptOrder:
 
     def _piece(self, index: int, taken: list[int], count: int, ended: set[int]) -> Delta:
         stream = self._streams[index]
-        # Only kept streams get here.
+        # Only called for kept streams.
         assert stream.data is not None
         start = taken[index]
         taken[index] = end = start + count

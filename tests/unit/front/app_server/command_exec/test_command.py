@@ -189,7 +189,7 @@ async def test_a_reader_gets_the_piece_that_wait_was_waiting_for() -> None:
         waiting = asyncio.create_task(command.wait())
         await asyncio.sleep(0)
         deltas = command.output()
-        with pytest.raises(RuntimeError, match="reads the output already"):
+        with pytest.raises(RuntimeError, match="already has a reader"):
             command.output()
         first = asyncio.create_task(anext(deltas))
         await asyncio.sleep(0)
@@ -391,7 +391,9 @@ async def test_an_exit_that_cannot_be_seen_is_not_waited_for(far: FakeEnvironmen
         assert await reading == [b"before"]
         done = await command.wait()
         assert (done.exit_code, now()) == (124, 1 + END_LIMIT)
-        assert done.verdict.detail == ("ran for more than 1 seconds, and its end could not be seen")
+        assert done.verdict.detail == (
+            "ran for more than 1 seconds, and its end could not be observed"
+        )
         process.restore_line()
 
 
@@ -466,17 +468,17 @@ async def test_as_codex_a_kill_reaches_the_group_and_keeps_the_streams() -> None
         ({"size": (1.5, 2), "tty": True}, TypeError, None),
         ({"size": 3, "tty": True}, TypeError, None),
         ({"sandbox": "nonsense"}, InvalidParams, None),
-        ({"cwd": 5}, TypeError, "cwd is a path, not int"),
-        ({"env_policy": "all"}, TypeError, "env_policy is an EnvPolicy, not str"),
+        ({"cwd": 5}, TypeError, "cwd must be a path, not int"),
+        ({"env_policy": "all"}, TypeError, "env_policy must be an EnvPolicy, not str"),
         (
             {"accept_missing": "resize"},
             TypeError,
-            "accept_missing is a list of names, not 'resize'",
+            "accept_missing must be a list of names, not 'resize'",
         ),
         (
             {"accept_missing": ["close_stdin"]},
             ValueError,
-            "accept_missing has 'close_stdin', but it may have: closeStdin, resize, size, unset",
+            "accept_missing has unknown name 'close_stdin'; known: closeStdin, resize, size, unset",
         ),
     ],
 )
