@@ -98,8 +98,8 @@ class Terminals:
             self._questions[device] = closed
             try:
                 starts = [start for start, on in self._starts.items() if device in on]
-                if starts:
-                    await asyncio.wait(starts, timeout=_START_LIMIT)
+                if starts and (await asyncio.wait(starts, timeout=_START_LIMIT))[1]:
+                    raise OperationFailed("a command on the terminal is still being started")
                 async with self._quiet(device, path) as terminal:
                     if escapes:
                         # Full or hung up, it shows no question either.
