@@ -173,6 +173,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("zsh", "X='$(rm -f x)'; : ${(e)X}"),
         ("zsh", "autoload -Uz zargs; zargs -I{} -- rm -- {} -f x"),
         ("bash", "PROMPT_COMMAND=('rm -f x') bash --norc -i <<< ''"),
+        ("zsh", "coproc rm if -f"),
         ("zsh", "functions[q]='rm -f x'; q"),
         ("zsh", "functions=(q 'rm -f x'); q"),
         ("zsh", ": ${functions[q]::=rm -f x}; q"),
