@@ -257,6 +257,9 @@ class Literals:
                 self._printed.setdefault(text, depth)
         self._note_alias(words)
         self._replace_alias(words, depth, aliases)
+        if words[0].startswith("=") and len(words[0]) > 1:
+            # zsh looks =sh up like a command.
+            self._pending.append((Inner((words[0][1:], *words[1:])), depth + 1))
         for spelling in _paths(words):
             self._found[spelling] = None
         try:
@@ -322,9 +325,6 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     name = words[0]
     if name != UNKNOWN:
         yield words
-    if name.startswith("=") and len(name) > 1:
-        # zsh looks =rm up like a command.
-        yield (name[1:], *words[1:])
     if "/" not in name:
         return
     if not name.startswith("/"):
