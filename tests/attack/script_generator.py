@@ -46,6 +46,9 @@ class ScriptGenerator:
             self._in_sequence: 4,
             self._aliased: 2,
             self._behind_comment: 2,
+            self._expanded_later: 6,
+            self._argument: 5,
+            self._of_zsh: 4,
         }
 
     def script(self) -> tuple[str, str]:
@@ -186,6 +189,13 @@ class ScriptGenerator:
         elif self._one_in(4):
             text = "'" + self._any("a\\n", ":\\n", "\\n", ":;", "\\t", ": #\\n") + text[1:]
         said, reader = f"{self._pick('printers')} {text}", self._pick("readers")
+        if self._one_in(4):
+            said = self._fill("print_forms", text)
+        elif self._one_in(6):
+            said = "printf " + self._any("'%s\\0' ", "'%b\\0' ") + text
+            if self._one_in(2):
+                said = "printf '" + self._any("\\0", "\\x00", "\\000").join(self._words()) + "'"
+            reader = self._pick("readers_of_items")
         if self._one_in(5):
             return self._any(f"eval $({said})", f'sh -c "$({said})"', f"eval `{said}`")
         return self._any(
@@ -198,6 +208,51 @@ class ScriptGenerator:
             f"({said}) | {reader}",
             f". <({said})",
         )
+
+    def _expanded_later(self, depth: int) -> str:
+        """Return a quoted text that the shell expands once more: an index, a prompt."""
+        run = self._run(depth)
+        substitution = f"`{run}`" if self._one_in(8) and "`" not in run else f"$({run})"
+        if self._one_in(4):
+            return self._fill("prompts", self._protected(substitution))
+        index = self._any(
+            f"a[{substitution}]",
+            f"a[{substitution}]",
+            f"a[b[1]+{substitution}]",
+            f"a[b[\\{substitution}]]",
+            f"1+a[${{Y:-{substitution}}}]",
+        )
+        text = self._protected(index)
+        if self._one_in(6):
+            text = index[0] + self._protected(index[1:])
+        return self._fill("indices", text)
+
+    def _protected(self, text: str) -> str:
+        """Return a word in which nothing of the text is expanded."""
+        match self._chance.randrange(8):
+            case 0:
+                return '"' + "".join("\\" + c if c in '"\\$`' else c for c in text) + '"'
+            case 1:
+                return "".join(c if c.isalnum() else "\n" if c == "\n" else "\\" + c for c in text)
+            case 2:
+                return "$'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            case 3:
+                return "$'" + "".join(c if c.isalnum() else f"\\x{ord(c):02x}" for c in text) + "'"
+            case 4:
+                return f"${{Y:-{_quoted(text)}}}"
+            case _:
+                return _quoted(text)
+
+    def _argument(self, depth: int) -> str:
+        """Return a script that runs one of its arguments."""
+        text = self._protected(self._run(depth))
+        if self._one_in(3):
+            text = " ".join(self._words())
+        return self._fill("argument_scripts", text)
+
+    def _of_zsh(self, depth: int) -> str:
+        run = self._run(depth)
+        return self._pick("zsh").replace("{}", self._protected(run)).replace("{raw}", run)
 
     def _document(self, body: str, *, ends: bool) -> tuple[str, str]:
         """Return a sign with its delimiter, and the lines of a here-document."""

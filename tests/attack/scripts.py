@@ -43,7 +43,10 @@ _ONE_LIMIT = 5.0
 _OUTPUT = re.compile(r"(?:\$\(|`)([^$`()]*)[)`]")
 _RUNS_TEXT = re.compile(r"\b(eval|source|(ba|da|z)?sh)\b|\.(?= )")
 
-_LINKED = ("cat", "tee", "env", "nohup", "nice", "timeout", "sh", "dash", "bash", "zsh")
+_LINKED = (
+    *("cat", "tee", "env", "nohup", "nice", "timeout", "sh", "dash", "bash", "zsh"),
+    *("xargs", "find", "stat", "date", "seq", "basename", "dirname", "expr"),
+)
 
 _NOTED = ("rm", "hostname", "git")
 
@@ -284,7 +287,7 @@ class _Ground:
         calls = self._calls.read_text(errors="replace").split("\36")[:-1]
         self._calls.unlink()
         noted = [call.split("\37") for call in calls]
-        numbers = [cwd.rpartition("/")[2] for cwd, *call in noted if _is_forbidden(call)]
+        numbers = [cwd.rpartition("/")[2] for cwd, *call in noted if call and _is_forbidden(call)]
         return {int(number) for number in numbers if number.isdigit()}
 
 

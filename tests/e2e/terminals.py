@@ -91,6 +91,10 @@ class Terminal:
         lflag = termios.tcgetattr(self._slave)[3]
         return not lflag & (termios.ICANON | termios.ECHO | termios.ISIG)
 
+    def stops_writers(self) -> bool:
+        """Return True if the kernel stops background processes that write."""
+        return bool(termios.tcgetattr(self._slave)[3] & termios.TOSTOP)
+
     @property
     def is_blocking(self) -> bool:
         """Return True if its streams, which its programs share, are as they were found."""

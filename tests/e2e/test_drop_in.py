@@ -14,15 +14,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from holdfast.engine.linux.proc import stat_fields
 from holdfast.engine.sandbox.bubblewrap.delegated_start import DelegatedStart
 from holdfast.front.drop_in import service
 from holdfast.front.drop_in.caller import Caller, namespaces, read_caller
 from tests.e2e.shells import Shell
-from tests.e2e.terminals import CTRL_C, CTRL_Z, terminal
+from tests.e2e.terminals import CTRL_C, CTRL_Z, Terminal, terminal
 from tests.e2e.test_run import assert_gone, until
 from tests.e2e.wire import HOLDFAST, LIMIT, children, serving
 
@@ -657,6 +659,168 @@ def test_ctrl_c_at_a_question_leaves_the_terminal_alone(
             screen.type(f"echo $((7 * {number})) line\n")
             screen.expect(f"{7 * number} line\r\n")
     assert not (tmp_path / "made").exists()
+
+
+PAINTER = """
+trap '' TTOU
+setsid sh -c "trap '' TTOU; while :; do printf P; sleep 0.01; done" &
+(trap '' TTOU; while :; do printf Q; sleep 0.01; done) &
+while :; do printf R; sleep 0.01; done
+"""
+"""Writes to its terminal from three processes, none of which the kernel would stop."""
+
+
+def in_sandbox(mark: str) -> list[int]:
+    """Return the processes in a sandbox that have an assignment in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            (*_, inside) = re.findall(rb"^NSpid:.*", (folder / "status").read_bytes(), re.MULTILINE)
+            numbers = inside.split()[1:]
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            # PID 1 of the sandbox is Holdfast's own.
+            if len(numbers) > 1 and numbers[-1] != b"1" and mark.encode() in variables:
+                found.append(int(folder.name))
+    return found
+
+
+def cmdline(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def is_stopped(pid: int) -> bool:
+    with suppress(OSError):
+        return stat_fields(f"/proc/{pid}")[0] == b"T"
+    return False
+
+
+def can_write(pid: int) -> bool:
+    """Return False for a stopped process, and for one whose stopped child is not executed yet."""
+    with suppress(OSError):
+        return stat_fields(f"/proc/{pid}")[0] not in (b"T", b"D", b"Z")
+    return False
+
+
+def guard_of(shell: Shell) -> int:
+    (server,) = shell.server_pids()
+    (guard,) = [pid for pid in children(server) if b"terminal_guard.py\0hold" in cmdline(pid)]
+    return guard
+
+
+@contextmanager
+def painted(shell: Shell, rules: str, tmp_path: Path) -> Iterator[tuple[Terminal, list[int]]]:
+    """Yield a terminal with a question on it, and the sandboxed processes that write to it."""
+    env = shell.env | {"HOLDFAST_SH_RULES": rules, "HOLDFAST_SH_POLICY": "on-request"}
+    env |= {"PAINTER": str(tmp_path), "HOLDFAST_SH_SANDBOX": "workspace-write"}
+    (tmp_path / "painter").write_text(PAINTER)
+    paint = f"HOLDFAST_SH_POLICY=off {shell.path} painter"
+    line = f"cd {tmp_path}; {paint} & read go; {shell.path} -c 'touch made'; read end"
+    with terminal("/bin/sh", "-c", line, env=env) as screen:
+        for sign in "PQR":
+            screen.expect(sign, limit=LIMIT * 4)
+        screen.type("go\n")
+        screen.expect("[c]ancel the call: ", limit=LIMIT * 4)
+        yield screen, in_sandbox(f"PAINTER={tmp_path}")
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+def test_commands_in_sandboxes_cannot_write_over_a_question(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    with painted(shell, rules, tmp_path) as (screen, pids):
+        assert len(pids) >= 3
+        assert not any(map(can_write, pids))
+        assert screen.shown == ""
+        assert screen.stops_writers()
+        screen.type("n\n")
+        # It answers the question, not one that was painted; and then all of them go on.
+        screen.expect("rejected by user")
+        until(lambda: not any(map(is_stopped, pids)))
+        assert not screen.stops_writers()
+        for sign in "PQR":
+            screen.expect(sign)
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+def test_commands_go_on_if_the_server_is_killed_at_a_question(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    with painted(shell, rules, tmp_path) as (screen, pids):
+        guard = guard_of(shell)
+        handle = os.pidfd_open(guard)
+        shell.close()
+        assert select.select([handle], [], [], LIMIT)[0]
+        os.close(handle)
+        assert not screen.stops_writers()
+        # The sandbox of a server that was killed goes on without it, or ends with it.
+        until(lambda: not any(map(is_stopped, pids)))
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+def test_commands_go_on_if_the_guard_of_a_question_is_killed(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    with painted(shell, rules, tmp_path) as (screen, pids):
+        guard = guard_of(shell)
+        os.kill(guard, signal.SIGKILL)
+        assert not any(map(can_write, pids))
+        screen.type("n\n")
+        until(lambda: not any(map(is_stopped, pids)))
+        until(lambda: not screen.stops_writers())
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+def test_a_question_that_is_interrupted_lets_commands_go_on(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    with painted(shell, rules, tmp_path) as (screen, pids):
+        (asking,) = [pid for pid in children(screen.process.pid) if b"touch made" in cmdline(pid)]
+        os.kill(asking, signal.SIGKILL)
+        until(lambda: not any(map(is_stopped, pids)))
+        assert not screen.stops_writers()
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+@pytest.mark.parametrize("name", ["xterm-256color", "dumb"])
+def test_what_was_written_before_cannot_hide_a_question(
+    shell: Shell, rules: str, tmp_path: Path, name: str
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_RULES": rules, "TERM": name}
+    hides = f"HOLDFAST_SH_POLICY=off {shell.path} -c 'printf \"painted\\033[8m\\033]0;\"'"
+    asks = f"HOLDFAST_SH_POLICY=on-request {shell.path} -c 'touch made'"
+    with terminal("/bin/sh", "-c", f"cd {tmp_path}; {hides}; {asks}", env=env) as screen:
+        screen.expect("painted", limit=LIMIT * 4)
+        before = screen.expect("Run this command", limit=LIMIT * 4)
+        ended = before.removeprefix("\x1b[8m\x1b]0;")
+        # CAN ends every sequence; then come colours, margins, and the rest of the screen.
+        assert ended.startswith("\x18\x1b\\\x1b[0m") == (name != "dumb")
+        assert ended.endswith("\x1b[r\x1b8\x1b[J") == (name != "dumb")
+        screen.expect("[c]ancel the call: ")
+        screen.type("n\n")
+        assert screen.wait() == 126
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+def test_no_command_in_a_sandbox_starts_at_a_question(
+    shell: Shell, rules: str, tmp_path: Path
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_RULES": rules, "HOLDFAST_SH_POLICY": "on-request"}
+    later = f"HOLDFAST_SH_POLICY=off {shell.path} -c 'touch later; echo painted'"
+    os.mkfifo(tmp_path / "go")
+    line = f"cd {tmp_path}; {shell.path} -c 'touch made' & {{ read x < go; {later}; }} & wait"
+    with terminal("/bin/sh", "-c", line, env=env) as screen:
+        screen.expect("[c]ancel the call: ", limit=LIMIT * 4)
+        (tmp_path / "go").write_text("go\n")
+        # Elsewhere commands start: the server has had its time.
+        for _ in range(3):
+            assert shell.run("-c", "true", cwd=tmp_path).returncode == 0
+        assert not (tmp_path / "later").exists()
+        screen.type("n\n")
+        screen.expect("rejected by user")
+        assert screen.wait() == 0
+    assert (tmp_path / "later").exists()
 
 
 @pytest.mark.requirement("mcp.wide-workspace")

@@ -16,6 +16,7 @@ from mcp.client.session import ClientSession
 from holdfast.front.drop_in import judging
 from holdfast.front.drop_in.caller import Caller
 from holdfast.front.drop_in.judging import Judge, LineRefused
+from holdfast.front.drop_in.quiet_terminal import Terminals
 from holdfast.front.drop_in.settings import ShellSettings
 from holdfast.front.mcp import mcp_principals as principals
 from tests.e2e.mcp_clients import HANDSHAKE, MODERN, Kind, accepting, serving, text
@@ -188,7 +189,7 @@ def caller(folder: Path, number: int | None) -> Caller:
 
 @pytest.mark.both_loops
 async def test_a_shell_asks_on_the_terminal_each_time(folder: Path) -> None:
-    judge = Judge()
+    judge = Judge(Terminals())
     settings = ShellSettings(policy="on-request")
     person, terminal = os.openpty()
     try:
@@ -213,10 +214,10 @@ async def test_a_shell_asks_on_the_terminal_each_time(folder: Path) -> None:
 async def test_a_shell_without_a_terminal_refuses(folder: Path, requirements: Write) -> None:
     settings = ShellSettings(policy="on-request")
     with pytest.raises(LineRefused, match="only a person may allow it, and there is no terminal"):
-        await Judge().admit(caller(folder, None), settings, None)
+        await Judge(Terminals()).admit(caller(folder, None), settings, None)
     requirements("rules = 3\n")
     with pytest.raises(LineRefused, match=r"requirements\.toml: Expected"):
-        await Judge().admit(caller(folder, None), settings, None)
+        await Judge(Terminals()).admit(caller(folder, None), settings, None)
 
 
 # -- the file of the machine

@@ -486,7 +486,7 @@ async def test_settings_change_while_a_server_runs(tmp_path: Path) -> None:
             os.mkfifo(config)
             for _ in range(9):
                 said = await reloaded(server, "the previous values stay in use")
-                assert f"cannot read {config}: it is no regular file" in said
+                assert f"cannot read {config}: it is not a regular file" in said
             config.unlink()
             # Without the file all is as if it had never been there.
             config.write_text("")

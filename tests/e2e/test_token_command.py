@@ -225,7 +225,7 @@ def test_no_server_starts_with_a_fifo_as_its_secret(file: Path) -> None:
         timeout=20,
         check=False,
     )
-    said = f"failed to read websocket auth secret {file}: it is no regular file\n"
+    said = f"failed to read websocket auth secret {file}: it is not a regular file\n"
     assert (done.returncode, done.stderr) == (1, f"Error: {said}")
 
 

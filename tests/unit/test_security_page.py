@@ -139,6 +139,10 @@ WRAPPED = {
     "find -exec": "find . -exec rm -f x ';'",
     "mapfile -C": "mapfile -C 'rm -f x'",
     "split --filter": "split --filter='rm -f x'",
+    "sched": "sched +1 rm -f x",
+    "zargs": "zargs -- x -- rm -f",
+    "zpty": "zpty name rm -f x",
+    "zstyle -e": "zstyle -e context style 'rm -f x'",
 }
 """Scripts that run `rm -f x` by a wrapper; by default it is the wrapper and these words."""
 

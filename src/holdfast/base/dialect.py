@@ -5,7 +5,7 @@ All of it is in one room, `codex/`, and this module is the way to it: the rest o
 `limits.SESSION_KEPT` and does not know whom it imitates. A name is loaded when it is first used.
 """
 
-from holdfast.base.late_import import late_names
+from holdfast.base.late_import import late_module, late_names
 
 # Not `typing.TYPE_CHECKING`: loading `typing` would make every guardian larger.
 TYPE_CHECKING = False
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.codex.toml_text import Table as Table
     from holdfast.codex.toml_text import spell_value as spell_value
     from holdfast.codex.versions import Compat as Compat
+else:
+    # Sentences are for failures: a command that has none does not load them.
+    texts = late_module("holdfast.codex.texts")
 
 __all__ = [
     "Compat",
@@ -50,7 +53,6 @@ __getattr__ = late_names(
         "names": "holdfast.codex.names",
         "oversized": "holdfast.codex.serde_text:oversized",
         "spell_value": "holdfast.codex.toml_text:spell_value",
-        "texts": "holdfast.codex.texts",
         "versions": "holdfast.codex.versions",
         "wrong_type": "holdfast.codex.serde_text:wrong_type",
     },

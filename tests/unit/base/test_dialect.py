@@ -17,7 +17,7 @@ SOURCE = Path(dialect.__file__).parents[1]
 def test_the_data_is_that_of_the_room() -> None:
     assert dialect.limits is limits
     assert dialect.names is names
-    assert dialect.texts is texts
+    assert dialect.texts.NOT_INITIALIZED is texts.NOT_INITIALIZED
     assert dialect.versions is versions
     assert dialect.spell_value is toml_text.spell_value
 

@@ -11,7 +11,7 @@ import logging
 import sys
 import termios
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, TextIO, TypeAlias, cast, runtime_checkable
@@ -325,14 +325,14 @@ class TerminalApprover:
         source: TextIO | None = None,
         target: TextIO | None = None,
         *,
-        turn: asyncio.Lock | None = None,
+        turn: AbstractAsyncContextManager[None] | None = None,
     ) -> None:
         """
         Args:
             source: Answers are lines of it; standard input unless given.
             target: Questions are written there; standard error unless given.
-            turn: Held while a question is open; shared by all approvers of one terminal, since
-                a person could otherwise not say which question an answer is for.
+            turn: Held while a question is open; one for all approvers of a terminal, since a
+                person could otherwise not say which question an answer is for.
         """
         self._source = source
         self._target = target

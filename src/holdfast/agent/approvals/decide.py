@@ -147,12 +147,15 @@ def decide(
     if split.fault is not None and not unreadable_runs:
         return _unparsable(parts, split.fault)
     cause = _weightiest(parts.every, ruling)
+    unseen = split.unseen is not None and not unreadable_runs
     # A script that was not analysed, or an unusable rules file, may hide a prohibition: ask, unless
     # a stronger reason to ask is there already.
     if parts.notes and (ruling is Ruling.ALLOW or cause not in (Cause.RULE, Cause.DANGEROUS)):
-        ruling = Ruling.PROMPT
-        unseen = split.unseen is not None and not unreadable_runs
+        ruling = max(ruling, Ruling.PROMPT)
         cause = Cause.UNSEEN if unseen else Cause.BROKEN
+    # It may also hide a command that only a person may allow.
+    if unseen and rules.ask_person:
+        ruling = Ruling.PROMPT_USER
     if ruling is Ruling.ALLOW:
         return _allowed(parts, cause, judge, acceptable, held)
     return _asked(parts, ruling, cause, judge, prefix_rule, acceptable)
@@ -233,7 +236,9 @@ def _asked(
     acceptable: Callable[[Sequence[str]], bool] | None,
 ) -> Judgement:
     """Return a question, or a refusal where nobody may be asked."""
-    rule = _most_specific(parts.every, ruling)
+    # The question may go to a person because of what cannot be seen, and not by a rule.
+    by_rules = max(one.ruling for one in parts.every)
+    rule = None if by_rules is Ruling.ALLOW else _most_specific(parts.every, by_rules)
     from_rules = cause in (Cause.RULE, Cause.BROKEN)
     kind = PromptKind.RULES if from_rules else PromptKind.SANDBOX
     refusal = policy_refusal(judge.policy, kind)

@@ -142,6 +142,7 @@ class RuleSet:
 
     __slots__ = (
         "_by_program",
+        "ask_person",
         "broken",
         "host_executables",
         "leave_sandbox",
@@ -165,6 +166,8 @@ class RuleSet:
         self.broken: tuple[BrokenFile, ...] = tuple(broken)
         self.leave_sandbox: bool = any(rule.outside_sandbox for rule in self.prefix_rules)
         """True if a rule says `sandbox="none"`."""
+        self.ask_person: bool = any(rule.ruling is Ruling.PROMPT_USER for rule in self.prefix_rules)
+        """True if a rule says `prompt-user`."""
         self._by_program: dict[str, _ProgramRules] = {}
         for order, rule in enumerate(self.prefix_rules):
             # Every pattern has exactly one first word, which is what the index needs.

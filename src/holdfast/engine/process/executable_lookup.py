@@ -19,19 +19,6 @@ from holdfast.engine.linux.search_path import candidates
 
 __all__ = ["Launch", "pipe_launch", "terminal_folder", "terminal_launch"]
 
-# Endings of the error text of a program on a terminal, by errno. An absolute path is checked only
-# if it comes from `arg0`.
-_ABSOLUTE_FAULTS = {
-    errno.ENOENT: texts.MISSING_ABSOLUTE,
-    errno.EISDIR: texts.IS_DIRECTORY,
-    errno.EACCES: texts.NOT_EXECUTABLE_ABSOLUTE,
-}
-_RELATIVE_FAULTS = {
-    errno.ENOENT: texts.MISSING_FILE,
-    errno.EISDIR: texts.IS_DIRECTORY,
-    errno.EACCES: texts.NOT_EXECUTABLE,
-}
-
 
 class Launch(msgspec.Struct, frozen=True):
     """Arguments of an `execve`: the file, its argv, and the directory to start it in."""
@@ -86,9 +73,10 @@ def terminal_launch(
     program = argv[0] if arg0 is None else arg0
     cwd = terminal_folder(cwd, env)
     if program.startswith("/"):
-        found = program if arg0 is None else _checked(program, _ABSOLUTE_FAULTS)
+        # Checked only if it comes from `arg0`.
+        found = program if arg0 is None else _checked(program, absolute=True)
     elif program in (".", "..") or program.startswith(("./", "../")):
-        found = _checked(os.path.join(cwd, program), _RELATIVE_FAULTS)
+        found = _checked(os.path.join(cwd, program), absolute=False)
     else:
         found = _in_path(program, cwd, env)
     return Launch(found, [program, *argv[1:]], cwd)
@@ -103,9 +91,14 @@ def terminal_folder(cwd: str, env: Mapping[str, str]) -> str:
     return _home_of_user() if home is None else home
 
 
-def _checked(program: str, faults: Mapping[int, str]) -> str:
+def _checked(program: str, *, absolute: bool) -> str:
     fault = _executable_fault(program)
     if fault:
+        faults = {
+            errno.ENOENT: texts.MISSING_ABSOLUTE if absolute else texts.MISSING_FILE,
+            errno.EISDIR: texts.IS_DIRECTORY,
+            errno.EACCES: texts.NOT_EXECUTABLE_ABSOLUTE if absolute else texts.NOT_EXECUTABLE,
+        }
         raise SpawnFailed(
             f"{texts.NOT_SPAWNED}{program} because {faults[fault]}", errno=fault, program=program
         )

@@ -9,6 +9,7 @@ import os
 import signal
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,6 +62,17 @@ class Caller:
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == self.terminal_device:
                 return number
         return None
+
+    @cached_property
+    def terminals(self) -> frozenset[int]:
+        """Device numbers of the terminals that a command of this caller can write to."""
+        found = {self.terminal_device} if self.terminal_device else set()
+        for number in _STANDARD:
+            with suppress(OSError):
+                about = os.stat(f"/proc/{self.pid}/fd/{number}")
+                if stat.S_ISCHR(about.st_mode):
+                    found.add(about.st_rdev)
+        return frozenset(found)
 
     @cached_property
     def empty_streams(self) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from holdfast.agent.approvals import (
     UNTRUSTED,
@@ -28,6 +27,7 @@ from holdfast.environments.config.home import holdfast_home
 from holdfast.front.drop_in.asking import approver_on
 from holdfast.front.drop_in.caller import Caller
 from holdfast.front.drop_in.invocation import read_invocation
+from holdfast.front.drop_in.quiet_terminal import Terminals
 from holdfast.front.drop_in.settings import ShellSettings
 from holdfast.wire.protocol.sandbox import SandboxContext
 
@@ -51,10 +51,9 @@ class LineRefused(Exception):
 class Judge:
     """Decides about command lines, with a cache of the rules that were read."""
 
-    def __init__(self) -> None:
+    def __init__(self, terminals: Terminals) -> None:
+        self._terminals = terminals
         self._rules: dict[tuple[object, ...], RuleSet] = {}
-        # By the devices of terminals, on each of which one question is open at a time.
-        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     async def admit(
         self, caller: Caller, settings: ShellSettings, sandbox: SandboxContext | None
@@ -101,8 +100,8 @@ class Judge:
                     raise LineRefused(f"only a person may allow it, and {why}")
                 if judgement.ruling is Ruling.PROMPT:
                     raise LineRefused(f"needs approval and {why}; {_OTHERWISE}")
-            turn = self._turns.setdefault(caller.terminal_device, asyncio.Lock())
-            return await _asked(caller, request, Approvals(policy=policy, rules=rules), turn)
+            approvals = Approvals(policy=policy, rules=rules)
+            return await _asked(caller, request, approvals, self._terminals)
         except CommandRefused as error:
             raise LineRefused(str(error)) from error
         except CallCancelled as error:
@@ -136,13 +135,13 @@ def _version(path: str) -> tuple[str, int, int, int]:
 
 
 async def _asked(
-    caller: Caller, request: CommandRequest, approvals: Approvals, turn: asyncio.Lock
+    caller: Caller, request: CommandRequest, approvals: Approvals, terminals: Terminals
 ) -> Clearance:
     """Run the approval flow, with the caller's terminal for questions."""
     with ExitStack() as stack:
         approver = None
         if caller.terminal is not None:
-            approver = stack.enter_context(approver_on(caller.pid, caller.terminal, turn))
+            approver = stack.enter_context(approver_on(caller, caller.terminal, terminals))
         flow = ApprovalFlow(
             Approvals(
                 policy=approvals.policy,

@@ -36,6 +36,7 @@ from holdfast.environments.wide_workspace import wide_workspace
 from holdfast.front.drop_in import tables
 from holdfast.front.drop_in.caller import Caller, CallerGone, namespaces, read_caller
 from holdfast.front.drop_in.denied_stderr import StderrFile
+from holdfast.front.drop_in.quiet_terminal import Terminals
 from holdfast.front.drop_in.settings import InvalidSettings, ShellSettings, read_settings
 from holdfast.front.drop_in.shell_paths import ShellPaths
 from holdfast.front.drop_in.unenclosed import elsewhere, environment_of, outside
@@ -98,6 +99,7 @@ class ShellServer:
         self._inside: dict[int, int] = {}
         # Starts of sandboxes that are not in `_inside` yet; done when they are, or have failed.
         self._starting: dict[DelegatedStart, asyncio.Future[None]] = {}
+        self._terminals = Terminals()
         # Imported with the first policy: most users have none.
         self._judge: judging.Judge | None = None
 
@@ -230,7 +232,7 @@ class ShellServer:
         context: SandboxContext | None,
     ) -> "Clearance":
         if self._judge is None:
-            self._judge = judging.Judge()
+            self._judge = judging.Judge(self._terminals)
         asking = asyncio.create_task(self._judge.admit(caller, settings, context))
         # The launcher sends nothing yet, so a read returns only when it has ended, for
         # example by Ctrl-C at a question.
@@ -258,6 +260,7 @@ class ShellServer:
         numbers, closed = _numbers(caller, sandbox.descriptors)
         session = CallersSession(caller.signal_mask, caller.terminal, caller.empty_streams)
         launch = Launch(settings.shell, list(caller.argv), caller.cwd)
+        started = await self._terminals.begin_start(caller.terminals)
         try:
             handed = sandbox.delegate_start(
                 launch,
@@ -268,10 +271,13 @@ class ShellServer:
                 limits=limits,
                 stand_in=_stand_in(sandbox, settings, self._files),
             )
-        except (SpawnFailed, OSError, InvalidParams) as error:
-            raise _LineNotRun(f"the sandbox cannot be built: {error}") from error
+        except BaseException as error:
+            started.set_result(None)
+            if isinstance(error, SpawnFailed | OSError | InvalidParams):
+                raise _LineNotRun(f"the sandbox cannot be built: {error}") from error
+            raise
         # Before the launcher has the table: from then on, the command may call.
-        self._starting[handed] = asyncio.get_running_loop().create_future()
+        self._starting[handed] = started
         try:
             table = tables.enclose(
                 *(handed.program, handed.argv, handed.env, numbers),
@@ -286,6 +292,7 @@ class ShellServer:
         finally:
             self._end_start(handed)
             handed.close()
+            self._terminals.remove_command(handed.init_pid)
 
     async def _follow(
         self,
@@ -298,7 +305,7 @@ class ShellServer:
     ) -> None:
         """Follow a command until it exits, or until its launcher has ended."""
         listening = asyncio.create_task(_pass_signals(connection, caller, handed))
-        running = asyncio.create_task(self._run(handed, limits))
+        running = asyncio.create_task(self._run(handed, limits, caller.terminals))
         try:
             await asyncio.wait((listening, running), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
@@ -319,7 +326,7 @@ class ShellServer:
         )
 
     async def _run(
-        self, handed: DelegatedStart, limits: ProcessLimits | None
+        self, handed: DelegatedStart, limits: ProcessLimits | None, terminals: frozenset[int]
     ) -> tuple[int, str | None]:
         """Return the exit status of a command, and a line about a denial or None."""
         try:
@@ -333,6 +340,7 @@ class ShellServer:
         assert first is not None
         with suppress(OSError):
             self._inside[first] = namespaces(first)[1]
+        self._terminals.add_command(first, terminals)
         self._end_start(handed)
         wall = None if limits is None else limits.wall_time_ms
         late = False

@@ -162,12 +162,58 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("bash", "shopt -s expand_aliases\nalias c='#'\nc '\nrm -f x\n#'"),
         ("bash", "shopt -s expand_aliases\nalias c='cat <<E'\nc '\nE\nrm -f x\n#'"),
         ("bash", 'shopt -s expand_aliases\nalias q=\'echo "\'\nq ";rm -f x #"'),
+        ("bash", "X=abc; : ${X:'a[$(rm -f x)]'}"),
+        ("bash", "X=abc; : ${X:0:'a[`rm -f x`]'}"),
+        ("bash", "X=abc; : ${X:${Y:-'a[$(rm -f x)]'}}"),
+        ("bash", ": ${@:'a[$(rm -f x)]'}"),
+        ("bash", ": $(( $'a[\\x24(rm -f x)]' ))"),
+        ("bash", ": $(( ${Y:-'$(rm -f x)'} ))"),
+        ("bash", "X='$(rm -f x)'; : \"${X@P}\""),
+        ("bash", "bash -c ': \"${1@P}\"' a '$(rm -f x)'"),
+        ("zsh", "X='$(rm -f x)'; : ${(e)X}"),
+        ("zsh", "autoload -Uz zargs; zargs -I{} -- rm -- {} -f x"),
+        ("bash", "PROMPT_COMMAND=('rm -f x') bash --norc -i <<< ''"),
+        ("zsh", "coproc rm if -f"),
+        ("zsh", "functions[q]='rm -f x'; q"),
+        ("zsh", "functions=(q 'rm -f x'); q"),
+        ("zsh", ": ${functions[q]::=rm -f x}; q"),
+        ("zsh", "read 'functions[q]' <<< 'rm -f x'; q"),
+        ("zsh", "set -A functions q 'rm -f x'; q"),
+        ("bash", "zsh -c 'commands[q]==rm; q -f x'"),
+        ("zsh", ": *(e:'rm -f x':)"),
+        ("zsh", ": f\\\n(e:'rm -f x':)"),
+        ("zsh", ": ${~:-*(e:'rm -f x':)}"),
+        ("zsh", "for i in *(oe:'rm -f x':); do :; done"),
+        ("zsh", ": *(+hostname)"),
         ("bash", "timeout" + " -v" * 70 + " 5 rm -f x"),
         ("bash", "env" + " A=1" * 70 + " hostname"),
     ],
 )
 def test_what_cannot_be_decided_is_asked_about(shell: str, script: str) -> None:
     assert split_command([shell, "-c", script]).unseen is not None
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [
+        # Of zsh only.
+        ("bash", "commands=(a b); functions[1]=a"),
+        ("bash", "shopt -s extglob; ls *.!(e:x)"),
+        ("zsh", "ls *(.) **/*(om[1,3]); (( $#commands )); echo ${commands[git]} ${+functions[f]}"),
+        # Signs that begin an expansion for others.
+        ("bash", "awk '{ n[$1]++ } END { for (k in n) print k, n[k] }' f"),
+        ("bash", "sed -n 's/[`]x[$(]y//p; s/a[0-9]*`//' f"),
+        ("bash", "grep -E 'x[$(]|[`]' f"),
+        ("bash", "perl -ne 'print $a[$i]{x}, qq(${y}`date`)' f"),
+        ("bash", 'echo "${args[@]:1}" "${line:0:$((n - 1))}" ${x:(-1)} ${x: -1:"$n"}'),
+        ("bash", "PS1='\\u@\\h:\\w$(__git_ps1) $ '"),
+        ("bash", 'PROMPT_COMMAND="history -a; $PROMPT_COMMAND"'),
+        ("bash", "find . -name '*.py' -printf '%s %p\\n' | sort -n | xargs -d '\\n' ls"),
+        ("bash", 'find . -print0 | xargs -0 sh -c \'for f; do mv "$f" "${f%.a}"; done\' sh'),
+    ],
+)
+def test_everyday_scripts_are_read_to_their_end(shell: str, script: str) -> None:
+    assert split_command([shell, "-c", script]).unseen is None
 
 
 def test_there_are_enough_evasions() -> None:

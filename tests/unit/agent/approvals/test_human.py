@@ -196,6 +196,33 @@ async def test_a_chain_asks_its_person_alone() -> None:
     assert await refusal(ApprovalChain(review)) == "approval request failed"
 
 
+@pytest.mark.requirement("approvals.human.unseen")
+@pytest.mark.parametrize("script", ["echo $[ ; ls", "ask $[ ; ls", "rm -f x; echo $[ ; ls"])
+async def test_a_script_that_may_hide_such_a_command_goes_to_a_person(script: str) -> None:
+    assert await refusal(lambda _: "accept", script) == "approval request failed"
+    person = Person([ACCEPT, Decision(DecisionKind.ACCEPT_FOR_SESSION)])
+    asking = flow(person)
+    assert (await asking.admit(request(script))).approved
+    with pytest.raises(CommandRefused, match=ONCE_ONLY):
+        await asking.admit(request(script))
+    assert {question.kind for question in person.asked} == {QuestionKind.HUMAN_COMMAND}
+    assert "it cannot be looked through" in (person.asked[0].reason or "")
+
+
+@pytest.mark.requirement("approvals.human.unseen")
+async def test_without_such_a_rule_any_approver_is_asked_about_what_cannot_be_seen() -> None:
+    rules = RuleSet([rule for rule in RULES.prefix_rules if rule.ruling is not Ruling.PROMPT_USER])
+    kinds = []
+
+    def approve(question: Question) -> str:
+        kinds.append(question.kind)
+        return "accept"
+
+    asking = ApprovalFlow(Approvals(approver=approve, rules=rules))
+    assert (await asking.admit(request("echo $[ ; ls"))).approved
+    assert kinds == [QuestionKind.COMMAND]
+
+
 @pytest.mark.parametrize("policy", [UNTRUSTED, "on-request"])
 async def test_a_second_run_after_a_denial_asks_a_person_again(policy: Any) -> None:
     person = Person([ACCEPT, ACCEPT, ACCEPT, Decision(DecisionKind.ACCEPT_FOR_SESSION)])

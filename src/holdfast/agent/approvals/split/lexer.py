@@ -20,21 +20,32 @@ from holdfast.agent.approvals.split.budget import (
     UnreadableError,
     part_of_script,
 )
-from holdfast.agent.approvals.split.read_command import Document, ReadCommand
+from holdfast.agent.approvals.split.cursor import Cursor
+from holdfast.agent.approvals.split.read_command import ReadCommand
+from holdfast.agent.approvals.split.subscripts import (
+    CODE_IN_PATTERN,
+    ZSH_TABLE,
+    prompt_command,
+    texts_expanded_later,
+)
 from holdfast.agent.approvals.split.words import (
+    UNKNOWN,
     Word,
     WordPart,
     decode_ansi_c,
     refuse_doubtful_quote,
 )
 
-__all__ = ["Lexer"]
+__all__ = ["Arguments", "Lexer"]
+
+Arguments = tuple[str, ...]
+"""The words behind a script: `$0`, `$1` and so on."""
 
 # Reads commands from a lexer up to a closing sign, so many levels deep.
 ReadCommands = Callable[["Lexer", str | None, int], None]
 
 
-class Lexer:
+class Lexer(Cursor):
     """A position in a text, and what was found up to there."""
 
     def __init__(
@@ -45,34 +56,20 @@ class Lexer:
         read_commands: ReadCommands,
         *,
         posix: bool,
+        arguments: Arguments = (),
     ) -> None:
-        self._text = text
-        self._at = 0
+        super().__init__(text)
         self._budget = budget
         self._found = found
         self._read_commands = read_commands
         self._posix = posix
+        self._arguments = arguments
         # Positions where two parentheses turned out to be no arithmetic.
         self._subshells: set[int] = set()
         self.doubtful = False
         """Another shell may read what came before otherwise, and so find no syntax error."""
         self.waiting = 0
         """Here-documents whose text has not come yet, of all lists that are being read."""
-
-    # Positions in the text
-
-    @property
-    def position(self) -> int:
-        """The number of characters that were read."""
-        return self._at
-
-    def text_since(self, position: int) -> str:
-        """Return what was read since `position`."""
-        return self._text[position : self._at]
-
-    def go_back(self, position: int) -> None:
-        """Read again from `position` on."""
-        self._at = position
 
     @property
     def posix(self) -> bool:
@@ -82,27 +79,6 @@ class Lexer:
     def check_depth(self, depth: int) -> None:
         """Raise if `depth` levels are too many."""
         self._budget.check_depth(depth)
-
-    @property
-    def char(self) -> str:
-        """The next character, or an empty text at the end."""
-        return self._text[self._at : self._at + 1]
-
-    def looking_at(self, text: str) -> bool:
-        """Return True if `text` comes next."""
-        return self._text.startswith(text, self._at)
-
-    def skip(self, count: int) -> None:
-        """Go on by `count` characters."""
-        self._at += count
-
-    def take(self, pattern: re.Pattern[str]) -> str | None:
-        """Read what matches `pattern` here, if anything does."""
-        match = pattern.match(self._text, self._at)
-        if match is None:
-            return None
-        self._at = match.end()
-        return match[0]
 
     def skip_blanks(self, *, lines: bool = False) -> None:
         """Skip blanks, joined lines and a comment; with `lines` also ends of lines."""
@@ -122,6 +98,10 @@ class Lexer:
             self._budget.spend_command()
             self._found.append(command)
 
+    def note_for_zsh(self, why: str) -> None:
+        """Note that zsh may run something here that cannot be seen."""
+        self._found.append(ReadCommand(for_zsh=why))
+
     def syntax_error(self, position: int, why: str) -> UnreadableError:
         """Return the error about the sign at `position`."""
         error = ScriptSyntaxError(self._text, position, why)
@@ -129,7 +109,11 @@ class Lexer:
 
     def _nested(self, text: str) -> Lexer:
         """Return a lexer for a text that was found in this one."""
-        return Lexer(text, self._budget, self._found, self._read_commands, posix=self._posix)
+        return Lexer(
+            *(text, self._budget, self._found, self._read_commands),
+            posix=self._posix,
+            arguments=self._arguments,
+        )
 
     # Words
 
@@ -163,6 +147,8 @@ class Lexer:
             elif self._read_process(depth):
                 pieces.append(WordPart("", unknown=True))
             elif run == "(" and word.begins_array:
+                if prompt_command(word.text) is not None:
+                    raise AmbiguousError("a variable has several scripts")
                 self._read_array(depth)
                 pieces.append(WordPart("", unknown=True))
                 if self.char and self.char not in " \t\n;&|<>()":
@@ -170,7 +156,28 @@ class Lexer:
                     raise AmbiguousError("shells disagree about what follows an array")
             else:
                 break
+        if word.has_substitution_sign:
+            self._expand_value(word, depth)
+        if ZSH_TABLE.match(word.text) or ZSH_TABLE.match(word.text_if_unset):
+            self.note_for_zsh("a variable of zsh makes functions or names of commands")
+        if (script := prompt_command(word.text)) is not None:
+            self._read_as_commands(script.replace(UNKNOWN, "${_}"), depth)
         return word
+
+    def _expand_value(self, word: Word, depth: int) -> None:
+        """Read the substitutions that a shell runs when it uses a word as an index or a prompt."""
+        for text in (word.text, word.text_if_unset):
+            for part in texts_expanded_later(text):
+                # What comes out may have an index again, behind one backslash less.
+                self._budget.check_depth(depth + 1)
+                try:
+                    inner = self._nested(part).read_expanded(depth + 1)
+                except (TooCostlyError, AmbiguousError):
+                    raise
+                except UnreadableError:
+                    # It was a text for something else, such as a pattern.
+                    continue
+                self._expand_value(inner, depth + 1)
 
     def _read_backslash(self, word: Word) -> None:
         following = self._text[self._at + 1 : self._at + 2]
@@ -268,11 +275,17 @@ class Lexer:
         elif (name := self.take(signs.NAME)) is not None:
             if name[0].isalpha() or name[0] == "_":
                 self._refuse_joined(signs.JOINED_NAME)
-            pieces.append(WordPart(signs.known_value(name, quoted=quoted), unknown=True))
+            pieces.append(WordPart(self._value(name, quoted=quoted), unknown=True))
         elif (signs.ZSH_SIGN_IN_QUOTES if quoted else signs.ZSH_SIGN).match(self._text, self._at):
             raise AmbiguousError("shells disagree about a sign after a dollar sign")
         else:
             pieces.append(WordPart("$", quoted=True))
+
+    def _value(self, name: str, *, quoted: bool) -> str:
+        """Return what a parameter stands for if nothing sets it."""
+        if self._arguments and (name.isdecimal() or name in ("@", "*")):
+            return signs.argument(name, self._arguments)
+        return signs.known_value(name, quoted=quoted)
 
     def _refuse_joined(self, pattern: re.Pattern[str]) -> None:
         """Raise if a joined line comes next, and what is after it would belong to this."""
@@ -334,7 +347,8 @@ class Lexer:
         self._refuse_joined(signs.JOINED_PARAMETER)
         named = self._at
         operator = self.take(signs.DEFAULT)
-        if operator is None and self.take(signs.INDEXED) is not None:
+        indexed = operator is None and self.take(signs.INDEXED) is not None
+        if indexed:
             while self.char == "[":
                 self._at += 1
                 self._skip_balanced("]", depth, refused="}")
@@ -344,23 +358,44 @@ class Lexer:
             self._refuse_joined(signs.JOINED)
             word = self._read_default(depth, quoted=quoted)
             assigned = operator[-1] == "=" and not quoted
+            if operator[-1] == "=" and ZSH_TABLE.match(self._text, named) is not None:
+                self.note_for_zsh("a variable of zsh makes functions or names of commands")
+            if CODE_IN_PATTERN.search(self._text[named : self._at]) is not None:
+                self.note_for_zsh("a pattern of zsh may run code")
             if assigned or self._text.startswith(("=", "~=", "^="), named):
                 # Split at its blanks, also in quotes: a value has none, and zsh has signs for it.
                 word = [replace(piece, quoted=False) for piece in word]
+            if operator[-1] in "-=" and (value := self._argument(named)):
+                word = [WordPart(value, quoted, unknown=True)]
         else:
             if signs.NAMED.match(self._text, named) is None:
                 raise AmbiguousError("shells disagree about an expansion")
             quotes = not quoted or signs.PATTERN_OPERATOR.match(self._text, named) is not None
-            self._skip_balanced("}", depth, single_quotes=quotes)
+            part = signs.PART_OF_VALUE if indexed else signs.PARAMETER_PART
+            numeric = part.match(self._text, self._at if indexed else named) is not None
+            self._skip_balanced("}", depth, single_quotes=quotes, evaluated=numeric)
             known = signs.KNOWN_PARAMETER.match(self._text, named)
             value = "" if known is None else signs.known_value(known[1], quoted=quoted)
-            word = [WordPart(value, unknown=True)]
+            word = [WordPart(self._argument(named) or value, unknown=True)]
+        expanded = signs.EXPANDED_VALUE.search(self._text, named, self._at) is not None
+        if expanded or "e" in flags:
+            value = self._argument(named) or "".join([piece.text for piece in word])
+            self.expand_again(value, depth)
+            if not value and expanded:
+                raise AmbiguousError("the value of a variable is expanded once more")
+            if not value:
+                self.note_for_zsh("the value of a variable is expanded once more")
         if flags:
             # One of the flags of zsh expands the value, whatever quotes it is in.
             self.expand_again(self._text[start : self._at - 1], depth)
             if flags != "(e)" and any(piece.text for piece in word):
                 raise AmbiguousError("flags of an expansion change its text")
         return word
+
+    def _argument(self, position: int) -> str:
+        """Return the argument that is named at a position in `${…}`; empty for other names."""
+        match = signs.ARGUMENT.match(self._text, position)
+        return "" if match is None else signs.argument(match[0], self._arguments)
 
     def _read_default(self, depth: int, *, quoted: bool) -> list[WordPart]:
         """Read the word of `${name:-word}` and its brace, and return the word."""
@@ -415,19 +450,27 @@ class Lexer:
         return True
 
     def _skip_balanced(
-        self, closer: str, depth: int, *, single_quotes: bool = True, refused: str = ""
+        self,
+        closer: str,
+        depth: int,
+        *,
+        single_quotes: bool = True,
+        refused: str = "",
+        evaluated: bool = False,
     ) -> None:
         """
         Skip to `closer`, and read the commands of substitutions on the way.
 
         With `single_quotes`, these are quotes there. The characters in `refused` leave open
-        where it ends.
+        where it ends. If the text is `evaluated` as a number, the index of a member in it is
+        expanded once more.
         """
         self._budget.check_depth(depth + 1)
         start = self._at - 1
         closers = [closer]
         scratch: list[WordPart] = []
         pairs = {"(": ")", "[": "]"} if closer != "}" else {}
+        evaluated = evaluated or bool(pairs)
         while closers:
             char = self.char
             if not char:
@@ -449,21 +492,26 @@ class Lexer:
             elif pairs and char in "\\'" and not self.looking_at("\\\n"):
                 raise AmbiguousError("shells disagree about a quote in arithmetic")
             elif char == "\\":
+                scratch.append(WordPart(self._text[self._at + 1 : self._at + 2], quoted=True))
                 self._at += 2
             elif char == "'":
-                refuse_doubtful_quote(self._until_quote(), single_quotes=single_quotes)
+                scratch.append(WordPart(self._until_quote(), quoted=True))
+                refuse_doubtful_quote(scratch[-1].text, single_quotes=single_quotes)
             elif char == '"':
                 if pairs and self._posix:
                     raise AmbiguousError("shells disagree about a quote in arithmetic")
                 self._at += 1
                 self._read_double_quoted(scratch, depth + 1)
             elif char == "$":
-                self._read_dollar(Word(scratch), depth + 1, quoted=False)
+                # In arithmetic, quotes have the meaning that they have in double quotes.
+                self._read_dollar(Word(scratch), depth + 1, quoted=bool(pairs))
             elif char == "`":
                 self._read_backticks(scratch, depth + 1, quoted=False)
             elif closer != "}" or not self._read_process(depth + 1):
                 self._refuse_brace(inside=closer)
                 self._at += 1
+            if evaluated and any("$" in piece.text or "`" in piece.text for piece in scratch):
+                raise AmbiguousError("a text in arithmetic is expanded once more")
             scratch.clear()
 
     def _read_arithmetic(self, depth: int) -> bool:
@@ -538,49 +586,7 @@ class Lexer:
             if self._at == before:
                 raise UnreadableError("an array has no end")
 
-    # Here-documents
-
-    def read_document(self, document: Document, depth: int, *, nested: bool) -> None:
-        """Read the lines of a here-document that begins here; `nested`: in a substitution."""
-        self.waiting -= 1
-        begin = self._at
-        lines = []
-        while self._at < len(self._text):
-            start = self._at
-            line = self._take_line(joined=not document.quoted)
-            if document.strip_tabs:
-                line = line.lstrip("\t")
-            if self._posix and "\n" in self._text[start : self._at - 1]:
-                document.refuse_joined_end(self._text[start : self._at], line)
-            if line == document.delimiter:
-                break
-            # Some versions of bash end the document here, and some do not.
-            if nested and line.startswith(document.delimiter) and ")" in line:
-                raise AmbiguousError("the end of a here-document is not clear")
-            lines.append(line + "\n")
-        else:
-            self.doubtful = True
-        text = "".join(lines)
-        if document.quoted:
-            document.command.input_texts.append(text)
-        else:
-            if self._posix and signs.joins_in_substitution(self._text[begin : self._at]):
-                raise AmbiguousError("shells disagree about a joined line in a here-document")
-            document.command.add_input(self.expand_again(text, depth))
-
-    def _take_line(self, *, joined: bool) -> str:
-        """Read one line; with `joined`, also those that a backslash joins to it."""
-        parts = []
-        while True:
-            end = self._text.find("\n", self._at)
-            end = len(self._text) if end < 0 else end
-            line = self._text[self._at : end]
-            self._at = min(end + 1, len(self._text))
-            backslashes = len(line) - len(line.rstrip("\\"))
-            if not joined or backslashes % 2 == 0 or self._at == len(self._text):
-                parts.append(line)
-                return "".join(parts)
-            parts.append(line[:-1])
+    # Texts that are expanded like a here-document
 
     def expand_again(self, text: str, depth: int) -> Word:
         """Return a text that was taken out as it is expanded, and read its substitutions."""

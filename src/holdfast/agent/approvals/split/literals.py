@@ -8,6 +8,7 @@ import shlex
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from holdfast.agent.approvals.split.budget import (
     AmbiguousError,
@@ -18,18 +19,25 @@ from holdfast.agent.approvals.split.budget import (
 )
 from holdfast.agent.approvals.split.printed import printed_texts
 from holdfast.agent.approvals.split.read_command import ReadCommand
+from holdfast.agent.approvals.split.read_input import (
+    input_arguments,
+    input_delimiter,
+    may_run_text,
+    reads_input,
+)
 from holdfast.agent.approvals.split.script_reader import read_expanded, read_script
+from holdfast.agent.approvals.split.shell_arguments import ZSH, base_name
+from holdfast.agent.approvals.split.subscripts import ZSH_TABLES, texts_expanded_later
 from holdfast.agent.approvals.split.words import UNKNOWN, Word, WordPart, expand_braces
 from holdfast.agent.approvals.split.wrappers import (
     Inner,
     inner_commands,
-    may_run_text,
-    reads_input,
 )
 
 __all__ = ["Literals"]
 
 # Values of one alias: those of several commands, and of one with and without unset variables.
+# Also the most argument lists that are tried.
 _MAX_VALUES = 4
 
 
@@ -41,11 +49,16 @@ class Literals:
     the directories before its name, without variables that may be empty, without its wrapper.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, *, zsh: bool = False) -> None:
+        """
+        Args:
+            budget: What reading may cost.
+            zsh: The shell is zsh; otherwise one of the commands may be.
+        """
         self._budget = budget
         self._found: dict[tuple[str, ...], None] = {}
         # Scripts that were read already. With and without unset variables they are often equal.
-        self._scripts: set[tuple[str, bool]] = set()
+        self._scripts: set[tuple[str, bool, tuple[str, ...]]] = set()
         # Commands and scripts that are not analysed yet, with their nesting level.
         self._pending: deque[tuple[Inner, int]] = deque()
         # Texts that a command may read and run: here-documents, and what commands print. A text
@@ -56,6 +69,15 @@ class Literals:
         self._prints_unknown = False
         self._use = _TextUse.NONE
         self._aliases: dict[str, list[str]] = {}
+        # Arguments of shells.
+        self._arguments: dict[tuple[str, ...], None] = {}
+        # Pairs of signs, of which the first may stand for the second in a text that is read. A
+        # substitution outside quotes makes blanks of its lines. A shell that takes its input for a
+        # terminal's ends them at a carriage return, too.
+        self._signs: dict[tuple[str, str], None] = {("\n", " "): None, ("\r", "\n"): None}
+        self._zsh = zsh
+        # Why zsh may run something that cannot be seen.
+        self._for_zsh: str | None = None
         self.unseen: str | None = None
         """The first reason why something could not be read to its end."""
         self.fault: str | None = None
@@ -96,7 +118,7 @@ class Literals:
                 inner, depth = self._pending.popleft()
                 self._budget.check_time()
                 if inner.expanded is not None:
-                    self._read_expanded(inner.expanded, depth)
+                    self._read_expanded(inner, depth)
                 elif inner.script is not None:
                     self._read_inner(inner, depth)
                 elif inner.words:
@@ -104,6 +126,8 @@ class Literals:
         except TooCostlyError as error:
             self._unseen(error)
             self._pending.clear()
+        if self._zsh and self._for_zsh is not None:
+            self._unseen(AmbiguousError(self._for_zsh))
 
     def _queue_texts(self) -> bool:
         """Queue the texts that commands run as scripts; return True if there are some."""
@@ -114,9 +138,7 @@ class Literals:
         for texts, guess in ((self._inputs, self._use is _TextUse.POSSIBLE), (self._printed, True)):
             for text, depth in texts.items():
                 self._pending.append((Inner(script=text, posix=True, guess=guess), depth + 1))
-                # A substitution outside quotes makes blanks of its lines. A shell that takes its
-                # input for a terminal's ends them at a carriage return, too.
-                for end, kept in (("\n", " "), ("\r", "\n")):
+                for end, kept in self._signs:
                     if end in text.rstrip("\n"):
                         other = text.replace(end, kept)
                         inner = Inner(script=other, posix=True, guess=True)
@@ -130,8 +152,17 @@ class Literals:
     def _read_inner(self, inner: Inner, depth: int) -> None:
         """Read a script that was found in another one."""
         assert inner.script is not None
+        if not inner.arguments and "$" in inner.script:
+            # It may be run by a shell that has arguments, as by `eval`.
+            for given in self._arguments:
+                self._pending.append((replace(inner, arguments=given), depth))
         try:
-            self._read_script(inner.script, depth, posix=inner.posix, aliases=inner.aliases)
+            self._read_script(
+                *(inner.script, depth),
+                posix=inner.posix,
+                aliases=inner.aliases,
+                arguments=inner.arguments,
+            )
         except TooCostlyError:
             raise
         except UnreadableError as error:
@@ -142,31 +173,40 @@ class Literals:
                 # A shell that reads its input goes on with the next line.
                 self._pending.append((replace(inner, script=rest), depth + 1))
 
-    def _read_expanded(self, text: str, depth: int) -> None:
+    def _read_expanded(self, inner: Inner, depth: int) -> None:
         """Read the substitutions of a text that is expanded like a here-document."""
         found: list[ReadCommand] = []
         try:
             self._budget.check_depth(depth)
-            read_expanded(text.replace(UNKNOWN, "${_}"), self._budget, found)
+            assert inner.expanded is not None
+            read_expanded(inner.expanded.replace(UNKNOWN, "${_}"), self._budget, found)
         except TooCostlyError:
             raise
         except UnreadableError as error:
-            self._unseen(error)
+            if not inner.guess or isinstance(error, AmbiguousError):
+                self._unseen(error)
         for command in found:
             self._take(command, depth)
 
     def _read_script(
-        self, script: str, depth: int, *, posix: bool, aliases: frozenset[str] = frozenset()
+        self,
+        script: str,
+        depth: int,
+        *,
+        posix: bool,
+        aliases: frozenset[str] = frozenset(),
+        arguments: tuple[str, ...] = (),
     ) -> tuple[ReadCommand, ...]:
         """Read a script, in which unknown parts become variables again."""
         script = script.replace(UNKNOWN, "${_}")
-        if (script, posix) in self._scripts:
+        key = script, posix, arguments
+        if key in self._scripts:
             return ()
-        self._scripts.add((script, posix))
+        self._scripts.add(key)
         found: list[ReadCommand] = []
         try:
             self._budget.check_depth(depth)
-            read_script(script, self._budget, found, posix=posix)
+            read_script(script, self._budget, found, posix=posix, arguments=arguments)
         finally:
             for command in found:
                 self._budget.check_time()
@@ -177,8 +217,12 @@ class Literals:
         self, command: ReadCommand, depth: int, aliases: frozenset[str] = frozenset()
     ) -> None:
         """Queue the spellings of a command that was read, and keep what it reads."""
+        self._for_zsh = self._for_zsh or command.for_zsh
         for text in command.input_texts:
             self._inputs.setdefault(text, depth)
+            # The value of a variable, perhaps.
+            for part in texts_expanded_later(text):
+                self._pending.append((Inner(expanded=part, guess=True), depth))
         words: list[Word] = []
         for word in command.words:
             self._budget.check_time()
@@ -197,6 +241,15 @@ class Literals:
             return
         self._budget.spend_command()
         self._use = max(self._use, _text_use(words))
+        if delimiter := input_delimiter(words):
+            self._signs[delimiter, " "] = None
+        if (given := input_arguments(words)) and len(self._arguments) < _MAX_VALUES:
+            self._arguments[given] = None
+        self._zsh = self._zsh or base_name(words[0]) in ZSH
+        if any(one == "-A" and other in ZSH_TABLES for one, other in pairwise(words)) or any(
+            word[:2] == "-A" and word[2:] in ZSH_TABLES for word in words
+        ):
+            self._for_zsh = self._for_zsh or "an option of zsh sets one of its tables"
         for text in printed_texts(words):
             if text is None:
                 self._prints_unknown = True
@@ -204,6 +257,9 @@ class Literals:
                 self._printed.setdefault(text, depth)
         self._note_alias(words)
         self._replace_alias(words, depth, aliases)
+        if words[0].startswith("=") and len(words[0]) > 1:
+            # zsh looks =sh up like a command.
+            self._pending.append((Inner((words[0][1:], *words[1:])), depth + 1))
         for spelling in _paths(words):
             self._found[spelling] = None
         try:
@@ -269,9 +325,6 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     name = words[0]
     if name != UNKNOWN:
         yield words
-    if name.startswith("=") and len(name) > 1:
-        # zsh looks =rm up like a command.
-        yield (name[1:], *words[1:])
     if "/" not in name:
         return
     if not name.startswith("/"):

@@ -17,6 +17,8 @@ class ReadCommand:
     """Here-documents and here-strings: what the command reads, if that can be seen."""
     awaits_input: bool = False
     """A here-document of the command begins on a later line."""
+    for_zsh: str | None = None
+    """Instead of a command, why zsh may run something here that cannot be seen."""
 
     def add_input(self, text: Word) -> None:
         """Add an expanded text, with its unknown parts marked and as if they were not set."""

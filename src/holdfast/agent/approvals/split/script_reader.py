@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 
 from holdfast.agent.approvals.split.budget import AmbiguousError, Budget, UnreadableError
-from holdfast.agent.approvals.split.lexer import Lexer
+from holdfast.agent.approvals.split.documents import read_document
+from holdfast.agent.approvals.split.lexer import Arguments, Lexer
 from holdfast.agent.approvals.split.read_command import Document, ReadCommand
+from holdfast.agent.approvals.split.subscripts import CODE_IN_PATTERN, MEMBER
 from holdfast.agent.approvals.split.words import Word, WordPart
-from holdfast.agent.approvals.split.wrappers import MEMBER
 
 __all__ = ["read_expanded", "read_script"]
 
@@ -51,7 +52,14 @@ _READING_VARIABLE = re.compile(r"(BASH_ALIASES|[gs]?aliases|histchars|HISTCHARS)
 _MAX_FORKS = 8
 
 
-def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: bool) -> None:
+def read_script(
+    text: str,
+    budget: Budget,
+    found: list[ReadCommand],
+    *,
+    posix: bool,
+    arguments: Arguments = (),
+) -> None:
     """
     Append every command of a script to `found`.
 
@@ -60,12 +68,13 @@ def read_script(text: str, budget: Budget, found: list[ReadCommand], *, posix: b
         budget: What reading may cost.
         found: Gets the commands, those inside of others first.
         posix: The shell may be one that has no `[[` and no `((`.
+        arguments: What `$0`, `$1` and so on stand for; without any, nothing is known of them.
 
     Raises:
         UnreadableError: The script could not be read to its end. `found` has what came before.
     """
     budget.spend_text(len(text))
-    lexer = Lexer(text, budget, found, _read_commands, posix=posix)
+    lexer = Lexer(text, budget, found, _read_commands, posix=posix, arguments=arguments)
     _read_commands(lexer, None, 0)
 
 
@@ -170,7 +179,7 @@ class _CommandListReader:
             raise AmbiguousError("a here-document begins inside of a substitution")
         for document in documents:
             nested = self._closer is not None
-            self._lexer.read_document(document, self._level, nested=nested)
+            read_document(self._lexer, document, self._level, nested=nested)
         self._next_command()
 
     def _close(self) -> bool:
@@ -194,6 +203,10 @@ class _CommandListReader:
         if words and words[-1].bare == "=" and lexer.text_since(lexer.position - 1) == "=":
             # A file with the output of commands for zsh; a mistake for others.
             raise AmbiguousError("shells disagree about a parenthesis after an equals sign")
+        before = lexer.text_since(lexer.position - 2)
+        behind_word = before == "\\\n" or before[-1:] not in " \t\n;&|("
+        if behind_word and lexer.matches(CODE_IN_PATTERN):
+            lexer.note_for_zsh("a pattern of zsh may run code")
         # A function: its name was no command. Without a name, zsh runs it at once.
         if len(words) <= 1 and lexer.take(_FUNCTION_SIGN) is not None:
             self._command = ReadCommand()
@@ -307,6 +320,8 @@ class _CommandListReader:
             return
         if leading:
             if words and (text in _COMPOUND or text in _OPENERS):
+                if _is_named_coproc(words):
+                    lexer.note_for_zsh("shells disagree about the name of a coproc")
                 self._command = ReadCommand(input_texts=self._command.input_texts)
                 words = self._command.words
             if not words and not self._started and self._read_reserved(text):

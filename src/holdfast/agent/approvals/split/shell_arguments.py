@@ -3,7 +3,33 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ShellArguments", "base_name", "read_shell_arguments"]
+__all__ = [
+    "FOREIGN_SHELLS",
+    "POSIX_SHELLS",
+    "SHELLS",
+    "ZSH",
+    "ShellArguments",
+    "base_name",
+    "is_long_option",
+    "read_shell_arguments",
+]
+
+POSIX_SHELLS = frozenset(["sh", "dash", "ash", "busybox", "posh", "yash"])
+FOREIGN_SHELLS = frozenset(["fish", "csh", "tcsh", "nu", "elvish", "xonsh", "rc", "es"])
+"""Shells with a grammar of their own."""
+SHELLS = (
+    POSIX_SHELLS
+    | frozenset(["bash", "rbash", "zsh", "rzsh", "zsh5", "ksh", "ksh93", "rksh", "mksh", "pdksh"])
+    | frozenset(["lksh", "oksh", "osh", "ysh"])
+    | FOREIGN_SHELLS
+)
+"""
+Shells whose `-c` is looked into.
+
+Some have a grammar of their own. Most of what they run is seen nevertheless; what cannot be
+read is asked about.
+"""
+
 
 # bash accepts its long options with one dash, too, and in full only. Each of the other shells
 # fails on these words.
@@ -32,7 +58,8 @@ _BASH_OPTIONS_WITH_VALUE = frozenset(["rcfile", "init-file"])
 # Long options of other shells that take the next argument.
 _LONG_WITH_VALUE = frozenset(["init-command", "emulate"])
 
-_ZSH = frozenset(["zsh", "rzsh", "zsh5"])
+ZSH = frozenset(["zsh", "rzsh", "zsh5"])
+"""Names of zsh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +81,14 @@ def base_name(name: str) -> str:
     return name.rpartition("/")[2]
 
 
+def is_long_option(word: str, *names: str) -> bool:
+    """Return True if a word is a long option of these names, in full or cut short."""
+    return word.startswith("--") and len(word) > 2 and any(n.startswith(word[2:]) for n in names)
+
+
 def read_shell_arguments(words: Sequence[str]) -> ShellArguments:
     """Parse the arguments of a shell, its own name first."""
-    zsh = base_name(words[0]) in _ZSH
+    zsh = base_name(words[0]) in ZSH
     at = 1
     command = input_option = short_options = False
     start_file: str | None = None

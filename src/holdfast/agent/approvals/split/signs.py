@@ -1,16 +1,19 @@
 """Signs of shell syntax that the lexer looks for, as patterns."""
 
 import re
+from collections.abc import Sequence
 
 __all__ = [
     "ALL_ARGUMENTS",
     "ANSI_C_TEXT",
+    "ARGUMENT",
     "BACKTICK_RUN",
     "BLANKS",
     "DEFAULT",
     "DEFAULT_OF_MEMBER",
     "DOLLAR_QUOTE",
     "DOUBTFUL_ARITHMETIC",
+    "EXPANDED_VALUE",
     "FLAGS",
     "INDEXED",
     "IN_ARITHMETIC",
@@ -26,11 +29,14 @@ __all__ = [
     "LONGER_SIGNS",
     "NAME",
     "NAMED",
+    "PARAMETER_PART",
+    "PART_OF_VALUE",
     "PATTERN_OPERATOR",
     "PLAIN_RUN",
     "QUOTE",
     "ZSH_SIGN",
     "ZSH_SIGN_IN_QUOTES",
+    "argument",
     "joins_in_substitution",
     "known_value",
 ]
@@ -95,6 +101,12 @@ PATTERN_OPERATOR = re.compile(_PARAMETER + r"(?:\[[^]]*\])?[#%/^,]")
 _EMPTY_PATTERN = _PARAMETER + r"(?:\[[^]]*\])?//?[#%]?\**/(?!\})"
 # A name and what may follow it; anything else is a form that only some shells have.
 NAMED = re.compile(rf"(?!{_EMPTY_PATTERN}){_PARAMETER}" + r"(?=[}:#%/^,@*\[?]|\Z)|[#!]\}")
+# ${name:1}: what follows the colon is arithmetic.
+PART_OF_VALUE = re.compile(r":(?![-=+?])")
+PARAMETER_PART = re.compile(_PARAMETER + PART_OF_VALUE.pattern)
+# ${name@P}: the value as a prompt.
+EXPANDED_VALUE = re.compile(r"@[A-Za-z]*P[A-Za-z]*\}$")
+ARGUMENT = re.compile(r"[0-9]+|[@*]")
 # Characters that end the word in $[…] for a shell without that arithmetic.
 IN_NO_ARITHMETIC = re.compile(r"[;&|<>()#\n]")
 # Signs in ((…)) that change how lines are read where it is two subshells.
@@ -108,6 +120,13 @@ def known_value(name: str, *, quoted: bool) -> str:
     """Return what a variable stands for if nothing sets it: nothing, for most."""
     # A blank in quotes separates no words.
     return "" if quoted and name == "IFS" else _KNOWN_VARIABLES.get(name, "")
+
+
+def argument(name: str, arguments: Sequence[str]) -> str:
+    """Return what `$1`, `$@` and their like stand for, `$0` first; empty beyond the last."""
+    if not name.isdecimal():
+        return " ".join(arguments[1:])
+    return "".join(arguments[int(name) : int(name) + 1]) if len(name) < 4 else ""
 
 
 def joins_in_substitution(document: str) -> bool:

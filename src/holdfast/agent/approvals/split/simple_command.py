@@ -14,8 +14,7 @@ from holdfast.agent.approvals.split.plain import (
     simple_commands,
 )
 from holdfast.agent.approvals.split.read_command import ReadCommand
-from holdfast.agent.approvals.split.shell_arguments import base_name
-from holdfast.agent.approvals.split.wrappers import POSIX_SHELLS
+from holdfast.agent.approvals.split.shell_arguments import POSIX_SHELLS, ZSH, base_name
 
 __all__ = ["Split", "split_command"]
 
@@ -77,7 +76,7 @@ def split_command(argv: Sequence[str], *, shell: str | None = None) -> Split:
 
 def _split_script(whole: tuple[str, ...], script: str, shell: str | None) -> Split:
     budget = Budget()
-    literals = Literals(budget)
+    literals = Literals(budget, zsh=base_name(whole[0]) in ZSH)
     commands = simple_commands(script) if len(script) <= MAX_TEXT else None
     if commands is not None:
         literals.add_commands(commands)

@@ -29,6 +29,7 @@ MAX_BRACE_WORDS = 64
 # Braces, commas and what is between them in one word. More are not looked at.
 MAX_BRACE_PIECES = 2000
 
+_EXPANSION_SIGNS = frozenset("$`\\")
 _NAME_START = re.compile(rf"\{{+(?:[A-Za-z0-9_./,}}{UNKNOWN}-]|$)")
 _UNKNOWN_RUN = re.compile(f"{UNKNOWN}+")
 _BLANKS = re.compile(r"[ \t\n]+")
@@ -86,6 +87,16 @@ class Word:
         """The text, with one `UNKNOWN` where the shell decides."""
         text = "".join([UNKNOWN if piece.unknown else piece.text for piece in self.pieces])
         return _UNKNOWN_RUN.sub(UNKNOWN, text)
+
+    @property
+    def text_if_unset(self) -> str:
+        """The text if no variable in it is set."""
+        return "".join([piece.text for piece in self.pieces])
+
+    @property
+    def has_substitution_sign(self) -> bool:
+        """Its text has a sign that would begin an expansion if a command expands its words."""
+        return any(not _EXPANSION_SIGNS.isdisjoint(piece.text) for piece in self.pieces)
 
     @property
     def is_assignment(self) -> bool:

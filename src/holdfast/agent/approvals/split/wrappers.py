@@ -7,44 +7,30 @@ the next word as its value, and without.
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.agent.approvals.split.budget import AmbiguousError, UnreadableError
-from holdfast.agent.approvals.split.shell_arguments import base_name, read_shell_arguments
+from holdfast.agent.approvals.split.read_input import reads_input
+from holdfast.agent.approvals.split.shell_arguments import (
+    FOREIGN_SHELLS,
+    POSIX_SHELLS,
+    SHELLS,
+    base_name,
+    is_long_option,
+    read_shell_arguments,
+)
+from holdfast.agent.approvals.split.subscripts import MEMBER
 from holdfast.agent.approvals.split.words import UNKNOWN
 
 __all__ = [
-    "MEMBER",
-    "POSIX_SHELLS",
-    "SHELLS",
     "Inner",
     "inner_commands",
-    "may_run_text",
-    "reads_input",
 ]
-
-POSIX_SHELLS = frozenset(["sh", "dash", "ash", "busybox", "posh", "yash"])
-_FOREIGN_SHELLS = frozenset(["fish", "csh", "tcsh", "nu", "elvish", "xonsh", "rc", "es"])
-SHELLS = (
-    POSIX_SHELLS
-    | frozenset(["bash", "rbash", "zsh", "rzsh", "zsh5", "ksh", "ksh93", "rksh", "mksh", "pdksh"])
-    | frozenset(["lksh", "oksh", "osh", "ysh"])
-    | _FOREIGN_SHELLS
-)
-"""
-Shells whose `-c` is looked into.
-
-Some have a grammar of their own. Most of what they run is seen nevertheless; what cannot be
-read is asked about.
-"""
 
 _MAX_OPTIONS = 64
 _MAX_SHIFTS = 8
-MEMBER = re.compile(r"[A-Za-z0-9_]\[.*[$`]", re.DOTALL)
-"""The name of an array's member whose index has to be expanded."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 
@@ -62,6 +48,8 @@ class Inner:
     """Instead of a script, a text that is only expanded: its substitutions are run."""
     aliases: frozenset[str] = frozenset()
     """Aliases whose value this is: none of them is replaced a second time."""
+    arguments: tuple[str, ...] = ()
+    """Words for `$0`, `$1` and so on in the script; without any, nothing is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +203,9 @@ _LOADER = _Wrapper("", _words("library-path inhibit-rpath audit preload argv0 gl
 
 # Builtins that expand the name of an array's member, whatever quotes it is in.
 _EXPANDING = _words(
-    "[ compgen complete declare export let local mapfile print printf read readarray readonly test"
-    " typeset unset wait"
+    "[ break compgen complete continue declare exit export float getopts integer let local mapfile"
+    " print printf private read readarray readonly return set shift test typeset unset vared wait"
+    " zparseopts"
 )
 
 
@@ -235,52 +224,6 @@ def inner_commands(words: Sequence[str]) -> Iterator[Inner]:
     if wrapper is not None:
         for start in _starts(words, wrapper):
             yield Inner(tuple(words[start:]))
-
-
-def may_run_text(words: Sequence[str]) -> bool:
-    """
-    Return True if a command may run a text that is made elsewhere in the script.
-
-    Its script is the output of another command, or it starts a shell for what it reads.
-    """
-    name = base_name(words[0])
-    if name in _INPUT_RUNNERS:
-        return True
-    runs = name in SHELLS or name in _TEXT_RUNNERS
-    # A pattern may stand for the name of its input.
-    return runs and any(not _SHELL_DECIDES.isdisjoint(word) for word in words[1:])
-
-
-_SHELL_DECIDES = frozenset([UNKNOWN, "*", "?", "["])
-_TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
-# Programs that run a shell, or what they read, unless they are given a command.
-_INPUT_RUNNERS = _words(
-    "at batch chroot doas fakeroot newgrp nsenter parallel runuser script setarch sg ssh su sudo"
-    " unshare xargs"
-)
-
-
-def reads_input(words: Sequence[str]) -> bool:
-    """Return True if a command runs what it reads: a shell without a script, or `source`."""
-    name = base_name(words[0])
-    if name in (".", "source"):
-        return any(_is_input(word) for word in words[1:3])
-    if name not in SHELLS:
-        return False
-    called = read_shell_arguments(words)
-    if called.start_file is not None and _is_input(called.start_file):
-        return True
-    if called.script is not None:
-        return _is_input(called.script)
-    return called.from_input or _is_input(called.operands[0])
-
-
-_INPUT_FILE = re.compile(r"-|(.*/)?(dev/(stdin|fd/\d+)|proc/[^/]+/(task/[^/]+/)?fd/\d+)")
-
-
-def _is_input(path: str) -> bool:
-    """Return True for a name of standard input or of another descriptor."""
-    return path != "" and _INPUT_FILE.fullmatch(posixpath.normpath(path)) is not None
 
 
 def _starts(words: Sequence[str], wrapper: _Wrapper) -> Iterator[int]:
@@ -353,14 +296,21 @@ def _shell(words: Sequence[str]) -> Iterator[Inner]:
     if name == "fish":
         yield from _first_scripts(words)
     if called.script is None:
+        if reads_input(words):
+            # For `"$@"` in what it reads.
+            for start in range(min(len(called.operands), _MAX_SHIFTS)):
+                yield Inner(called.operands[start:])
         return
-    posix = name in POSIX_SHELLS or name in _FOREIGN_SHELLS
+    posix = name in POSIX_SHELLS or name in FOREIGN_SHELLS
     yield Inner(script=called.script, posix=posix)
     # The further words are $0, $1 and so on: a script such as "$@" runs them, maybe after a
     # `shift` or two.
     if "$" in called.script:
         for start in range(min(len(called.operands), _MAX_SHIFTS)):
             yield Inner(called.operands[start:])
+            if start == 0 or "shift" in called.script:
+                given = (*called.operands[:1], *called.operands[1 + start :])
+                yield Inner(script=called.script, posix=posix, arguments=given)
 
 
 def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
@@ -409,7 +359,7 @@ def _env(words: Sequence[str]) -> Iterator[Inner]:
     """Yield what `env -S` splits itself, much like a shell does."""
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
-        if _is_long(name, "split-string"):
+        if is_long_option(name, "split-string"):
             value = value if equals else ""
         elif word.startswith("-") and not word.startswith("--") and "S" in word:
             value = word.partition("S")[2]
@@ -428,16 +378,11 @@ _ENV_SPACE = re.compile(r"[\t\n\v\f\r]")
 _ENV_BLANK = re.compile(r"\\[_tnrfv]")
 
 
-def _is_long(word: str, *names: str) -> bool:
-    """Return True if a word is a long option of these names, in full or cut short."""
-    return word.startswith("--") and len(word) > 2 and any(n.startswith(word[2:]) for n in names)
-
-
 def _script_option(words: Sequence[str]) -> Iterator[Inner]:
     """Yield the script of `-c SCRIPT`, `--command SCRIPT`: su, runuser, script, flock."""
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
-        if _is_long(name, "command", "session-command"):
+        if is_long_option(name, "command", "session-command"):
             script = value if equals else " ".join(words[number + 1 : number + 2])
         elif word.startswith("-") and not word.startswith("--") and "c" in word:
             attached = word.partition("c")[2]
@@ -475,7 +420,7 @@ def _filter(words: Sequence[str]) -> Iterator[Inner]:
     """Yield the script of `split --filter=SCRIPT`."""
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
-        if _is_long(name, "filter"):
+        if is_long_option(name, "filter"):
             script = value if equals else " ".join(words[number + 1 : number + 2])
             yield Inner(script=script, posix=True)
 
@@ -534,6 +479,41 @@ def _mapfile(words: Sequence[str]) -> Iterator[Inner]:
             yield Inner(script=attached or " ".join(words[number + 1 : number + 2]))
 
 
+def _zargs(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the command of `zargs ARGUMENT … -- COMMAND`, without the arguments and with them."""
+    # An option can name another mark than `--`, and each word may be it.
+    before: dict[str, int] = {}
+    for number, word in enumerate(words[1:_MAX_OPTIONS], 1):
+        if word.startswith(("-i", "-I", "--replace")):
+            raise AmbiguousError("zargs replaces a word of its command")
+        command, start = words[number + 1 :], max(before.get(word, 0), before.get("--", 0)) + 1
+        yield Inner(tuple(command))
+        yield Inner((*command, *words[start:number]))
+        before[word] = number
+
+
+def _zstyle(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the value of `zstyle -e PATTERN STYLE VALUE`, which is evaluated at each look-up."""
+    for number, word in enumerate(words[1:4], 1):
+        if (word.startswith("-") and "e" in word) or UNKNOWN in word:
+            for start in (number + 2, number + 3):
+                yield Inner(script=" ".join(words[start:]), posix=True, guess=start == number + 2)
+            return
+
+
+def _print(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the words of `print -P`, which are expanded as a prompt."""
+    if any(word.startswith("-") and "P" in word for word in words[1:]):
+        for word in words[1:]:
+            yield Inner(expanded=word)
+
+
+def _later(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield the command of `sched TIME COMMAND` and `zpty NAME COMMAND`, behind options."""
+    for start in (2, 3, 4):
+        yield Inner(script=" ".join(words[start:]), posix=True, guess=start > 2)
+
+
 _SPECIAL = {
     "eval": _eval,
     "trap": _trap,
@@ -553,4 +533,9 @@ _SPECIAL = {
     "find": _find,
     "mapfile": _mapfile,
     "readarray": _mapfile,
+    "zargs": _zargs,
+    "zstyle": _zstyle,
+    "print": _print,
+    "sched": _later,
+    "zpty": _later,
 }

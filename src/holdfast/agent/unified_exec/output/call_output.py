@@ -228,7 +228,7 @@ class CallOutput(Consumer):
         Raises:
             InvalidParams: An argument cannot be used; the text names it.
         """
-        selection = Selection(head=arguments.head, tail=arguments.tail, grep=arguments.grep)
+        selection = Selection.of(arguments)
         wake = asyncio.Event()
         selector = None
         if selection:

@@ -9,6 +9,7 @@ and keeps little. So the counts cover the whole output, and the command does not
 from collections import deque
 from dataclasses import dataclass
 
+from holdfast.agent.unified_exec.arguments.tool_arguments import OutputArguments
 from holdfast.agent.unified_exec.output.line_search import LineSearch, PartSearch
 from holdfast.agent.unified_exec.output.line_text import (
     BYTE_BUDGET,
@@ -60,6 +61,11 @@ class Selection:
         for name, number in (("head", self.head), ("tail", self.tail)):
             if number is not None and number < 0:
                 raise InvalidParams(f"{name} is {number}, it must be 0 or more")
+
+    @classmethod
+    def of(cls, arguments: OutputArguments) -> "Selection":
+        """Return what the model asked for."""
+        return cls(head=arguments.head, tail=arguments.tail, grep=arguments.grep)
 
     def __bool__(self) -> bool:
         return not (self.head is None and self.tail is None and self.grep is None)

@@ -1,0 +1,92 @@
+"""Commands that run what they read, and how they cut it into words."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+
+from holdfast.agent.approvals.split.shell_arguments import (
+    SHELLS,
+    base_name,
+    is_long_option,
+    read_shell_arguments,
+)
+from holdfast.agent.approvals.split.words import UNKNOWN, decode_ansi_c
+
+__all__ = ["input_arguments", "input_delimiter", "may_run_text", "reads_input"]
+
+
+def may_run_text(words: Sequence[str]) -> bool:
+    """
+    Return True if a command may run a text that is made elsewhere in the script.
+
+    Its script is the output of another command, or it starts a shell for what it reads.
+    """
+    name = base_name(words[0])
+    if name in _INPUT_RUNNERS:
+        return True
+    runs = name in SHELLS or name in _TEXT_RUNNERS
+    # A pattern may stand for the name of its input.
+    return runs and any(not _SHELL_DECIDES.isdisjoint(word) for word in words[1:])
+
+
+_SHELL_DECIDES = frozenset([UNKNOWN, "*", "?", "["])
+_TEXT_RUNNERS = frozenset([".", "eval", "source", "trap"])
+# Programs that run a shell, or what they read, unless they are given a command.
+_INPUT_RUNNERS = frozenset(
+    ["at", "batch", "chroot", "doas", "fakeroot", "newgrp", "nsenter", "parallel", "runuser"]
+) | frozenset(["script", "setarch", "sg", "ssh", "su", "sudo", "unshare", "xargs"])
+
+
+def reads_input(words: Sequence[str]) -> bool:
+    """Return True if a command runs what it reads: a shell without a script, or `source`."""
+    name = base_name(words[0])
+    if name in (".", "source"):
+        return any(_is_input(word) for word in words[1:3])
+    if name not in SHELLS:
+        return False
+    called = read_shell_arguments(words)
+    if called.start_file is not None and _is_input(called.start_file):
+        return True
+    if called.script is not None:
+        return _is_input(called.script)
+    return called.from_input or _is_input(called.operands[0])
+
+
+def input_arguments(words: Sequence[str]) -> tuple[str, ...]:
+    """Return what `$0`, `$1` and so on are in what a command runs."""
+    if base_name(words[0]) in (".", "source"):
+        return ("sh", *words[2:])
+    if base_name(words[0]) not in SHELLS:
+        return ()
+    called = read_shell_arguments(words)
+    if called.script is not None:
+        return called.operands
+    if not (reads_input(words) or may_run_text(words)):
+        return ()
+    return ("sh", *called.operands[0 if called.from_input else 1 :])
+
+
+def input_delimiter(words: Sequence[str]) -> str:
+    """Return the character between two arguments in the input of `xargs -d`; empty for others."""
+    if base_name(words[0]) != "xargs":
+        return ""
+    for number, word in enumerate(words[1:], 1):
+        name, equals, value = word.partition("=")
+        if is_long_option(name, "delimiter"):
+            found = value if equals else "".join(words[number + 1 : number + 2])
+        elif word.startswith("-") and not word.startswith("--") and "d" in word:
+            found = word.partition("d")[2] or "".join(words[number + 1 : number + 2])
+        else:
+            continue
+        return decode_ansi_c(found, printed=True)[:1]
+    return ""
+
+
+_INPUT_FILE = re.compile(r"-|(.*/)?(dev/(stdin|fd/\d+)|proc/[^/]+/(task/[^/]+/)?fd/\d+)")
+
+
+def _is_input(path: str) -> bool:
+    """Return True for a name of standard input or of another descriptor."""
+    return path != "" and _INPUT_FILE.fullmatch(posixpath.normpath(path)) is not None

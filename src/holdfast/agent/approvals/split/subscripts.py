@@ -1,0 +1,62 @@
+"""
+Texts that a shell expands once more, although quotes have protected them.
+
+The index of an array's member is expanded when arithmetic or a builtin uses it, and prompts
+when they are shown. So `X='a[$(ls)]'; echo $((X))` runs `ls`.
+"""
+
+import re
+from collections.abc import Iterator
+
+from holdfast.agent.approvals.split.words import UNKNOWN
+
+__all__ = [
+    "CODE_IN_PATTERN",
+    "MEMBER",
+    "ZSH_TABLE",
+    "ZSH_TABLES",
+    "prompt_command",
+    "texts_expanded_later",
+]
+
+MEMBER = re.compile(r"[A-Za-z0-9_]\[.*[$`]", re.DOTALL)
+"""The name of an array's member whose index has to be expanded."""
+
+ZSH_TABLES = frozenset(
+    ["aliases", "commands", "functions", "galiases", "saliases", "nameddirs"]
+    + [f"dis_{name}" for name in ("aliases", "functions", "galiases", "saliases")]
+)
+"""Arrays of zsh by which a script makes functions, aliases and names of commands."""
+
+ZSH_TABLE = re.compile(rf"(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
+"""A member of one of them, or a value for all of it."""
+
+CODE_IN_PATTERN = re.compile(r"\([^()\n]*?(?:e[^\w\s()]|[+'\"\\$`])")
+"""The qualifiers of a pattern of zsh that may run code, such as `*(e:…:)`."""
+
+# An index with a substitution. Where it ends is not clear: it may have quotes, and an index.
+_INDEX = re.compile(rf"(?:^|[A-Za-z0-9_([{UNKNOWN}])\[(?=.*(?:\$[({{\[]|`))", re.DOTALL)
+# Variables whose value a shell expands: prompts, and the names of files that it reads first.
+_EXPANDED_VARIABLE = re.compile(
+    r"(?:PS[0-4]|R?PROMPT[2-4]?|RPS[12]|SPROMPT|POSTEDIT|BASH_ENV|ENV|MAILPATH)\+?=(?=.*(?:[$`]|\\[0-7]{3}))",
+    re.DOTALL,
+)
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_SCRIPT_VARIABLE = re.compile(r"PROMPT_COMMAND(?:\[[^]]*\])?\+?=")
+
+
+def texts_expanded_later(text: str) -> Iterator[str]:
+    """Yield the part of a word, without its quotes, that a shell may expand later."""
+    if (variable := _EXPANDED_VARIABLE.match(text)) is not None:
+        yield text[variable.end() :]
+        if _OCTAL.search(text) is not None:
+            # A prompt has escapes, too.
+            yield _OCTAL.sub(lambda match: chr(int(match[1], 8)), text[variable.end() :])
+    elif (index := _INDEX.search(text)) is not None:
+        yield text[index.end() :]
+
+
+def prompt_command(text: str) -> str | None:
+    """Return the script that a word sets for each prompt, or None."""
+    variable = _SCRIPT_VARIABLE.match(text)
+    return None if variable is None else text[variable.end() :]
