@@ -22,7 +22,7 @@ Kind = Literal["file", "directory", "link", "fifo", "null", "full"]
 
 Links = Literal["follow", "keep last", "refuse"]
 """
-How a look-up treats links.
+Handling of links in a look-up.
 
 `keep last` follows all but the last name, as `lstat` does. `refuse` follows none: a link before the
 last name is `ENOTDIR`.

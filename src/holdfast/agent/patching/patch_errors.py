@@ -10,7 +10,7 @@ class PatchError(HoldfastError):
 
 
 class InvalidPatch(PatchError):
-    """A text is not a valid patch; `line` counts from 1, or is None."""
+    """A text is not a valid patch; `line` counts from 1, or None if unknown."""
 
     def __init__(self, detail: str, *, line: int | None = None) -> None:
         where = "Invalid patch" if line is None else f"Invalid patch hunk on line {line}"

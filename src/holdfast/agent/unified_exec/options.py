@@ -24,7 +24,7 @@ LARGEST_IMAGE = 3_750_000
 """Most bytes of an image: 5 MB in base64, the lowest limit among large providers."""
 
 Background = Literal["end", "keep"]
-"""What happens to processes that a command leaves in its process group."""
+"""Handling of processes that a command leaves in its process group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Options:
     allow_login_shell: bool = True
     """If False, commands run without a login shell, and a call that requests one is refused."""
     background: Background = "end"
-    """What happens to processes in a command's group when its end is reported."""
+    """Handling of processes in a command's group when its end is reported."""
     shell_snapshot: bool = False
     """
     Run the startup files of a login shell once, and reuse the result.

@@ -280,7 +280,7 @@ class PermissionGrant(_TextResult):
     permissions: "AddedPermissions"
     """The granted permissions: possibly none, and never more than requested."""
     scope: "GrantScope"
-    """How long they are valid: for this turn or the session."""
+    """Duration of the grant: this turn or the session."""
 
     def text(self, *, notes: bool | None = None) -> str:
         """Return the text for the model."""

@@ -224,7 +224,7 @@ class SessionOwner:
         Args:
             hooks: Notified of the end of each attempt.
             listeners: Notified of events of the commands.
-            background: What happens to processes that a command left in its group.
+            background: Handling of processes that a command left in its group.
             counted_ids: Number the sessions 1000, 1001, … instead of at random.
         """
         self.store = SessionStore(counted=counted_ids)
