@@ -1,8 +1,8 @@
 """
-Reading the words of a shell script: quotes, expansions, here-documents.
+Reads the words of a shell script: quotes, expansions, here-documents.
 
-Commands inside of a word, such as `$(…)`, are read on the way. `reader` does that, because
-it knows where a command begins; it hands its function for that to the lexer.
+Commands inside a word, such as `$(…)`, are read on the way. `script_reader` passes the function for
+that to the lexer, because it knows where a command begins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every command that can be seen in an argument list, at any depth."""
+"""Collects every command found in an argument list, at any depth."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Literals:
             read = self._read_script(script, 0, posix=posix)
         except UnreadableError as error:
             self._unseen(error)
-            # Parts that were taken out of it are scripts of their own: a here-document, backticks.
+            # Extracted parts, such as a here-document or backticks, count as separate scripts.
             if isinstance(error, ScriptSyntaxError) and error.script == script:
                 self.fault = error.located
         self._drain()

@@ -16,7 +16,7 @@ __all__ = [
 
 POSIX_SHELLS = frozenset(["sh", "dash", "ash", "busybox", "posh", "yash"])
 FOREIGN_SHELLS = frozenset(["fish", "csh", "tcsh", "nu", "elvish", "xonsh", "rc", "es"])
-"""Shells with a grammar of their own."""
+"""Shells with a different grammar."""
 SHELLS = (
     POSIX_SHELLS
     | frozenset(["bash", "rbash", "zsh", "rzsh", "zsh5", "ksh", "ksh93", "rksh", "mksh", "pdksh"])
@@ -24,10 +24,10 @@ SHELLS = (
     | FOREIGN_SHELLS
 )
 """
-Shells whose `-c` is looked into.
+Shells whose `-c` is analysed.
 
-Some have a grammar of their own. Most of what they run is seen nevertheless; what cannot be
-read is asked about.
+Some have a different grammar. Most of their commands are found anyway; scripts that cannot be read
+need a question.
 """
 
 

@@ -131,7 +131,7 @@ def argument(name: str, arguments: Sequence[str]) -> str:
 
 def joins_in_substitution(document: str) -> bool:
     """Return True if a line may be joined in a comment or in quotes of a substitution."""
-    # Not one regular expression, which would try each start anew.
+    # Not a single regular expression, which would retry from each start.
     for wanted in (("$(", "`"), ("#", "'"), ("\\\n",)):
         found = [at for at in map(document.find, wanted) if at >= 0]
         if not found:

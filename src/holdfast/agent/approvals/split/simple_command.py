@@ -54,8 +54,8 @@ def split_command(argv: Sequence[str], *, shell: str | None = None) -> Split:
 
     Args:
         argv: The program and its arguments.
-        shell: The configured shell. Another one outside of `/bin` and `/usr/bin` is a
-            segment of its own, before the commands of its script.
+        shell: The configured shell. Another one outside `/bin` and `/usr/bin` is a separate
+            segment, before the commands of its script.
 
     Raises:
         SplittingUnavailable: A script has to be read, and the extra `approvals` is missing.

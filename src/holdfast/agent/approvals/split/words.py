@@ -143,7 +143,7 @@ class Word:
         return Word(pieces, quoted=self.quoted)
 
     def without_closing_brace(self) -> Word | None:
-        """Return the word before a brace at its end that closes none of its own, or None."""
+        """Return the word before an unmatched closing brace at its end, or None."""
         if not self.pieces or self.pieces[-1].quoted or self.pieces[-1].unknown:
             return None
         last = self.pieces[-1].text
@@ -167,7 +167,7 @@ class Word:
         """
         Return the words that this becomes if no variable in it is set.
 
-        That is none for `$X`, `rm` for `${X:-rm}`, and `r` with `m` for `r$IFS'm'`.
+        For example no word for `$X`, `rm` for `${X:-rm}`, and `r` with `m` for `r$IFS'm'`.
 
         Args:
             split: Cut the text of expansions at its blanks, as shells do outside quotes.

@@ -324,7 +324,7 @@ def _first_scripts(words: Sequence[str]) -> Iterator[Inner]:
             yield Inner(script=attached or " ".join(words[number + 1 : number + 2]), posix=True)
 
 
-# Commands with a script or a command at a position of its own
+# Commands with a script or a command at a special position
 
 
 def _eval(words: Sequence[str]) -> Iterator[Inner]:
@@ -369,7 +369,7 @@ def _env(words: Sequence[str]) -> Iterator[Inner]:
         script = _ENV_SPACE.sub(" ", " ".join([value, *words[number + 1 :]]))
         yield Inner(script=script)
         if "\\" in script:
-            # It has escapes of its own, and some of them are blanks.
+            # Its own escapes include some for blanks.
             yield Inner(script=_ENV_BLANK.sub(" ", script), guess=True)
         return
 
