@@ -429,7 +429,7 @@ _UNNOTICED = {
     "option in a variable": "O=-f; rm $O x",
     "option as a file name": "touch ./-f; rm *",
     "option from input": "echo -f x | xargs rm",
-    "later round of xargs": "echo A=1 B=2 C=3 rm -f x | xargs -n 3 env",
+    "later round of xargs": "echo true a b rm -f x | xargs -n 3 env",
     "separator of your own": "IFS=,; X=rm,-f,x; $X",
     "array as a command": 'a=(rm -f x); "${a[@]}"',
     "arguments of the script": 'set -- rm -f x; "$@"',

@@ -177,6 +177,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("zsh", "$é''rm -f x"),
         ("zsh", '"$né"rm -f x'),
         ("zsh", "é=1 rm -f x"),
+        ("zsh", "print -vé'[$(rm -f $((()) x)]' a"),
         ("zsh", "functions[q]='rm -f x'; q"),
         ("zsh", "functions=(q 'rm -f x'); q"),
         ("zsh", ": ${functions[q]::=rm -f x}; q"),

@@ -22,8 +22,8 @@ from holdfast.agent.approvals.split.read_command import ReadCommand
 from holdfast.agent.approvals.split.read_input import (
     input_arguments,
     input_delimiter,
-    read_arguments,
     may_run_text,
+    read_arguments,
     reads_input,
 )
 from holdfast.agent.approvals.split.script_reader import read_expanded, read_script
