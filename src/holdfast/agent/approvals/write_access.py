@@ -1,8 +1,8 @@
 """
 Predicts whether a sandbox permits writing a path.
 
-The sandbox itself makes the final decision. If the answer is unknown, it is no, so that the
-approver is asked.
+The sandbox itself makes the final decision. Unknown paths count as denied, so that the approver is
+asked.
 """
 
 import posixpath

@@ -64,16 +64,16 @@ ZSH = frozenset(["zsh", "rzsh", "zsh5"])
 
 @dataclass(frozen=True, slots=True)
 class ShellArguments:
-    """The script that a shell was given, and where it reads another one from."""
+    """The script in the arguments of a shell, and sources of further scripts."""
 
     script: str | None
     """The script of `-c`; empty if the option has none."""
     operands: tuple[str, ...]
-    """The words after it, or after the options: a file and its arguments."""
+    """The words after the script or the options: a file and its arguments."""
     from_input: bool
-    """The shell runs what it reads from its standard input."""
+    """True if the shell runs its standard input."""
     start_file: str | None = None
-    """The file that an option of bash names, which an interactive shell runs first."""
+    """The file in an option of bash that an interactive shell runs first."""
 
 
 def base_name(name: str) -> str:
@@ -82,7 +82,7 @@ def base_name(name: str) -> str:
 
 
 def is_long_option(word: str, *names: str) -> bool:
-    """Return True if a word is a long option of these names, in full or cut short."""
+    """Return True if a word is a long option with one of these names, possibly abbreviated."""
     return word.startswith("--") and len(word) > 2 and any(n.startswith(word[2:]) for n in names)
 
 
@@ -133,7 +133,7 @@ def _is_bash_option(word: str) -> bool:
 
 
 def _short_options(letters: str, *, zsh: bool) -> tuple[str, int]:
-    """Return the letters that are options, and how many of the next words they take."""
+    """Return the option letters, and how many of the next words they take."""
     if zsh:
         # A name may be attached to the letter.
         before, option, name = letters.partition("o")
