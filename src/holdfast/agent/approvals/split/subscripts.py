@@ -29,7 +29,7 @@ ZSH_TABLES = frozenset(
 """Arrays of zsh with which a script defines functions, aliases and command names."""
 
 ZSH_TABLE = re.compile(rf"(?:-[A-Za-z]*)?(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
-"""A member of one of them, or a value for all of it; also behind an option, as `-vfunctions[x]`."""
+"""An assignment to one of them, or to a member; also after an option, as in `-vfunctions[x]`."""
 
 CODE_IN_PATTERN = re.compile(r"\([^()\n]*?(?:e[^\w\s()]|[+'\"\\$`])")
 """The qualifiers of a pattern of zsh that may run code, such as `*(e:…:)`."""
