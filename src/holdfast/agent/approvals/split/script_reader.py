@@ -247,7 +247,8 @@ class _CommandListReader:
         if separator is None:
             return False
         lexer.refuse_joined_sign(separator)
-        if separator == "&!" and lexer.char and lexer.char in "[({!":
+        # A comment for zsh, a part of a word for others.
+        if separator in ("&!", "&|") and lexer.char and lexer.char in "[({!#":
             raise AmbiguousError("shells disagree about a sign after &")
         self._next_command()
         if separator in (";;", ";&", ";;&", ";|") and self._open and self._open[-1] == "body":

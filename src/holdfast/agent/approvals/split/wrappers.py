@@ -22,7 +22,7 @@ from holdfast.agent.approvals.split.shell_arguments import (
     read_shell_arguments,
 )
 from holdfast.agent.approvals.split.subscripts import MEMBER
-from holdfast.agent.approvals.split.words import UNKNOWN
+from holdfast.agent.approvals.split.words import UNKNOWN, decode_ansi_c
 
 __all__ = [
     "Inner",
@@ -31,6 +31,7 @@ __all__ = [
 
 _MAX_OPTIONS = 64
 _MAX_SHIFTS = 8
+_NO_NUMBER = re.compile(r"\\[xuU](?![0-9A-Fa-f])")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])?\+?=")
 
 
@@ -502,10 +503,14 @@ def _zstyle(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _print(words: Sequence[str]) -> Iterator[Inner]:
-    """Yield the words of `print -P`, which are expanded as a prompt."""
+    """Yield the words of `print -P`, which are expanded as a prompt, after their escapes."""
     if any(word.startswith("-") and "P" in word for word in words[1:]):
         for word in words[1:]:
+            if _NO_NUMBER.search(word) is not None:
+                raise AmbiguousError("shells disagree about an escape without a number")
             yield Inner(expanded=word)
+            if "\\" in word:
+                yield Inner(expanded=decode_ansi_c(word, printed=True))
 
 
 def _later(words: Sequence[str]) -> Iterator[Inner]:
