@@ -207,10 +207,10 @@ def attack_token_file(server: ServerProcess, path: Path) -> int:
     # A file without a token is not spoiled: it revokes all of them.
     for content in (b"", b"# a\n\n"):
         _write(path, content)
-        assert "read again" in _reload(server)
+        assert "were reloaded" in _reload(server)
         assert ask_when_free(address, bearing(f"Bearer {TOKEN}")) == 401
     _write(path, f"{OTHER}\n".encode())
-    assert "read again" in _reload(server)
+    assert "were reloaded" in _reload(server)
     assert ask(address, bearing(f"Bearer {TOKEN}")) == 401
     assert ask(address, bearing(f"Bearer {OTHER}")) == 101
     return len(ways) + 3

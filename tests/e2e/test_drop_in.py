@@ -696,6 +696,13 @@ def is_stopped(pid: int) -> bool:
     return False
 
 
+def can_write(pid: int) -> bool:
+    """Return False for a stopped process, and for one whose stopped child is not executed yet."""
+    with suppress(OSError):
+        return stat_fields(f"/proc/{pid}")[0] not in (b"T", b"D", b"Z")
+    return False
+
+
 def guard_of(shell: Shell) -> int:
     (server,) = shell.server_pids()
     (guard,) = [pid for pid in children(server) if b"terminal_guard.py\0hold" in cmdline(pid)]
@@ -724,7 +731,7 @@ def test_commands_in_sandboxes_cannot_write_over_a_question(
 ) -> None:
     with painted(shell, rules, tmp_path) as (screen, pids):
         assert len(pids) >= 3
-        assert all(map(is_stopped, pids))
+        assert not any(map(can_write, pids))
         assert screen.shown == ""
         assert screen.stops_writers()
         screen.type("n\n")
@@ -758,7 +765,7 @@ def test_commands_go_on_if_the_guard_of_a_question_is_killed(
     with painted(shell, rules, tmp_path) as (screen, pids):
         guard = guard_of(shell)
         os.kill(guard, signal.SIGKILL)
-        assert all(map(is_stopped, pids))
+        assert not any(map(can_write, pids))
         screen.type("n\n")
         until(lambda: not any(map(is_stopped, pids)))
         until(lambda: not screen.stops_writers())
@@ -773,6 +780,26 @@ def test_a_question_that_is_interrupted_lets_commands_go_on(
         os.kill(asking, signal.SIGKILL)
         until(lambda: not any(map(is_stopped, pids)))
         assert not screen.stops_writers()
+
+
+@pytest.mark.requirement("shell.quiet-terminal")
+@pytest.mark.parametrize("name", ["xterm-256color", "dumb"])
+def test_what_was_written_before_cannot_hide_a_question(
+    shell: Shell, rules: str, tmp_path: Path, name: str
+) -> None:
+    env = shell.env | {"HOLDFAST_SH_RULES": rules, "TERM": name}
+    hides = f"HOLDFAST_SH_POLICY=off {shell.path} -c 'printf \"painted\\033[8m\\033]0;\"'"
+    asks = f"HOLDFAST_SH_POLICY=on-request {shell.path} -c 'touch made'"
+    with terminal("/bin/sh", "-c", f"cd {tmp_path}; {hides}; {asks}", env=env) as screen:
+        screen.expect("painted", limit=LIMIT * 4)
+        before = screen.expect("Run this command", limit=LIMIT * 4)
+        ended = before.removeprefix("\x1b[8m\x1b]0;")
+        # CAN ends every sequence; then come colours, margins, and the rest of the screen.
+        assert ended.startswith("\x18\x1b\\\x1b[0m") == (name != "dumb")
+        assert ended.endswith("\x1b[r\x1b8\x1b[J") == (name != "dumb")
+        screen.expect("[c]ancel the call: ")
+        screen.type("n\n")
+        assert screen.wait() == 126
 
 
 @pytest.mark.requirement("shell.quiet-terminal")

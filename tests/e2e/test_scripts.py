@@ -57,7 +57,7 @@ def test_the_image_is_skipped_with_a_line_where_no_engine_answers(machine: Path)
     )
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.count("\n") == 1
-    assert "skipped: neither docker nor podman has an engine that answers here" in done.stderr
+    assert "skipped: neither docker nor podman has a running engine here" in done.stderr
 
 
 def test_serve_says_what_to_install_where_it_may_not(machine: Path) -> None:

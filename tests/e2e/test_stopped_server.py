@@ -146,8 +146,8 @@ async def test_run_tells_at_once_that_the_connection_is_lost_and_back() -> None:
             assert await run.stdout.readline() == b"up\n"
             proxy.cut()
             lost = (await run.stderr.readline()).decode()
-            assert lost == f"holdfast: the connection to {proxy.url} is lost: trying again\n"
+            assert lost == f"holdfast: the connection to {proxy.url} was lost: reconnecting\n"
             back = (await run.stderr.readline()).decode()
-            assert back.startswith(f"holdfast: connected again to {proxy.url}, after ")
+            assert back.startswith(f"holdfast: reconnected to {proxy.url} after ")
             run.stdin.write(b"here\n")
             assert (await run.stdout.read(), await run.wait()) == (b"here\n", 0)

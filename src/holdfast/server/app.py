@@ -52,7 +52,7 @@ from holdfast.wire.transports.transport import SIGN_INTERVAL, Credential, Receiv
 
 if TYPE_CHECKING:
     from holdfast.server import backend_processes
-    from holdfast.server.kept import Keeping
+    from holdfast.server.handed_streams import Keeping
     from holdfast.server.operate.audit import AuditLog
     from holdfast.server.operate.reloading import Reload
     from holdfast.wire.transports.tls import ServerTls
@@ -348,7 +348,7 @@ class Server:
             OSError: The socket cannot be created.
         """
         # Imported late: takes 7 ms, and only servers behind ssh need it.
-        from holdfast.server.kept import HandedStreams
+        from holdfast.server.handed_streams import HandedStreams
 
         streams = HandedStreams(keeping, accept=self.accept, tasks=self._tasks, end=end)
         self._stack.callback(streams.close)

@@ -36,7 +36,7 @@ from holdfast.wire.transports.private_directory import (
 # As in `late_import.py`, to keep `typing` out of the guardian.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.server.kept import Keeping
+    from holdfast.server.handed_streams import Keeping
 
 __all__ = ["attach", "start_kept"]
 
@@ -101,7 +101,9 @@ def _run_server(
     _close_all_but(*STREAMS, folder.fileno())
 
     def serve(lifeline: int) -> int:
-        return work(lifeline, _say_listening, load("holdfast.server.kept:Keeping")(folder, token))
+        return work(
+            lifeline, _say_listening, load("holdfast.server.handed_streams:Keeping")(folder, token)
+        )
 
     try:
         return run_guarded(serve, release_stderr=True)

@@ -26,7 +26,7 @@ from holdfast.front.mcp.mcp_options import (
     environment_profile,
 )
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
-from holdfast.server.operate.listener_auth import EntranceOptions
+from holdfast.server.operate.listener_auth import ListenerAuthOptions
 from holdfast.server.operate.run_server import ServeOptions, StartFailed, serve_forever
 from holdfast.telemetry import Telemetry
 from holdfast.wire.protocol.paths import PathUri
@@ -73,7 +73,7 @@ def run_mcp(options: argparse.Namespace, lifeline: int) -> int:
             ServeOptions(
                 listen=settings.listen,
                 scheme="http",
-                entrance=EntranceOptions(
+                listener_auth=ListenerAuthOptions(
                     # A settings file may name it for when the server listens.
                     token_file=settings.token_file if where.is_network else None,
                     makes_token=True,

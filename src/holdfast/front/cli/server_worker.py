@@ -10,10 +10,10 @@ from contextlib import suppress
 from holdfast.base.own_files import keep_unchanged
 from holdfast.base.url_schemes import is_stdio
 from holdfast.front.cli.serve import reloads
-from holdfast.server.kept import Keeping
+from holdfast.server.handed_streams import Keeping
 from holdfast.server.listen import BadListenUrl, meant_listen_url
 from holdfast.server.operate.auth import AuthOptions
-from holdfast.server.operate.listener_auth import EntranceOptions
+from holdfast.server.operate.listener_auth import ListenerAuthOptions
 from holdfast.server.operate.logs import LogFormat, start_logging
 from holdfast.server.operate.reloading import LiveSettings, Reread
 from holdfast.server.operate.run_server import (
@@ -121,7 +121,7 @@ def _serve_options(
             audience=options.ws_audience,
             max_clock_skew=options.ws_max_clock_skew_seconds,
         ),
-        entrance=EntranceOptions(
+        listener_auth=ListenerAuthOptions(
             token_file=options.token_file,
             makes_token=not options.as_codex,
             no_auth=options.no_auth,

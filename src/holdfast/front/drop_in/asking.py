@@ -14,6 +14,7 @@ from typing import TextIO, cast
 
 from holdfast.agent.approvals import TerminalApprover
 from holdfast.engine.linux.proc import stat_fields
+from holdfast.front.drop_in.caller import Caller
 from holdfast.front.drop_in.quiet_terminal import Terminals
 
 __all__ = ["approver_on"]
@@ -87,28 +88,26 @@ def _is_in_front(pid: int) -> bool:
 
 
 @contextmanager
-def approver_on(
-    pid: int, number: int, device: int, terminals: Terminals
-) -> Iterator[TerminalApprover]:
+def approver_on(caller: Caller, number: int, terminals: Terminals) -> Iterator[TerminalApprover]:
     """
     Yield an approver that asks on a terminal, given by a descriptor of another process.
 
     Args:
-        pid: The process.
+        caller: The process.
         number: Its descriptor.
-        device: Number of the terminal.
         terminals: What else is on it.
 
     Raises:
         OSError: The terminal cannot be opened.
     """
-    path = f"/proc/{pid}/fd/{number}"
-    lines = _TypedLines(path, pid)
+    path = f"/proc/{caller.pid}/fd/{number}"
+    lines = _TypedLines(path, caller.pid)
     try:
         with open(
             os.open(path, _FLAGS), "w", encoding="utf-8", errors="backslashreplace"
         ) as target:
-            turn = terminals.turn(device, path)
+            escapes = caller.environ.get("TERM", "dumb") not in ("", "dumb")
+            turn = terminals.turn(caller.terminal_device, path, escapes=escapes)
             yield TerminalApprover(cast("TextIO", lines), target, turn=turn)
     finally:
         lines.close()

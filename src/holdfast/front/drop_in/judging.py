@@ -141,8 +141,7 @@ async def _asked(
     with ExitStack() as stack:
         approver = None
         if caller.terminal is not None:
-            where = caller.pid, caller.terminal, caller.terminal_device
-            approver = stack.enter_context(approver_on(*where, terminals))
+            approver = stack.enter_context(approver_on(caller, caller.terminal, terminals))
         flow = ApprovalFlow(
             Approvals(
                 policy=approvals.policy,

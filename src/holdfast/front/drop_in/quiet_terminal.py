@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
 from holdfast.base.errors import OperationFailed
@@ -29,6 +29,11 @@ _STOP_LIMIT = 10.0
 
 # Seconds for starts in progress to end, each of which has a bound of its own.
 _START_LIMIT = 60.0
+
+# Undoes what a command may have written before it was stopped, so that a question could not be
+# seen: an unfinished sequence, colours, letters of lines, insertion, one long line, a screen that
+# is not updated, margins. The cursor stays where it is, and what is below it is erased.
+_READABLE = b"\x18\x1b\\\x1b[0m\x1b(B\x0f\x1b[4l\x1b[?7h\x1b[?2026l\x1b7\x1b[r\x1b8\x1b[J"
 
 # O_NOCTTY: the terminal must not become the controlling one of the server.
 _FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -70,33 +75,43 @@ class Terminals:
         if first is not None:
             self._commands.pop(first, None)
 
-    def turn(self, device: int, path: str) -> AbstractAsyncContextManager[None]:
+    def turn(
+        self, device: int, path: str, *, escapes: bool = False
+    ) -> AbstractAsyncContextManager[None]:
         """
         Return a context in which a question may be open on a terminal.
 
         Args:
             device: Its number.
             path: A path to it.
+            escapes: True if it knows escape sequences.
         """
-        return self._turn(device, path, self._turns.setdefault(device, asyncio.Lock()))
+        lock = self._turns.setdefault(device, asyncio.Lock())
+        return self._turn(device, path, lock, escapes=escapes)
 
     @asynccontextmanager
-    async def _turn(self, device: int, path: str, lock: asyncio.Lock) -> AsyncIterator[None]:
+    async def _turn(
+        self, device: int, path: str, lock: asyncio.Lock, *, escapes: bool
+    ) -> AsyncIterator[None]:
         async with lock:
             closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._questions[device] = closed
             try:
                 starts = [start for start, on in self._starts.items() if device in on]
-                if starts:
-                    await asyncio.wait(starts, timeout=_START_LIMIT)
-                async with self._quiet(device, path):
+                if starts and (await asyncio.wait(starts, timeout=_START_LIMIT))[1]:
+                    raise OperationFailed("a command on the terminal is still being started")
+                async with self._quiet(device, path) as terminal:
+                    if escapes:
+                        # Full or hung up, it shows no question either.
+                        with suppress(OSError):
+                            os.write(terminal, _READABLE)
                     yield
             finally:
                 del self._questions[device]
                 closed.set_result(None)
 
     @asynccontextmanager
-    async def _quiet(self, device: int, path: str) -> AsyncIterator[None]:
+    async def _quiet(self, device: int, path: str) -> AsyncIterator[int]:
         first = [str(pid) for pid, devices in self._commands.items() if device in devices]
         terminal = os.open(path, _FLAGS)
         try:
@@ -113,7 +128,7 @@ class Terminals:
                     quiet = b""
                 if quiet != terminal_guard.QUIET:
                     raise OperationFailed("the commands on the terminal cannot be stopped")
-                yield
+                yield terminal
             finally:
                 # From here on the guard continues everything, whatever happens to this task.
                 guard.stdin.close()

@@ -32,7 +32,7 @@ from holdfast.server.operate.auth import (
 from holdfast.wire.transports.tls import BadCertificate, ServerTls
 from holdfast.wire.transports.transport import Credential
 
-__all__ = ["BadEntrance", "Entrance", "EntranceOptions", "Part", "make_entrance"]
+__all__ = ["BadListenerAuth", "ListenerAuth", "ListenerAuthOptions", "Part", "make_listener_auth"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ _SHORTEST: Final = 16
 
 
 Part = tuple[str, Callable[[], Callable[[], None]]]
-"""A name for messages, and a reader; see `Entrance.parts`."""
+"""A name for messages, and a reader; see `ListenerAuth.parts`."""
 
 
-class BadEntrance(HoldfastError):
+class BadListenerAuth(HoldfastError):
     """The options contradict each other, or name an unusable file."""
 
 
-class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ListenerAuthOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Command-line options for authentication."""
 
     token_file: str | None = None
@@ -63,8 +63,8 @@ class EntranceOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
 
 
-class Entrance:
-    """Token check and certificate of the listeners; see `make_entrance`."""
+class ListenerAuth:
+    """Token check and certificate of the listeners; see `make_listener_auth`."""
 
     def __init__(
         self,
@@ -139,9 +139,9 @@ class Entrance:
         return use_tokens
 
 
-def make_entrance(
-    options: EntranceOptions, auth: AuthOptions, addresses: Sequence[ListenUrl]
-) -> Entrance:
+def make_listener_auth(
+    options: ListenerAuthOptions, auth: AuthOptions, addresses: Sequence[ListenUrl]
+) -> ListenerAuth:
     """
     Return the authentication for all listeners of a server.
 
@@ -151,37 +151,41 @@ def make_entrance(
         addresses: Addresses; the rules for the most exposed one apply to all.
 
     Raises:
-        BadEntrance: The options contradict each other, or name an unusable file.
+        BadListenerAuth: The options contradict each other, or name an unusable file.
     """
     where = _most_exposed(addresses)
     try:
         # First, so that errors in these options have the texts that clients expect.
         check = make_check(auth)
     except BadAuthOptions as error:
-        raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
+        raise BadListenerAuth(str(error), errno=error.errno, path=error.path) from error
     if check is not None and where.kind != "ws":
-        raise BadEntrance(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
+        raise BadListenerAuth(f"WebSocket auth requires a WebSocket listener, not {where.kind}")
     _refuse_contradictions(options, check, where)
     key = () if options.tls_key is None else (options.tls_key,)
     unused = _unused(options, where)
     if unused:
         tokens = () if options.token_file is None else (options.token_file,)
-        return Entrance(None, secrets=(*tokens, *key), warnings=tuple(map(_UNUSED.format, unused)))
+        return ListenerAuth(
+            None, secrets=(*tokens, *key), warnings=tuple(map(_UNUSED.format, unused))
+        )
     tls = _read_tls(options, where)
     if check is not None:
         access = Access(lambda: _again(auth), check)
         # A pipe need not be hidden: it is empty by now.
         named = (auth.token_file, auth.shared_secret_file)
         files = [path for path in named if path is not None and os.path.isfile(path)]
-        return Entrance(access, tls, secrets=(*files, *key))
+        return ListenerAuth(access, tls, secrets=(*files, *key))
     if options.token_file is not None:
         return _with_token_file(options.token_file, tls, key, where)
     if where.is_network and options.makes_token and not _is_open(options):
         token = new_token()
         access = Access(lambda: check_tokens([NamedToken(DEFAULT_PRINCIPAL, token)]))
-        return Entrance(access, tls, token=token, secrets=key, warnings=_in_the_clear(where, tls))
+        return ListenerAuth(
+            access, tls, token=token, secrets=key, warnings=_in_the_clear(where, tls)
+        )
     asked = options.makes_token and where.is_network
-    return Entrance(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
+    return ListenerAuth(None, tls, secrets=key, warnings=_open_warning(where) if asked else ())
 
 
 def _most_exposed(addresses: Sequence[ListenUrl]) -> ListenUrl:
@@ -192,7 +196,7 @@ def _most_exposed(addresses: Sequence[ListenUrl]) -> ListenUrl:
 _UNUSED: Final = "{} is ignored: the mode of the socket file from systemd decides who can connect"
 
 
-def _unused(options: EntranceOptions, where: ListenUrl) -> list[str]:
+def _unused(options: ListenerAuthOptions, where: ListenUrl) -> list[str]:
     """Return warnings for options that do not apply to sockets of the service manager."""
     if where.kind != "unix" or where.descriptor is None:
         return []
@@ -200,7 +204,7 @@ def _unused(options: EntranceOptions, where: ListenUrl) -> list[str]:
     return [name for name, path in given.items() if path is not None]
 
 
-def _is_open(options: EntranceOptions) -> bool:
+def _is_open(options: ListenerAuthOptions) -> bool:
     return options.no_auth or options.insecure_no_auth
 
 
@@ -211,26 +215,28 @@ def _again(auth: AuthOptions) -> SecretCheck:
     return check
 
 
-def _refuse_contradictions(options: EntranceOptions, check: Check | None, where: ListenUrl) -> None:
+def _refuse_contradictions(
+    options: ListenerAuthOptions, check: Check | None, where: ListenUrl
+) -> None:
     tokens = options.token_file is not None
     if tokens and check is not None:
-        raise BadEntrance("--token-file and --ws-auth are mutually exclusive")
+        raise BadListenerAuth("--token-file and --ws-auth are mutually exclusive")
     if tokens and _is_open(options):
-        raise BadEntrance("--token-file and --no-auth are mutually exclusive")
+        raise BadListenerAuth("--token-file and --no-auth are mutually exclusive")
     if tokens and not where.is_network and not _unused(options, where):
-        raise BadEntrance(
+        raise BadListenerAuth(
             f"--token-file is for a listener on ws://, not {where.kind}: only the user who"
             " starts the server can connect there"
         )
     if check is not None or tokens or where.is_local or options.insecure_no_auth:
         return
     if not options.makes_token:
-        raise BadEntrance(
+        raise BadListenerAuth(
             f"listening on {where.host} without auth would let anyone who can reach it run"
             " commands; add `--ws-auth …`, or `--insecure-no-auth` to allow that"
         )
     if options.no_auth:
-        raise BadEntrance(
+        raise BadListenerAuth(
             f"--no-auth is for loopback: listening on {where.host} without auth would let anyone"
             " who can reach it run commands; to allow that, use `--insecure-no-auth`"
         )
@@ -238,7 +244,7 @@ def _refuse_contradictions(options: EntranceOptions, check: Check | None, where:
 
 def _with_token_file(
     path: str, tls: ServerTls | None, key: tuple[str, ...], where: ListenUrl
-) -> Entrance:
+) -> ListenerAuth:
     path = os.path.abspath(path)
 
     def read() -> SecretCheck:
@@ -262,8 +268,8 @@ def _with_token_file(
         make_token_file(path)
         access = Access(read)
     except (BadTokenFile, BadAuthOptions) as error:
-        raise BadEntrance(str(error), errno=error.errno, path=path) from error
-    return Entrance(
+        raise BadListenerAuth(str(error), errno=error.errno, path=path) from error
+    return ListenerAuth(
         access,
         tls,
         token_file=path,
@@ -272,17 +278,17 @@ def _with_token_file(
     )
 
 
-def _read_tls(options: EntranceOptions, where: ListenUrl) -> ServerTls | None:
+def _read_tls(options: ListenerAuthOptions, where: ListenUrl) -> ServerTls | None:
     if options.tls_cert is None and options.tls_key is None:
         return None
     if options.tls_cert is None or options.tls_key is None:
-        raise BadEntrance("--tls-cert and --tls-key must be used together")
+        raise BadListenerAuth("--tls-cert and --tls-key must be used together")
     if where.kind != "ws":
-        raise BadEntrance(f"--tls-cert is for a listener on ws://, not {where.kind}")
+        raise BadListenerAuth(f"--tls-cert is for a listener on ws://, not {where.kind}")
     try:
         return ServerTls(os.path.abspath(options.tls_cert), os.path.abspath(options.tls_key))
     except BadCertificate as error:
-        raise BadEntrance(str(error), errno=error.errno, path=error.path) from error
+        raise BadListenerAuth(str(error), errno=error.errno, path=error.path) from error
 
 
 def _in_the_clear(where: ListenUrl, tls: ServerTls | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.engine.linux.daemon_threads import DaemonThreads
 from holdfast.engine.supervision.guardian import notify_service_manager
 from holdfast.engine.supervision.service_manager import READY, RELOADING
-from holdfast.server.operate.listener_auth import Entrance, Part
+from holdfast.server.operate.listener_auth import ListenerAuth, Part
 from holdfast.server.operate.logs import set_level
 from holdfast.server.principals import PrincipalLimits
 
@@ -73,7 +73,7 @@ class Reloading:
 
     def __init__(
         self,
-        entrance: Entrance,
+        listener_auth: ListenerAuth,
         terminal_gone: Callable[[], None],
         *,
         settings: LiveSettings,
@@ -83,7 +83,7 @@ class Reloading:
         Note whether the server was started on a terminal.
 
         Args:
-            entrance: Tokens and certificates.
+            listener_auth: Tokens and certificates.
             terminal_gone: Called if SIGHUP was sent because that terminal was closed.
             settings: Settings at the start.
             reread: Reads the config file, in any thread; may raise `HoldfastError`.
@@ -93,7 +93,7 @@ class Reloading:
         self._settings = settings
         self._reread = reread
         self._loop = asyncio.get_running_loop()
-        self._entrance = entrance
+        self._listener_auth = listener_auth
         self._terminal_gone = terminal_gone
         self._had_terminal = _has_terminal()
         # The current attempt, if any; others are out of date.
@@ -122,7 +122,7 @@ class Reloading:
             self._done(reading)
 
     def _parts(self) -> Iterator[Part]:
-        yield from self._entrance.parts()
+        yield from self._listener_auth.parts()
         if self._reread is not None:
             yield "the config file", partial(self._read_config, self._reread)
 

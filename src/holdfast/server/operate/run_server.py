@@ -32,10 +32,10 @@ from holdfast.engine.supervision.service_manager import READY, STOPPING
 from holdfast.server.listen import BadListenUrl, ListenUrl, parse_listen_url
 from holdfast.server.operate.auth import AuthOptions, Check
 from holdfast.server.operate.listener_auth import (
-    BadEntrance,
-    Entrance,
-    EntranceOptions,
-    make_entrance,
+    BadListenerAuth,
+    ListenerAuth,
+    ListenerAuthOptions,
+    make_listener_auth,
 )
 from holdfast.server.operate.reloading import LiveSettings, Reload, Reloading, Reread
 from holdfast.server.operate.stop_signals import StopSignals
@@ -48,7 +48,7 @@ from holdfast.wire.transports.transport import Credential, Receiver, Transport
 if TYPE_CHECKING:
     from holdfast.server import app, state
     from holdfast.server.app import Server
-    from holdfast.server.kept import Keeping
+    from holdfast.server.handed_streams import Keeping
     from holdfast.server.operate import audit as audit_log
     from holdfast.wire.transports import stdio
     from holdfast.wire.transports.tls import ServerTls
@@ -119,7 +119,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Scheme of the URLs to listen on: `ws` or `http`."""
     concurrent_requests: int | None = None
     auth: AuthOptions = AuthOptions()
-    entrance: EntranceOptions = EntranceOptions()
+    listener_auth: ListenerAuthOptions = ListenerAuthOptions()
     """Options for authentication, except for the `--ws-…` options."""
     announces_token: bool = False
     """True to announce a new token to the user, who copies it for clients other than Holdfast's."""
@@ -216,10 +216,10 @@ def serve_forever(
     """
     try:
         addresses = _addresses(options)
-        entrance = make_entrance(options.entrance, options.auth, addresses)
-    except (BadListenUrl, BadEntrance) as error:
+        listener_auth = make_listener_auth(options.listener_auth, options.auth, addresses)
+    except (BadListenUrl, BadListenerAuth) as error:
         raise StartFailed(str(error), errno=error.errno, path=error.path) from error
-    if not (options.entrance.no_auth or options.entrance.insecure_no_auth):
+    if not (options.listener_auth.no_auth or options.listener_auth.insecure_no_auth):
         _refuse_open_sockets(addresses)
     where = addresses[0]
     if options.idle_exit is not None and where.kind == "stdio" and options.keeping is None:
@@ -234,7 +234,7 @@ def serve_forever(
     exporting = configure_telemetry()
     telemetry = None if exporting is None else exporting.telemetry
     try:
-        serving = _serve(make, options, addresses, entrance, lifeline, announce, telemetry)
+        serving = _serve(make, options, addresses, listener_auth, lifeline, announce, telemetry)
         return _run(serving) if options.takes_uvloop else asyncio.run(serving)
     finally:
         if exporting is not None:
@@ -321,7 +321,7 @@ async def _serve(
     make: ServiceMaker,
     options: ServeOptions,
     addresses: Sequence[ListenUrl],
-    entrance: Entrance,
+    listener_auth: ListenerAuth,
     lifeline: int,
     announce: Callable[[str], None],
     telemetry: Telemetry | None,
@@ -332,7 +332,7 @@ async def _serve(
     reloading: Reloading | None = None
     if options.reloads and addresses[0].kind != "stdio":
         reloading = Reloading(
-            entrance, stopped.set, settings=options.settings, reread=options.reread
+            listener_auth, stopped.set, settings=options.settings, reread=options.reread
         )
     signals = StopSignals(stopped, hang_up=None if reloading is None else reloading.hang_up)
     orphaned = False
@@ -347,11 +347,11 @@ async def _serve(
     note_launchers()
     server = make(addresses[0], telemetry)
     async with AsyncExitStack() as stack:
-        stack.enter_context(hide(entrance.hidden))
+        stack.enter_context(hide(listener_auth.hidden))
         await stack.enter_async_context(server)
-        _follow_reloads(server, entrance, reloading)
+        _follow_reloads(server, listener_auth, reloading)
         try:
-            await _open(server, options, addresses, entrance, stack, stopped, announce)
+            await _open(server, options, addresses, listener_auth, stack, stopped, announce)
         except OSError as error:
             raise ListenFailed(error, options.listen) from error
         _tune_garbage_collector()
@@ -379,9 +379,11 @@ async def _serve(
     return 0
 
 
-def _follow_reloads(server: Service, entrance: Entrance, reloading: Reloading | None) -> None:
+def _follow_reloads(
+    server: Service, listener_auth: ListenerAuth, reloading: Reloading | None
+) -> None:
     """Notify a server of revoked tokens and changed settings."""
-    entrance.revoke = server.revoke
+    listener_auth.revoke = server.revoke
     if reloading is not None and isinstance(server, _FollowsReloads):
         reloading.follow = server.follow
 
@@ -390,7 +392,7 @@ async def _open(
     server: Service,
     options: ServeOptions,
     addresses: Sequence[ListenUrl],
-    entrance: Entrance,
+    listener_auth: ListenerAuth,
     stack: AsyncExitStack,
     stopped: asyncio.Event,
     announce: Callable[[str], None],
@@ -405,10 +407,10 @@ async def _open(
         await _serve_stdio(server, stopped)
     else:
         urls = [
-            await _listen(server, address, entrance, stack, announces=options.announces_token)
+            await _listen(server, address, listener_auth, stack, announces=options.announces_token)
             for address in addresses
         ]
-        for warning in (*entrance.warnings, *_root_warning(options)):
+        for warning in (*listener_auth.warnings, *_root_warning(options)):
             sys.stderr.write(f"Warning: {warning}\n")
         sys.stderr.flush()
         for url in urls:
@@ -417,7 +419,7 @@ async def _open(
 
 def _root_warning(options: ServeOptions) -> tuple[str, ...]:
     # Clients that start `exec-server` read its output, which has no such line.
-    if os.geteuid() != 0 or not options.entrance.makes_token:
+    if os.geteuid() != 0 or not options.listener_auth.makes_token:
         return ()
     return (
         "this server runs as root: a command without a sandbox can do anything to this machine;"
@@ -455,7 +457,7 @@ def _keep_freed_memory() -> None:
 async def _listen(
     server: Service,
     address: ListenUrl,
-    entrance: Entrance,
+    listener_auth: ListenerAuth,
     stack: AsyncExitStack,
     *,
     announces: bool,
@@ -466,7 +468,7 @@ async def _listen(
     Args:
         server: Serves the connections.
         address: The address.
-        entrance: Token check and certificate.
+        listener_auth: Token check and certificate.
         stack: Removes the server from the user's list at the end.
         announces: True to print where the token is.
 
@@ -479,19 +481,19 @@ async def _listen(
             # Without a token: the mode of the socket file decides who may connect.
             url = await server.listen(address, None)
         else:
-            url = await server.listen(address, entrance.check, tls=entrance.tls)
+            url = await server.listen(address, listener_auth.check, tls=listener_auth.tls)
     except OSError as error:
         raise ListenFailed(error, address.url) from error
     if address.kind != "stdio":
         try:
-            listed = entrance.write_down(address, url, os.environ)
+            listed = listener_auth.write_down(address, url, os.environ)
         except UnusableRuntimeDirectory as error:
             raise StartFailed(
                 f"{error}; use --token-file or --no-auth", errno=error.errno, path=error.path
             ) from error
         if listed is not None:
             stack.callback(listed.remove)
-            if announces and entrance.made_token and address.is_network:
+            if announces and listener_auth.made_token and address.is_network:
                 sys.stderr.write(
                     f"Clients must send `Authorization: Bearer TOKEN`. The token of this run is"
                     f" `token` in {listed.path}. With --token-file FILE it stays the same.\n"

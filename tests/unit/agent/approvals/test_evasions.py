@@ -173,6 +173,11 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("zsh", "X='$(rm -f x)'; : ${(e)X}"),
         ("zsh", "autoload -Uz zargs; zargs -I{} -- rm -- {} -f x"),
         ("bash", "PROMPT_COMMAND=('rm -f x') bash --norc -i <<< ''"),
+        ("zsh", "coproc rm if -f"),
+        ("zsh", "$é''rm -f x"),
+        ("zsh", '"$né"rm -f x'),
+        ("zsh", "é=1 rm -f x"),
+        ("zsh", "print -vé'[$(rm -f $((()) x)]' a"),
         ("zsh", "functions[q]='rm -f x'; q"),
         ("zsh", "functions=(q 'rm -f x'); q"),
         ("zsh", ": ${functions[q]::=rm -f x}; q"),
@@ -196,6 +201,8 @@ def test_what_cannot_be_decided_is_asked_about(shell: str, script: str) -> None:
     ("shell", "script"),
     [
         # Of zsh only.
+        ("bash", 'echo "$né"; é=1'),
+        ("zsh", 'echo été; git commit -m "größer als $x"; x=é'),
         ("bash", "commands=(a b); functions[1]=a"),
         ("bash", "shopt -s extglob; ls *.!(e:x)"),
         ("zsh", "ls *(.) **/*(om[1,3]); (( $#commands )); echo ${commands[git]} ${+functions[f]}"),

@@ -12,10 +12,10 @@ from holdfast.base.token_file import new_token
 from holdfast.server.listen import ListenUrl, parse_listen_url
 from holdfast.server.operate.auth import AuthOptions, BadAuthOptions, Unauthorized
 from holdfast.server.operate.listener_auth import (
-    BadEntrance,
-    Entrance,
-    EntranceOptions,
-    make_entrance,
+    BadListenerAuth,
+    ListenerAuth,
+    ListenerAuthOptions,
+    make_listener_auth,
 )
 from holdfast.wire.transports.tls import BadCertificate
 
@@ -26,16 +26,16 @@ NETWORK = "ws://0.0.0.0:0"
 HTTP = "http://127.0.0.1:0"
 
 
-def entrance(
+def listener_auth(
     listen: str = LOOPBACK, auth: AuthOptions = NO_AUTH, *, makes_token: bool = True, **options: Any
-) -> Entrance:
-    given = EntranceOptions(makes_token=makes_token, **options)
-    return make_entrance(given, auth, [parse_listen_url(listen)])
+) -> ListenerAuth:
+    given = ListenerAuthOptions(makes_token=makes_token, **options)
+    return make_listener_auth(given, auth, [parse_listen_url(listen)])
 
 
 def refusal(listen: str = LOOPBACK, **options: Any) -> str:
-    with pytest.raises(BadEntrance) as caught:
-        entrance(listen, **options)
+    with pytest.raises(BadListenerAuth) as caught:
+        listener_auth(listen, **options)
     return str(caught.value)
 
 
@@ -60,8 +60,8 @@ def test_a_socket_file_from_systemd_needs_neither_token_nor_certificate(tmp_path
         name: str(tmp_path / name) for name in ("token_file", "tls_cert", "tls_key")
     }
     file = ListenUrl("unix", path="/x", descriptor=3)
-    options = EntranceOptions(makes_token=True, **paths)
-    made = make_entrance(options, NO_AUTH, [file])
+    options = ListenerAuthOptions(makes_token=True, **paths)
+    made = make_listener_auth(options, NO_AUTH, [file])
     assert (made.check, made.tls, list(made.parts())) == (None, None, [])
     assert [text.partition(":")[0] for text in made.warnings] == [
         "--token-file is ignored",
@@ -74,7 +74,7 @@ def test_a_socket_file_from_systemd_needs_neither_token_nor_certificate(tmp_path
 @pytest.mark.requirement("security.token-file.made", "security.token-file.refused")
 def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
     made = tmp_path / "made"
-    assert entrance(token_file=str(made)).check is not None
+    assert listener_auth(token_file=str(made)).check is not None
     assert made.stat().st_mode & 0o777 == 0o600
     link = tmp_path / "link"
     link.symlink_to(made)
@@ -90,37 +90,39 @@ def test_a_token_file_is_made_or_refused(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("security.token.needed")
 def test_a_listener_is_open_only_if_it_was_told_to_be() -> None:
-    assert entrance().check is not None
-    assert entrance(NETWORK).check is not None
+    assert listener_auth().check is not None
+    assert listener_auth(NETWORK).check is not None
     for listen, option in (
         (LOOPBACK, "no_auth"),
         (LOOPBACK, "insecure_no_auth"),
         (NETWORK, "insecure_no_auth"),
     ):
-        opened = entrance(listen, NO_AUTH, **{option: True})
+        opened = listener_auth(listen, NO_AUTH, **{option: True})
         assert opened.check is None
         (warning,) = opened.warnings
         assert warning.startswith("this server requires no token")
     # As Codex: on loopback without a word.
-    assert entrance(makes_token=False).check is None
-    assert entrance(makes_token=False).warnings == ()
+    assert listener_auth(makes_token=False).check is None
+    assert listener_auth(makes_token=False).warnings == ()
     # There the mode of the file is the lock.
-    assert entrance("unix:///x").check is None
-    assert entrance("unix:///x").warnings == ()
+    assert listener_auth("unix:///x").check is None
+    assert listener_auth("unix:///x").warnings == ()
 
 
 @pytest.mark.requirement("security.token.made")
 def test_a_server_of_http_is_no_exception() -> None:
-    made = make_entrance(
-        EntranceOptions(makes_token=True), AuthOptions(), [parse_listen_url(HTTP, scheme="http")]
+    made = make_listener_auth(
+        ListenerAuthOptions(makes_token=True),
+        AuthOptions(),
+        [parse_listen_url(HTTP, scheme="http")],
     )
     assert made.made_token
     assert made.check is not None
 
 
 def test_tokens_in_the_clear_on_the_network_are_worth_a_warning() -> None:
-    assert entrance().warnings == ()
-    (warning,) = entrance(NETWORK).warnings
+    assert listener_auth().warnings == ()
+    (warning,) = listener_auth(NETWORK).warnings
     assert "unencrypted" in warning
 
 
@@ -133,7 +135,7 @@ def test_each_server_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
         return tokens[-1]
 
     monkeypatch.setattr("holdfast.server.operate.listener_auth.new_token", noted)
-    first, second = entrance().check, entrance().check
+    first, second = listener_auth().check, listener_auth().check
     assert [len(bytes.fromhex(token)) for token in tokens] == [32, 32]
     assert first is not None
     assert second is not None
@@ -156,13 +158,13 @@ def test_files_of_secrets_are_named_to_sandboxes(tmp_path: Path) -> None:
         AuthOptions(mode="capability-token", token_file=str(secret)),
         AuthOptions(mode="signed-bearer-token", shared_secret_file=str(secret)),
     ):
-        assert entrance(auth=auth).hidden.secrets == (str(secret),)
+        assert listener_auth(auth=auth).hidden.secrets == (str(secret),)
     tokens = str(tmp_path / "tokens")
-    assert entrance(token_file=tokens).hidden.secrets == (tokens,)
+    assert listener_auth(token_file=tokens).hidden.secrets == (tokens,)
     key = tmp_path / "key.pem"
     shutil.copy(PEM, key)
     key.chmod(0o600)
-    assert entrance(tls_cert=str(PEM), tls_key=str(key)).hidden.secrets == (str(key),)
+    assert listener_auth(tls_cert=str(PEM), tls_key=str(key)).hidden.secrets == (str(key),)
 
 
 def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -> None:
@@ -173,9 +175,9 @@ def test_without_a_place_for_its_token_a_server_does_not_start(tmp_path: Path) -
     with pytest.raises(
         UnusableRuntimeDirectory, match=f"cannot use the directory {tmp_path}/holdfast"
     ):
-        entrance().write_down(where, "ws://127.0.0.1:1", environ)
+        listener_auth().write_down(where, "ws://127.0.0.1:1", environ)
     # Others only lose that they are found.
-    assert entrance(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
+    assert listener_auth(no_auth=True).write_down(where, "ws://127.0.0.1:1", environ) is None
 
 
 @pytest.mark.requirement("security.token-file.names")
@@ -183,7 +185,7 @@ def test_names_of_tokens_are_principals(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.touch(0o600)
     file.write_text("ci first-token-of-ci\nci other-token-of-ci\ntoken-of-nobody-special\n")
-    made = entrance(token_file=str(file))
+    made = listener_auth(token_file=str(file))
     assert made.check is not None
     assert made.check("Bearer first-token-of-ci").principal == "ci"
     assert made.check("Bearer other-token-of-ci").principal == "ci"
@@ -201,7 +203,7 @@ def test_a_secret_may_come_from_a_pipe_which_is_read_once() -> None:
         os.write(writer, b"the secret\n")
         os.close(writer)
         auth = AuthOptions(mode="capability-token", token_file=path)
-        made = entrance(auth=auth)
+        made = listener_auth(auth=auth)
         assert made.check is not None
         assert made.check("Bearer the secret")
         # There is nothing to hide, and sandboxes could not hide it.
@@ -229,7 +231,7 @@ def test_a_certificate_and_its_key_are_regular_files(tmp_path: Path) -> None:
     said = f"cannot read {fifo}: it is not a regular file"
     assert refusal(tls_cert=str(fifo), tls_key=str(key)) == said
     assert refusal(tls_cert=str(key), tls_key=str(fifo)) == said
-    made = entrance(tls_cert=str(key), tls_key=str(key), no_auth=True)
+    made = listener_auth(tls_cert=str(key), tls_key=str(key), no_auth=True)
     fifo.rename(key)
     ((_, read),) = made.parts()
     with pytest.raises(BadCertificate, match=f"cannot read {key}: it is not a regular file"):

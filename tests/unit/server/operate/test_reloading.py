@@ -10,12 +10,12 @@ import pytest
 from holdfast.base.token_file import NamedToken
 from holdfast.server.operate import reloading as module
 from holdfast.server.operate.auth import Access, check_tokens
-from holdfast.server.operate.listener_auth import Entrance, Part
+from holdfast.server.operate.listener_auth import ListenerAuth, Part
 from holdfast.server.operate.reloading import LiveSettings, Reload, Reloading
 from holdfast.wire.transports.transport import Credential
 
 
-class Files(Entrance):
+class Files(ListenerAuth):
     """The files of a server, of which the certificate may be on a dead mount."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from tests.unit.wire.transports.scarcity import no_descriptor_left
 
 RELEASE = """
 import os, resource
-from holdfast.server.kept import _release_stderr
+from holdfast.server.handed_streams import _release_stderr
 free = os.dup(0)
 os.close(free)
 resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))

@@ -120,6 +120,7 @@ class Lexer(Cursor):
     def read_word(self, depth: int) -> Word:
         """Read one word. It is empty and not quoted if none begins here."""
         self._budget.spend_word()
+        begin = self._at
         word = Word()
         pieces = word.pieces
         while run := self.char:
@@ -160,6 +161,8 @@ class Lexer(Cursor):
             self._expand_value(word, depth)
         if ZSH_TABLE.match(word.text) or ZSH_TABLE.match(word.text_if_unset):
             self.note_for_zsh("a variable of zsh makes functions or names of commands")
+        if not self._text.isascii() and signs.ZSH_NAME.search(self._text[begin : self._at]):
+            self.note_for_zsh("a name has a letter beyond ASCII, which only zsh allows")
         if (script := prompt_command(word.text)) is not None:
             self._read_as_commands(script.replace(UNKNOWN, "${_}"), depth)
         return word

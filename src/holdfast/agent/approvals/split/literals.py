@@ -23,6 +23,7 @@ from holdfast.agent.approvals.split.read_input import (
     input_arguments,
     input_delimiter,
     may_run_text,
+    read_arguments,
     reads_input,
 )
 from holdfast.agent.approvals.split.script_reader import read_expanded, read_script
@@ -75,6 +76,8 @@ class Literals:
         # substitution outside quotes makes blanks of its lines. A shell that takes its input for a
         # terminal's ends them at a carriage return, too.
         self._signs: dict[tuple[str, str], None] = {("\n", " "): None, ("\r", "\n"): None}
+        # What separates the arguments that `xargs` reads.
+        self._delimiters: dict[str, None] = {}
         self._zsh = zsh
         # Why zsh may run something that cannot be seen.
         self._for_zsh: str | None = None
@@ -143,6 +146,9 @@ class Literals:
                         other = text.replace(end, kept)
                         inner = Inner(script=other, posix=True, guess=True)
                         self._pending.append((inner, depth + 1))
+                for delimiter in self._delimiters:
+                    if read := read_arguments(text, delimiter):
+                        self._pending.append((Inner(read), depth + 1))
             texts.clear()
         return bool(self._pending)
 
@@ -241,8 +247,10 @@ class Literals:
             return
         self._budget.spend_command()
         self._use = max(self._use, _text_use(words))
-        if delimiter := input_delimiter(words):
-            self._signs[delimiter, " "] = None
+        if (delimiter := input_delimiter(words)) is not None:
+            self._delimiters[delimiter] = None
+            if delimiter:
+                self._signs[delimiter, " "] = None
         if (given := input_arguments(words)) and len(self._arguments) < _MAX_VALUES:
             self._arguments[given] = None
         self._zsh = self._zsh or base_name(words[0]) in ZSH
@@ -257,6 +265,9 @@ class Literals:
                 self._printed.setdefault(text, depth)
         self._note_alias(words)
         self._replace_alias(words, depth, aliases)
+        if words[0].startswith("=") and len(words[0]) > 1:
+            # zsh looks =sh up like a command.
+            self._pending.append((Inner((words[0][1:], *words[1:])), depth + 1))
         for spelling in _paths(words):
             self._found[spelling] = None
         try:
@@ -322,9 +333,6 @@ def _paths(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     name = words[0]
     if name != UNKNOWN:
         yield words
-    if name.startswith("=") and len(name) > 1:
-        # zsh looks =rm up like a command.
-        yield (name[1:], *words[1:])
     if "/" not in name:
         return
     if not name.startswith("/"):

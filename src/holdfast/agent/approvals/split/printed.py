@@ -1,6 +1,7 @@
 """Texts that `echo`, `printf` and their like print, as another command may read them."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 from holdfast.agent.approvals.split.shell_arguments import SHELLS, base_name, read_shell_arguments
@@ -107,7 +108,10 @@ def _decoded(text: str) -> Iterator[str]:
         yield decode_ansi_c(shown, printed=True)
         if _NUL.search(shown) is not None:
             # The end of an item, for `xargs -0` and its like.
-            yield decode_ansi_c(_NUL.sub("\n", shown), printed=True)
+            items = [decode_ansi_c(item, printed=True) for item in _NUL.split(shown)]
+            yield "\n".join(items)
+            # Signs of a shell mean nothing in an argument.
+            yield " ".join(map(shlex.quote, items))
         if "\\'" in shown or '\\"' in shown:
             # Not all of them take a backslash off a quote.
             yield decode_ansi_c(_ESCAPED_QUOTE.sub(r"\\\\\1", shown), printed=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Sequence
 
 from holdfast.agent.approvals.split.shell_arguments import (
@@ -14,7 +15,7 @@ from holdfast.agent.approvals.split.shell_arguments import (
 )
 from holdfast.agent.approvals.split.words import UNKNOWN, decode_ansi_c
 
-__all__ = ["input_arguments", "input_delimiter", "may_run_text", "reads_input"]
+__all__ = ["input_arguments", "input_delimiter", "may_run_text", "read_arguments", "reads_input"]
 
 
 def may_run_text(words: Sequence[str]) -> bool:
@@ -68,10 +69,14 @@ def input_arguments(words: Sequence[str]) -> tuple[str, ...]:
     return ("sh", *called.operands[0 if called.from_input else 1 :])
 
 
-def input_delimiter(words: Sequence[str]) -> str:
-    """Return the character between two arguments in the input of `xargs -d`; empty for others."""
+def input_delimiter(words: Sequence[str]) -> str | None:
+    """
+    Return what separates the arguments in the input of `xargs`; None for another command.
+
+    It is empty for blanks, between which quotes count.
+    """
     if base_name(words[0]) != "xargs":
-        return ""
+        return None
     for number, word in enumerate(words[1:], 1):
         name, equals, value = word.partition("=")
         if is_long_option(name, "delimiter"):
@@ -82,6 +87,16 @@ def input_delimiter(words: Sequence[str]) -> str:
             continue
         return decode_ansi_c(found, printed=True)[:1]
     return ""
+
+
+def read_arguments(text: str, delimiter: str) -> tuple[str, ...]:
+    """Return the arguments that `xargs` reads from a text; signs of a shell mean nothing there."""
+    try:
+        found = text.split(delimiter) if delimiter else shlex.split(text)
+    except ValueError:
+        # A quote that is not closed ends the input.
+        found = text.split()
+    return tuple(filter(None, found))
 
 
 _INPUT_FILE = re.compile(r"-|(.*/)?(dev/(stdin|fd/\d+)|proc/[^/]+/(task/[^/]+/)?fd/\d+)")

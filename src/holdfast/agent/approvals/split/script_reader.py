@@ -320,6 +320,8 @@ class _CommandListReader:
             return
         if leading:
             if words and (text in _COMPOUND or text in _OPENERS):
+                if _is_named_coproc(words):
+                    lexer.note_for_zsh("shells disagree about the name of a coproc")
                 self._command = ReadCommand(input_texts=self._command.input_texts)
                 words = self._command.words
             if not words and not self._started and self._read_reserved(text):

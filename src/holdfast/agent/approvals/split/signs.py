@@ -89,6 +89,10 @@ FLAGS = re.compile(r"\([^()'\"\\$`{}\n]*\)")
 # Signs of zsh between the dollar sign and the name; an ordinary text for others.
 ZSH_SIGN = re.compile(r"[=~^+]")
 ZSH_SIGN_IN_QUOTES = re.compile(r"[=~^+]+[A-Za-z_0-9{@*]")
+# A name with a letter beyond ASCII, after a dollar sign or before a value: one of zsh only.
+ZSH_NAME = re.compile(
+    r"\$\{?[=~^+#!]*[A-Za-z_0-9]*[^\x00-\x7f\W]|^[A-Za-z_0-9]*[^\x00-\x7f\W]\w*(?:\[.*)?\+?="
+)
 _NAME_OR_SIGN = r"(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])"
 _PARAMETER = rf"[=~^+#!]*{_NAME_OR_SIGN}"
 INDEXED = re.compile(rf"[=~^+#!]*{_NAME_OR_SIGN}?(?=\[)")

@@ -19,7 +19,7 @@ __all__ = [
     "texts_expanded_later",
 ]
 
-MEMBER = re.compile(r"[A-Za-z0-9_]\[.*[$`]", re.DOTALL)
+MEMBER = re.compile(r"\w\[.*[$`]", re.DOTALL)
 """The name of an array's member whose index has to be expanded."""
 
 ZSH_TABLES = frozenset(
@@ -35,7 +35,7 @@ CODE_IN_PATTERN = re.compile(r"\([^()\n]*?(?:e[^\w\s()]|[+'\"\\$`])")
 """The qualifiers of a pattern of zsh that may run code, such as `*(e:…:)`."""
 
 # An index with a substitution. Where it ends is not clear: it may have quotes, and an index.
-_INDEX = re.compile(rf"[A-Za-z0-9_({UNKNOWN}]\[(?=.*(?:\$[({{\[]|`))", re.DOTALL)
+_INDEX = re.compile(rf"(?:^|[\w([{UNKNOWN}])\[(?=.*(?:\$[({{\[]|`))", re.DOTALL)
 # Variables whose value a shell expands: prompts, and the names of files that it reads first.
 _EXPANDED_VARIABLE = re.compile(
     r"(?:PS[0-4]|R?PROMPT[2-4]?|RPS[12]|SPROMPT|POSTEDIT|BASH_ENV|ENV|MAILPATH)\+?=(?=.*(?:[$`]|\\[0-7]{3}))",

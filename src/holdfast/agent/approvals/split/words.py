@@ -34,7 +34,7 @@ _NAME_START = re.compile(rf"\{{+(?:[A-Za-z0-9_./,}}{UNKNOWN}-]|$)")
 _UNKNOWN_RUN = re.compile(f"{UNKNOWN}+")
 _BLANKS = re.compile(r"[ \t\n]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[.*\])?\+?=", re.DOTALL)
-_INDEX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+_INDEX = re.compile(r"[^\W\d]\w*\[")
 _SEQUENCE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])(?:\.\.-?\d{1,3})?")
 # echo takes four digits where others take three.
 _PRINTED_OCTAL = re.compile(r"\\0([0-7]{3})")
