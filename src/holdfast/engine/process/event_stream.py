@@ -252,7 +252,7 @@ class _Queue(LogListener):
         self._behind = behind
         self._too_far_behind = too_far_behind
         self._caught_up = caught_up
-        self._size = sum(len(entry.chunk) for entry in entries if type(entry) is OutputChunk)
+        self._size = sum([len(entry.chunk) for entry in entries if type(entry) is OutputChunk])
         self.holding = False
         """True while the writer waits for this reader."""
         self.taken = 0
