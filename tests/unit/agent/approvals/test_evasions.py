@@ -181,6 +181,7 @@ def test_no_evasion_is_plain_with_something_else_in_it(evasion: Evasion) -> None
         ("zsh", "functions[q]='rm -f x'; q"),
         ("zsh", "functions=(q 'rm -f x'); q"),
         ("zsh", ": ${functions[q]::=rm -f x}; q"),
+        ("zsh", "print -v'functions[q]' 'rm -f x'; q"),
         ("zsh", "read 'functions[q]' <<< 'rm -f x'; q"),
         ("zsh", "set -A functions q 'rm -f x'; q"),
         ("bash", "zsh -c 'commands[q]==rm; q -f x'"),

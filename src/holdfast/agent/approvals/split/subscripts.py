@@ -28,8 +28,8 @@ ZSH_TABLES = frozenset(
 )
 """Arrays of zsh by which a script makes functions, aliases and names of commands."""
 
-ZSH_TABLE = re.compile(rf"(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
-"""A member of one of them, or a value for all of it."""
+ZSH_TABLE = re.compile(rf"(?:-[A-Za-z]*)?(?:{'|'.join(sorted(ZSH_TABLES))})(?:\[|\+?=)")
+"""A member of one of them, or a value for all of it; also behind an option, as `-vfunctions[x]`."""
 
 CODE_IN_PATTERN = re.compile(r"\([^()\n]*?(?:e[^\w\s()]|[+'\"\\$`])")
 """The qualifiers of a pattern of zsh that may run code, such as `*(e:…:)`."""
