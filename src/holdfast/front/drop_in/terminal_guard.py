@@ -1,9 +1,9 @@
 """
-Keeps a terminal quiet while a question is open on it, as a program with a process of its own.
+Keeps a terminal quiet while a question is open on it; runs in a separate process.
 
-It stops the commands in sandboxes that share the terminal, and sets `tostop`, so that what
-writes from the background is stopped by the kernel. When its standard input ends, it continues
-everything and restores the terminal: so that happens, too, if the server that asks is killed.
+It stops the commands in sandboxes that share the terminal, and sets `tostop`, so that the kernel
+stops background processes that write. When its standard input ends, it continues everything and
+restores the terminal, even if the server that asks was killed.
 
     python -I -S terminal_guard.py hold|release TERMINAL DEVICE PID…
 
@@ -99,12 +99,12 @@ class _Guard:
         on_terminal = {
             pid: process for pid, process in _processes().items() if process.terminal == device
         }
-        # What a person stops meanwhile by Ctrl-Z is in front, and stays stopped.
+        # Jobs that a person stops by Ctrl-Z meanwhile are in the foreground, and stay stopped.
         self._in_front = {process.in_front for process in on_terminal.values()}
         self._stopped_before = {pid for pid, one in on_terminal.items() if one.state == "T"}
 
     def stop_writers(self) -> None:
-        """Let the kernel stop background processes that write to the terminal."""
+        """Make the kernel stop background processes that write to the terminal."""
         with suppress(termios.error):
             modes = termios.tcgetattr(self._terminal)
             if not modes[_FLAGS] & termios.TOSTOP:
@@ -124,7 +124,7 @@ class _Guard:
                 if pid not in self._stopped:
                     handle = os.pidfd_open(pid)
                     now = _read(pid)
-                    # The number may stand for another process by now.
+                    # The pid may have been reused.
                     if now is None or now.parent != processes[pid].parent:
                         os.close(handle)
                         continue
@@ -149,7 +149,7 @@ class _Guard:
                     os.kill(pid, signal.SIGCONT)
 
     def release_after_another(self) -> None:
-        """Do the same for a guard that was killed, which nothing else is known of."""
+        """Do the same on behalf of a guard that was killed."""
         self._changed = True
         self._stopped = {}
         for pid in _descendants(self._first, _processes()):

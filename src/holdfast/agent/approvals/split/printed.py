@@ -1,4 +1,4 @@
-"""Texts that `echo`, `printf` and their like print, as another command may read them."""
+"""Texts printed by `echo`, `printf` and similar, as another command may read them."""
 
 import re
 import shlex
@@ -12,10 +12,10 @@ __all__ = ["printed_texts"]
 _PRINTERS = frozenset(["echo", "print", "printf", "strftime", "syswrite", "yes"])
 _FORMATTING = frozenset(["print", "printf"])
 
-# Words at the beginning of the arguments that may be options and their values.
+# First arguments that may be options and their values.
 _MAX_OPTIONS = 4
 
-# Times that a format is used again, for arguments that are left.
+# Most repetitions of a format for remaining arguments.
 _MAX_ROUNDS = 64
 
 _ESCAPED_QUOTE = re.compile(r"\\(['\"])")
@@ -38,9 +38,9 @@ _DIRECTIVE = re.compile(
 
 def printed_texts(words: Sequence[str]) -> Iterator[str | None]:
     """
-    Yield each text that a command may print, if it is one that prints its arguments.
+    Yield each text that a command may print, if it prints its arguments.
 
-    None stands for a text that only the shell will know.
+    None means a text that only the shell will know.
     """
     name = base_name(words[0])
     if name in SHELLS:
@@ -90,7 +90,7 @@ def _printed_by_find(words: Sequence[str]) -> Iterator[str]:
 
 
 def _with_format(form: str) -> Iterator[str]:
-    """Yield a format as it is printed with nothing, or an unknown text, for its directives."""
+    """Yield a format with its directives replaced by nothing, or by an unknown text."""
     for value in ("", UNKNOWN):
         for known in ({"%%": "%"}, {"%%": "%", "%t": "\t", "%n": "\n"}):
             printed = _ANY_DIRECTIVE.sub(lambda match: known.get(match[0], value), form)  # noqa: B023
@@ -98,12 +98,12 @@ def _with_format(form: str) -> Iterator[str]:
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """Yield a text as it is, and with its escapes decoded."""
+    """Yield a text unchanged, and with its escapes decoded."""
     yield text
     if "\\\n" in text:
         yield text.replace("\\\n", "\n")
     if "\\" in text:
-        # What follows \c is not printed.
+        # Text after \c is not printed.
         shown = text.replace(UNKNOWN, "${_}").partition("\\c")[0]
         yield decode_ansi_c(shown, printed=True)
         if _NUL.search(shown) is not None:
@@ -118,7 +118,7 @@ def _decoded(text: str) -> Iterator[str]:
 
 
 def _formatted(form: str, arguments: Sequence[str]) -> str:
-    """Return what `printf` makes of a format and its arguments, with one blank for several."""
+    """Return the output of `printf` for a format and arguments, with blanks collapsed."""
     left = list(arguments)
 
     def number(text: str | None) -> int | None:
